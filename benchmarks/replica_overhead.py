@@ -1,0 +1,137 @@
+"""What recording costs in the replica: the ledger operator with and without it, same plan, interleaved.
+
+Bundles go into a real operator host (Arrow in, user function, keyed state, log store on disk, Arrow out) without Spark
+around it, so that nothing but the replica is measured; `benchmarks/overhead.py` measures the whole job. Both sides run
+in one process, round by round in turn, in thread CPU time and in wall time; the ratio is taken per round.
+
+    python benchmarks/replica_overhead.py [--rounds 40] [--channels 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos.faults import FaultInjector
+from clonos.ledger import LEDGER_SCHEMA, ledger
+from clonos.surface.process import ProcessOperator
+from clonos.surface.types import arrow_schema
+from clonos.wire.messages import Bundle, Hello, Resume
+from standby.operator_host import OperatorHost
+from standby.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
+
+INPUT = arrow_schema("k string, input_id string")
+KEYS = 997
+SIZES = (1, 10, 100, 1000, 4096)
+ROWS_PER_ROUND = 20_000
+
+
+class Discard:
+    """The conduit's end of the connection."""
+
+    def send(self, *frames: Any) -> None:
+        """Bytes leave."""
+
+
+def make_host(base: str, recording: bool) -> OperatorHost:
+    output = arrow_schema(LEDGER_SCHEMA)
+    node = NodeSpec(
+        number=2,
+        name="ledger",
+        input=INPUT,
+        operator=functools.partial(ProcessOperator, ledger, output, name="ledger"),
+        key=(0,),
+        output=output,
+        route=Route(RouteKind.KEY, 2, (0,)),
+        recording=recording,
+    )
+    query = QuerySpec(
+        query="bench",
+        token="",
+        checkpoint=f"{base}/checkpoint",
+        data=f"{base}/data",
+        settings=ReplicaSettings(snapshot_interval=float("inf"), snapshot_work=float("inf")),
+    )
+    host = OperatorHost(query, node, 0, FaultInjector([], operator="ledger", instance=0, marks=Path(base)))
+    connection: Any = Discard()
+    host.open(Hello("", 1, 2, 0, 0, 1 << 48, True), Resume(0, 0, memoryview(b"")), connection)
+    host.start()
+    return host
+
+
+def make_bundles(count: int, rows: int, channels: int) -> list[Bundle]:
+    """Bundles whose rows come from the channels at random, which is the worst case for the order determinant."""
+    schema = pa.schema([*INPUT_HIDDEN, *INPUT])
+    generator = np.random.default_rng(1)
+    bundles = []
+    for number in range(count):
+        at = number * rows
+        columns = [
+            pa.array((generator.integers(0, channels, rows) << 6) | 1),
+            pa.array(np.arange(at + 1, at + rows + 1)),
+            pa.nulls(rows, pa.binary()),
+            pa.array([f"k{i % KEYS}" for i in range(at, at + rows)]),
+            pa.array([str(i) for i in range(at, at + rows)]),
+        ]
+        message = pa.RecordBatch.from_arrays(columns, schema=schema).serialize()
+        bundles.append(Bundle(number + 1, rows, memoryview(message)))
+    return bundles
+
+
+def round_of(host: OperatorHost, bundles: list[Bundle], clock: Callable[[], float]) -> float:
+    """Seconds."""
+    start = clock()
+    for bundle in bundles:
+        host.bundle(bundle)
+    return clock() - start
+
+
+def measure(rows: int, rounds: int, channels: int, base: str) -> str:
+    per_round = max(4, min(400, ROWS_PER_ROUND // rows))
+    bundles = make_bundles(per_round * (rounds + 2), rows, channels)
+    sides = [make_host(f"{base}/{name}-{rows}", name == "on") for name in ("on", "off")]
+    cpu: list[list[float]] = [[], []]
+    for number in range(rounds + 2):
+        part = bundles[number * per_round : (number + 1) * per_round]
+        for side in (0, 1) if number % 2 else (1, 0):
+            cpu[side].append(round_of(sides[side], part, time.thread_time))
+    on, off = (times[2:] for times in cpu)  # the first rounds warm up
+    ratios = sorted(b / a for a, b in zip(on, off, strict=True))
+    scale = 1e9 / per_round / rows
+    logged = sides[0]._live.log_offset / (len(bundles) * rows)
+    quarter = len(ratios) // 4
+    for host in sides:
+        host.close()
+    return (
+        f"{rows:>6} {statistics.median(on) * scale:>10,.0f} {statistics.median(off) * scale:>10,.0f} "
+        f"{statistics.median(ratios):>9.3f}   [{ratios[quarter]:.3f} .. {ratios[-1 - quarter]:.3f}] {logged:>12.3f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--channels", type=int, default=2)
+    options = parser.parse_args()
+    print("rows per   recorded  unrecorded  throughput  quartiles       log bytes")
+    print("  bundle     ns/row      ns/row       ratio                   per row")
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
+        for rows in SIZES:
+            print(measure(rows, options.rounds, options.channels, base), flush=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

@@ -1,0 +1,34 @@
+"""Exact recovery for nondeterministic streaming programs on Spark.
+
+Importing this package starts nothing and loads nothing heavy; names are looked up when they are used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clonos.api import causal
+    from clonos.environment import jar_path
+    from clonos.spark.session import configure
+    from clonos.surface.current import current
+
+__all__ = ["causal", "configure", "current", "jar_path"]
+
+_HOMES = {
+    "causal": "clonos.api",
+    "configure": "clonos.spark.session",
+    "current": "clonos.surface.current",
+    "jar_path": "clonos.environment",
+}
+_MODULES = ("errors", "faults", "ledger", "sinks")
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"clonos.{name}")
+    raise AttributeError(f"module 'clonos' has no attribute {name!r}")

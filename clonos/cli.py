@@ -1,0 +1,90 @@
+"""The command `clonos`: finds the subcommand's module, hands it the arguments, turns errors into exit codes.
+
+A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> int`. It is imported only when it
+is the one asked for, so `clonos --help` starts nothing, and it is listed only when its module is there.
+Exit codes: 0 done, 1 an error this library explains, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clonos._version import __version__
+from clonos.errors import ClonosError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One subcommand: its name, the module that carries it, one line about it."""
+
+    name: str
+    module: str
+    help: str
+
+    def exists(self) -> bool:
+        """Whether the module is installed; only its parent packages are imported to find out."""
+        try:
+            return importlib.util.find_spec(self.module) is not None
+        except ModuleNotFoundError:
+            return False
+
+
+COMMANDS = (
+    Command("demo", "clonos.demo.command", "a causal query, failures injected, and its output judged"),
+    Command("doctor", "clonos.doctor", "check whether this machine has what a causal query needs"),
+    Command("standby", "standby.command", "run a replica server on this host"),
+    Command("status", "clonos.status", "what a query's coordinator and replicas are doing"),
+    Command("log", "clonos.log", "print the determinants of a causal log"),
+    Command("inject", "clonos.inject", "make a part of a running query fail"),
+    Command("simulate", "clonos.sim.command", "run the protocol under seeded schedules and faults"),
+    Command("bench", "clonos.bench.command", "measure what causal logging costs"),
+)
+
+
+def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser for these arguments: every subcommand by name, the chosen one with its own options."""
+    parser = argparse.ArgumentParser(
+        prog="clonos", description="Causal logging for Spark Structured Streaming.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"clonos {__version__}")
+    commands = parser.add_subparsers(metavar="command", required=True)
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for command in COMMANDS:
+        if not command.exists():
+            continue
+        sub = commands.add_parser(
+            command.name, help=command.help, description=command.help.capitalize() + "."
+        )
+        if command.name == chosen:
+            module = importlib.import_module(command.module)
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        parsed = build_parser(given).parse_args(given)
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except ClonosError as error:
+        print(f"clonos: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader, say `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""A causal log as bytes at absolute offsets, merged from pieces.
+
+The log of an instance is append-only, so its bytes at an offset never change, and any set of pieces of it can be
+merged in any order, twice, late or split. What is contiguous from a known offset is a prefix, and a prefix is always
+meaningful (invariant I4). Two pieces that differ where they overlap mean two histories: `LogConflict`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from clonos.errors import LogConflict
+
+Segment = tuple[int, bytes]
+"""(offset of the first byte, bytes)."""
+
+
+class CausalLog:
+    """Disjoint segments in order of offset."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._data: list[bytes] = []
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(zip(self._starts, self._data, strict=True))
+
+    @property
+    def end(self) -> int:
+        """One past the highest byte known, 0 where nothing is."""
+        return self._starts[-1] + len(self._data[-1]) if self._starts else 0
+
+    def merge(self, start: int, data: bytes) -> list[Segment]:
+        """Add a piece; return the parts of it that were not known, in order.
+
+        Raises LogConflict where known bytes differ.
+        """
+        if not data:
+            return []
+        if not self._starts or start >= self.end:
+            self._starts.append(start)
+            self._data.append(data)
+            return [(start, data)]
+        added: list[Segment] = []
+        at, stop = start, start + len(data)
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while at < stop:
+            if index == len(self._starts) or self._starts[index] >= stop:
+                added.append((at, data[at - start :]))
+                break
+            known_start = self._starts[index]
+            known_end = known_start + len(self._data[index])
+            if at < known_start:
+                added.append((at, data[at - start : known_start - start]))
+                at = known_start
+            if at < known_end:
+                upto = min(known_end, stop)
+                if (
+                    self._data[index][at - known_start : upto - known_start]
+                    != data[at - start : upto - start]
+                ):
+                    raise LogConflict(f"two histories between log offsets {at} and {upto}")
+                at = upto
+            index += 1
+        for piece in added:
+            index = bisect_right(self._starts, piece[0])
+            self._starts.insert(index, piece[0])
+            self._data.insert(index, piece[1])
+        return added
+
+    def contiguous_end(self, start: int) -> int:
+        """How far the log is known without a hole from `start` on; `start` where nothing is."""
+        at = start
+        for known_start, data in self:
+            if known_start > at:
+                break
+            at = max(at, known_start + len(data))
+        return at
+
+    def prefix(self, start: int) -> bytes:
+        """The longest known piece that begins exactly at `start`."""
+        parts: list[bytes] = []
+        at = start
+        for known_start, data in self:
+            if known_start > at:
+                break
+            if known_start + len(data) > at:
+                parts.append(data[at - known_start :])
+                at = known_start + len(data)
+        return b"".join(parts)
+
+
+class Coverage:
+    """Which bytes of a log have been seen, without the bytes.
+
+    A receiver of deltas needs to know what is new to it; the bytes themselves are in its journal and its log store.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+
+    def add(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Mark [start, end) as seen; return the parts that were not, in order."""
+        if start >= end:
+            return []
+        ranges = self._ranges
+        if not ranges or start > ranges[-1][1]:
+            ranges.append((start, end))
+            return [(start, end)]
+        if start == ranges[-1][1]:
+            ranges[-1] = (ranges[-1][0], end)
+            return [(start, end)]
+        new: list[tuple[int, int]] = []
+        at = start
+        merged_start, merged_end = start, end
+        rest: list[tuple[int, int]] = []
+        for known_start, known_end in ranges:
+            if known_end < start or known_start > end:
+                rest.append((known_start, known_end))
+                continue
+            if at < known_start:
+                new.append((at, known_start))
+            at = max(at, known_end)
+            merged_start, merged_end = min(merged_start, known_start), max(merged_end, known_end)
+        if at < end:
+            new.append((at, end))
+        rest.append((merged_start, merged_end))
+        self._ranges = sorted(rest)
+        return new
+
+    @property
+    def end(self) -> int:
+        return self._ranges[-1][1] if self._ranges else 0

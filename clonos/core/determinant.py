@@ -1,0 +1,75 @@
+"""Determinants: the recorded outcomes of nondeterministic events.
+
+An instance works in *steps*: a bundle of records, the firing of timers, or the beginning of an epoch. A step opens
+with the event itself (ORDER, TIMER or BOUNDARY), goes on with what the user function's services returned (CLOCK,
+INSTANT, CALL, EFFECT), and closes with END, which holds what the step produced so that a replay can be checked
+against it. The causal log of an instance is its steps in order. Within a step the outcomes of one kind are kept in
+order; between kinds no order is needed, because a function that asks in another order asks for another outcome and
+is caught by the counts, the names or the digest.
+
+The vocabulary follows Silvestre et al., "Clonos: Consistent Causal Recovery for Highly-Available Streaming
+Dataflows", SIGMOD 2021, section 4; bundles instead of buffers and run-lengths instead of one order determinant per
+buffer are this system's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass, field
+
+
+class Kind(enum.IntEnum):
+    """Entry types of the log format; the numbers are public."""
+
+    BOUNDARY = 1  # an epoch begins here
+    SEED = 2  # 64 bits from which the epoch's random stream is drawn
+    ORDER = 3  # runs of (channel, count): which records the step consumes, in which order
+    CLOCK = 4  # the step's clock reading
+    INSTANT = 5  # exact clock readings, a column
+    CALL = 6  # name, success, encoded result or exception
+    TIMER = 7  # timers due at this reading fire
+    EFFECT = 8  # an outside action is about to happen, under this key
+    EFFECT_DONE = 9  # it has: success, encoded result or exception
+    END = 10  # number of output rows, digest
+
+
+Run = tuple[int, int]
+"""(channel, count): `count` consecutive records of one channel."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a call or an effect returned; `payload` is opaque to the core."""
+
+    name: str
+    ok: bool
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Effect:
+    """An outside action. `outcome` is None while nobody knows whether it took place."""
+
+    key: str
+    outcome: Outcome | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """One step as read back from the log."""
+
+    kind: Kind
+    start: int  # log offset of the first chunk of the step
+    epoch: int = -1  # BOUNDARY
+    seed: int = 0  # BOUNDARY
+    runs: list[Run] = field(default_factory=list)  # ORDER
+    fired_at: int = 0  # TIMER, microseconds
+    clocks: deque[int] = field(default_factory=deque)  # microseconds
+    instants: deque[int] = field(default_factory=deque)  # microseconds
+    calls: deque[Outcome] = field(default_factory=deque)
+    effects: deque[Effect] = field(default_factory=deque)
+    complete: bool = False
+    outputs: int = 0
+    digest: int = 0
+    stop: int = 0  # log offset after the last chunk of the step

@@ -1,0 +1,129 @@
+"""Frontiers: how far, on every channel, an instance has come.
+
+Positions on a channel strictly increase (invariant I5), so the last position consumed per channel says exactly which
+records are covered. `Arrivals` watches one attempt's input: there a step back, or the same position twice, is an error
+of the source. A record that is covered by the frontier, in contrast, is an honest repetition and is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from clonos.core.determinant import Run
+from clonos.core.identity import channel_origin
+from clonos.errors import InputError, Where
+
+Column: TypeAlias = "Sequence[int] | np.ndarray[Any, Any]"
+"""One number per record of a bundle: an array where there are many records, a list where there are few."""
+
+
+def runs_of(channels: Column) -> list[Run]:
+    """Run-length form of a bundle's channels, in arrival order."""
+    if len(channels) == 0:
+        return []
+    if isinstance(channels, np.ndarray):
+        cuts = np.flatnonzero(channels[1:] != channels[:-1]) + 1
+        starts = np.concatenate(([0], cuts))
+        counts = np.diff(starts, append=len(channels))
+        return list(zip(channels[starts].tolist(), counts.tolist(), strict=True))
+    first = channels[0]
+    if channels[-1] == first and channels.count(first) == len(channels):
+        return [(first, len(channels))]
+    return [(channel, len(list(group))) for channel, group in groupby(channels)]
+
+
+@dataclass(slots=True)
+class Frontier:
+    """Last covered position per channel; channels never seen are covered up to nothing."""
+
+    covered: dict[int, int] = field(default_factory=dict)
+
+    def cover(self, runs: Sequence[Run], positions: Column) -> None:
+        """Records were consumed: `runs` over `positions`."""
+        if isinstance(positions, np.ndarray):
+            channels = np.fromiter((run[0] for run in runs), np.int64, len(runs))
+            ends = np.cumsum(np.fromiter((run[1] for run in runs), np.int64, len(runs))) - 1
+            self.covered.update(zip(channels.tolist(), positions[ends].tolist(), strict=True))
+            return
+        at = 0
+        for channel, count in runs:
+            at += count
+            self.covered[channel] = positions[at - 1]
+
+    def is_before(self, first: Mapping[int, int]) -> bool:
+        """Whether nothing at or after these positions is covered."""
+        return all(position > self.covered.get(channel, position - 1) for channel, position in first.items())
+
+    def uncovered_from(self, channel: int, positions: Sequence[int]) -> int:
+        """Index of the first of strictly increasing `positions` that is not covered."""
+        covered = self.covered.get(channel)
+        if covered is None or positions[0] > covered:
+            return 0
+        if positions[-1] <= covered:
+            return len(positions)
+        low, high = 0, len(positions) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if positions[middle] > covered:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+class Arrivals:
+    """FIFO check of one attempt's input (invariant I5)."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._last: dict[int, int] = {}
+
+    def check(self, channel: int, positions: Sequence[int]) -> None:
+        """Raises InputError unless `positions` go on strictly increasing."""
+        before = self._last.get(channel)
+        ordered = positions if before is None else [before, *positions]
+        if any(map(_not_below, ordered, ordered[1:])):
+            self._refuse(channel, ordered)
+        self._last[channel] = positions[-1]
+
+    def check_columns(
+        self, channels: np.ndarray[Any, Any], positions: np.ndarray[Any, Any]
+    ) -> dict[int, int]:
+        """The check for a whole bundle at once; the first position per channel.
+
+        A stable sort by channel keeps each channel's own order, so one comparison of neighbours says it all.
+        """
+        order = np.argsort(channels, kind="stable")
+        sorted_channels, sorted_positions = channels[order], positions[order]
+        same = sorted_channels[1:] == sorted_channels[:-1]
+        cuts = np.flatnonzero(~same) + 1
+        starts, ends = np.concatenate(([0], cuts)), np.concatenate((cuts, [len(channels)])) - 1
+        names = sorted_channels[starts].tolist()
+        first = dict(zip(names, sorted_positions[starts].tolist(), strict=True))
+        last = dict(zip(names, sorted_positions[ends].tolist(), strict=True))
+        stepped_back = bool((same & (sorted_positions[1:] <= sorted_positions[:-1])).any())
+        if stepped_back or any(first[name] <= self._last.get(name, first[name] - 1) for name in names):
+            for name in names:
+                self.check(name, sorted_positions[sorted_channels == name].tolist())
+        self._last.update(last)
+        return first
+
+    def _refuse(self, channel: int, ordered: Sequence[int]) -> None:
+        left, right = next((a, b) for a, b in pairwise(ordered) if b <= a)
+        origin = channel_origin(channel)
+        what = "the same position twice" if left == right else f"a step back from {left}"
+        raise InputError(
+            f"{what} on the channel from node {origin.node}, partition {origin.instance}",
+            where=Where(self._where.operator, self._where.instance, self._where.epoch, channel, right),
+            hint="A source must give every record of a channel a position that strictly increases and is the same "
+            "each time the record is read; check the channel and position expressions given to causal()",
+        )
+
+
+def _not_below(left: Any, right: Any) -> bool:
+    return bool(left >= right)

@@ -1,0 +1,43 @@
+"""Who is who: nodes, instances, channels.
+
+A *node* is a source, operator or sink of the query (1..63). An *instance* is one of a node's parallel partitions. A
+*channel* is the FIFO edge from one upstream instance (or source partition) to an instance; (channel, position)
+identifies a record across every re-execution. A channel is one 64-bit integer so that a column of them stays
+vectorised; the node sits in the low bits so that the varint of a channel of a small query takes one or two bytes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NODE_BITS = 6
+NODE_MAX = (1 << NODE_BITS) - 1
+LOCAL_MAX = (1 << (62 - NODE_BITS)) - 1
+
+
+class Origin(NamedTuple):
+    """An instance of a node, as the owner of a causal log."""
+
+    node: int
+    instance: int
+
+    @property
+    def channel(self) -> int:
+        return channel_id(self.node, self.instance)
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.instance}"
+
+
+def channel_id(node: int, local: int) -> int:
+    """The channel that leaves instance (or source partition) `local` of `node`."""
+    if not 0 < node <= NODE_MAX:
+        raise ValueError(f"node {node} is outside 1..{NODE_MAX}")
+    if not 0 <= local <= LOCAL_MAX:
+        raise ValueError(f"instance or source partition {local} is outside 0..{LOCAL_MAX}")
+    return (local << NODE_BITS) | node
+
+
+def channel_origin(channel: int) -> Origin:
+    """The instance or source partition that a channel leaves."""
+    return Origin(channel & NODE_MAX, channel >> NODE_BITS)

@@ -1,0 +1,529 @@
+"""One instance of a causal operator: the protocol's centre.
+
+Normal operation (design: *Normal*). A bundle's deltas are taken into the journal and queued for the log store before
+its records are processed; the order determinant is appended; the operator runs; the rows it returns are numbered,
+routed and stamped, the first row per destination carrying the delta that the destination lacks. The log store is
+written before any row leaves (`Persist` precedes `Emit`), so nobody ever depends on an event that only a dead process
+knew (invariant I1).
+
+Recovery. Restored to a snapshot, with its own log from there on as far as anybody knows it, the instance repeats the
+recorded steps: records wait per channel until the recorded order asks for them, outcomes come from the log, rows
+already passed on are suppressed by number, and the rebuilt log must equal the recorded one byte for byte
+(invariant I2). Where the log ends it goes live with whatever is waiting.
+
+The end of a replayed epoch may fall before the end of the recorded log, because a real-time batch that is executed
+again may be shorter. Then the rest of the log, and the records that wait for their turn, go into the snapshot, and
+the replay goes on in the next epoch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from clonos.core import determinant_codec as codec
+from clonos.core.causal_log import Segment
+from clonos.core.destination import Router
+from clonos.core.determinant import Kind, Run, Step
+from clonos.core.frontier import Arrivals, Column, Frontier, runs_of
+from clonos.core.identity import Origin
+from clonos.core.recorder import StepRecorder, UnrecordedStep
+from clonos.core.recovery import RecoveryState
+from clonos.core.replayer import HINT, StepReplayer
+from clonos.core.services import CausalServices
+from clonos.core.sharing import FOLD_FROM, FULL, Journal
+from clonos.errors import DivergenceError, GapError, Where
+
+Row = tuple[Any, ...]
+
+
+class Encoded(Protocol):
+    """Output rows in the form the runtime ships them."""
+
+    @property
+    def digest(self) -> int: ...
+
+
+class InstancePorts(Protocol):
+    """What an instance needs from the runtime that drives it."""
+
+    def clock(self) -> int: ...
+    def entropy(self) -> int:
+        """64 random bits."""
+
+    def encode(self, rows: list[Row]) -> Encoded:
+        """Deterministic: equal rows give equal digests."""
+
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        """Write now, for an effect; `durable` asks for more than surviving this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write received deltas and an increment of the own log, in one batch."""
+
+    deltas: tuple[bytes, ...]
+    own_start: int
+    own: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand rows on, together with the log increment that they depend on. Rows may be none."""
+
+    first: int  # output number of the first row
+    count: int
+    payload: Encoded | None
+    destinations: list[int]
+    deltas: dict[int, bytes]  # by index of the row that carries it
+    log_start: int
+    log: bytes
+    passed: int  # output number of the last row so far, suppressed ones included
+
+
+Action = Persist | Emit
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Records as they arrived. `deltas` are those found on any of its rows, in order."""
+
+    channels: Column
+    positions: Column
+    rows: list[Row]
+    deltas: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceConfig:
+    """What an instance is."""
+
+    name: str
+    origin: Origin
+    router: Router
+    keys_of: Callable[[list[Row]], list[Row]]
+    depth: int = FULL
+    fold_from: int = FOLD_FROM
+    recording: bool = True  # off only to measure what recording costs
+    watermark_of: Callable[[list[Row]], int | None] | None = (
+        None  # latest event time less the delay, microseconds
+    )
+
+
+@dataclass(slots=True)
+class InstanceSnapshot:
+    """Everything of an instance but its keyed state and timers."""
+
+    epoch: int
+    covered: dict[int, int]
+    emitted: int
+    log_offset: int
+    epoch_log_offset: int  # where the epoch that this snapshot belongs to began
+    boundary: int
+    random_state: tuple[Any, ...]
+    watermark: int | None
+    pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row
+
+
+class Instance:
+    """The sans-IO instance. Methods return what to do, in order."""
+
+    def __init__(
+        self, config: InstanceConfig, operator: Any, services: CausalServices, ports: InstancePorts
+    ) -> None:
+        self._config = config
+        self._operator = operator
+        self._services = services
+        self._ports = ports
+        self._journal = Journal(config.depth, fold_from=config.fold_from)
+        self._frontier = Frontier()
+        self._epoch = -1
+        self._boundary = -1
+        self._arrivals = Arrivals(Where(config.name, config.origin.instance))
+        self._pending: dict[int, deque[tuple[int, Row]]] = {}
+        self._emitted = 0
+        self._passed = 0
+        self._processed = 0
+        self._log_end = 0
+        self._epoch_log_offset = 0
+        self._unsaved_deltas: list[bytes] = []
+        self._unsaved_own: list[bytes] = []
+        self._unsaved_start = 0
+        self._unsent: list[bytes] = []
+        self._unsent_start = 0
+        self._steps: deque[Step] = deque()
+        self._recorded = b""
+        self._recorded_base = 0
+        self._services.where = lambda row: self._where()
+        self.state = RecoveryState.LIVE
+
+    # ---------------------------------------------------------------- life
+
+    def restore(
+        self,
+        snapshot: InstanceSnapshot | None,
+        *,
+        own_before: Iterable[Segment] = (),
+        recorded: bytes = b"",
+        held: Iterable[bytes] = (),
+        numbers_from: int = 0,
+    ) -> None:
+        """Return to a snapshot (or to the beginning), to repeat `recorded`, the own log from there on.
+
+        `own_before` are pieces of the own log before the snapshot that may still be asked for, `held` the deltas
+        received and not yet truncated. Output is numbered beyond `numbers_from`: what was handed on up to there belongs
+        to a history that nobody can repeat any more.
+        """
+        if snapshot is not None:
+            self._frontier = Frontier(dict(snapshot.covered))
+            self._emitted = snapshot.emitted
+            self._log_end = snapshot.log_offset
+            self._epoch_log_offset = snapshot.epoch_log_offset
+            self._boundary = snapshot.boundary
+            self._epoch = snapshot.epoch
+            self._services.random.setstate(snapshot.random_state)
+            self._services.watermark = snapshot.watermark
+            for channel, position, row in snapshot.pending:
+                self._pending.setdefault(channel, deque()).append((position, row))
+        self._emitted = max(self._emitted, numbers_from)
+        self._unsaved_start = self._unsent_start = self._log_end
+        for raw in held:
+            self._journal.receive(raw)
+        for start, data in own_before:
+            self._journal.append_own(self._config.origin, start, data)
+        self._recorded = recorded
+        self._recorded_base = self._log_end
+        self._steps = deque(codec.decode_steps(recorded, self._log_end))
+        if recorded:
+            # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
+            self._unsaved_own = [recorded]
+            self._ports.persist(self._unsaved(), durable=False)
+        self.state = RecoveryState.REPLAYING if self._steps else RecoveryState.LIVE
+
+    def open_epoch(self, epoch: int, *, passed: int = 0) -> list[Action]:
+        """A task attempt of `epoch` begins. Rows numbered up to `passed` have been handed on already."""
+        if epoch != self._epoch:
+            self._epoch_log_offset = self._log_end
+        self._epoch = epoch
+        self._passed = passed
+        self._arrivals = Arrivals(self._where())
+        return self._saved_first(self._advance())
+
+    def take(self, bundle: Bundle) -> list[Action]:
+        """Records have arrived."""
+        for raw in bundle.deltas:
+            if self._journal.receive(raw):
+                self._unsaved_deltas.append(raw)
+        runs, positions, rows = self._uncovered(bundle)
+        if self.state is RecoveryState.LIVE:
+            return self._saved_first(self._consume(runs, positions, rows) if rows else [])
+        at = 0
+        numbers = positions.tolist() if isinstance(positions, np.ndarray) else positions
+        for channel, count in runs:
+            waiting = self._pending.setdefault(channel, deque())
+            waiting.extend(zip(numbers[at : at + count], rows[at : at + count], strict=True))
+            at += count
+        return self._saved_first(self._advance())
+
+    def tick(self, now: int) -> list[Action]:
+        """Time has passed; `now` in microseconds. Fires processing-time timers when live."""
+        if self.state is not RecoveryState.LIVE:
+            return []
+        due = self._services.timers.next_due()
+        if due is None or due > now:
+            return []
+        recorder = self._recorder()
+        recorder.open_timer(now)
+        return self._saved_first(self._execute(recorder, lambda: self._fire(now)))
+
+    def flush(self) -> list[Action]:
+        """What has not been saved or handed on yet. Must be carried out before a snapshot is taken."""
+        return self._saved_first(self._release(0, None, []) if self._unsent else [])
+
+    def snapshot(self) -> InstanceSnapshot:
+        """The instance between two steps."""
+        return InstanceSnapshot(
+            epoch=self._epoch,
+            covered=dict(self._frontier.covered),
+            emitted=self._emitted,
+            log_offset=self._log_end,
+            epoch_log_offset=self._epoch_log_offset,
+            boundary=self._boundary,
+            random_state=self._services.random.getstate(),
+            watermark=self._services.watermark,
+            pending=[(channel, *item) for channel, items in self._pending.items() for item in items],
+        )
+
+    def truncate(self, stable: Mapping[Origin, int]) -> None:
+        """An epoch has committed: forget the logs before these offsets."""
+        self._journal.truncate(stable)
+
+    @property
+    def passed(self) -> int:
+        return max(self._emitted, self._passed)
+
+    def runs_at_once(self, channel: int, position: int) -> bool:
+        """Whether a record that came now would be run for the first time, and not be dropped or repeated."""
+        covered = self._frontier.covered.get(channel)
+        return self.state is RecoveryState.LIVE and (covered is None or covered < position)
+
+    @property
+    def processed(self) -> int:
+        """Records consumed so far by this incarnation."""
+        return self._processed
+
+    @property
+    def log_offset(self) -> int:
+        return self._log_end
+
+    @property
+    def journal_size(self) -> int:
+        return self._journal.size
+
+    # ------------------------------------------------- StepPorts, for recorders
+
+    def clock(self) -> int:
+        return self._ports.clock()
+
+    def stabilise(self, chunk: bytes) -> None:
+        self._append_own(chunk)
+        self._ports.persist(self._unsaved(), durable=True)
+
+    def rebuilt(self, chunk: bytes) -> None:
+        self._append_own(chunk)
+
+    # -------------------------------------------------------------- input
+
+    def _uncovered(self, bundle: Bundle) -> tuple[list[Run], Column, list[Row]]:
+        """Check FIFO; drop records that the frontier covers or that already wait."""
+        runs = runs_of(bundle.channels)
+        if isinstance(bundle.channels, np.ndarray) and isinstance(bundle.positions, np.ndarray):
+            first = self._arrivals.check_columns(bundle.channels, bundle.positions)
+            if not self._pending and self._frontier.is_before(first):
+                return runs, bundle.positions, bundle.rows
+            return self._uncovered_of(runs, bundle.positions.tolist(), bundle.rows)
+        positions = list(bundle.positions)
+        at = 0
+        for channel, count in runs:
+            self._arrivals.check(channel, positions[at : at + count])
+            at += count
+        return self._uncovered_of(runs, positions, bundle.rows)
+
+    def _uncovered_of(
+        self, runs: list[Run], given: Sequence[int], all_rows: list[Row]
+    ) -> tuple[list[Run], Column, list[Row]]:
+        kept_runs: list[Run] = []
+        positions: list[int] = []
+        rows: list[Row] = []
+        at = 0
+        for channel, count in runs:
+            slice_ = given[at : at + count]
+            waiting = self._pending.get(channel)
+            skip = Frontier({channel: waiting[-1][0]} if waiting else self._frontier.covered).uncovered_from(
+                channel, slice_
+            )
+            if skip == 0 and len(runs) == 1:
+                return runs, given, all_rows
+            if skip < count:
+                kept_runs.append((channel, count - skip))
+                positions.extend(slice_[skip:])
+                rows.extend(all_rows[at + skip : at + count])
+            at += count
+        return kept_runs, positions, rows
+
+    # ------------------------------------------------------------ execution
+
+    def _recorder(self) -> StepRecorder:
+        return StepRecorder(self) if self._config.recording else UnrecordedStep(self)
+
+    def _consume(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Action]:
+        recorder = self._recorder()
+        recorder.open_order(runs)
+        return self._execute(recorder, lambda: self._process(runs, positions, rows))
+
+    def _process(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Row]:
+        self._services.where = lambda row: self._where_of(row, runs, positions)
+        produced: list[Row] = self._operator.bundle(self._config.keys_of(rows), rows)
+        self._services.where = lambda row: self._where()
+        self._frontier.cover(runs, positions)
+        self._processed += len(rows)
+        if self._config.watermark_of is not None:
+            produced = produced + self._advance_watermark(self._config.watermark_of(rows))
+        return produced
+
+    def _advance_watermark(self, reached: int | None) -> list[Row]:
+        """The watermark trails the latest event time consumed; a function of the recorded order, so not recorded."""
+        watermark = self._services.watermark
+        if reached is not None and (watermark is None or reached > watermark):
+            watermark = self._services.watermark = reached
+        produced: list[Row] = []
+        while watermark is not None and (due := self._services.event_timers.pop_due(watermark)):
+            produced += self._operator.timers(due, True)
+        return produced
+
+    def _fire(self, now: int) -> list[Row]:
+        produced: list[Row] = []
+        while due := self._services.timers.pop_due(now):
+            produced += self._operator.timers(due, False)
+        return produced
+
+    def _execute(self, recorder: StepRecorder, run: Callable[[], list[Row]]) -> list[Action]:
+        self._services.step = recorder
+        try:
+            produced = run()
+        finally:
+            self._services.step = None
+        encoded = self._ports.encode(produced)
+        chunk = recorder.close(len(produced), encoded.digest if self._config.recording else 0)
+        self._append_own(chunk)
+        return self._release(len(produced), encoded, produced)
+
+    def _append_own(self, chunk: bytes) -> None:
+        if not chunk:
+            return
+        start = self._log_end
+        known = self._recorded[start - self._recorded_base : start - self._recorded_base + len(chunk)]
+        if known and known != chunk:
+            raise DivergenceError(
+                f"the replay differs from the recording: what was asked for before log offset {start + len(chunk)} is "
+                "not what was recorded there",
+                where=self._services.where(0),
+                hint=HINT,
+            )
+        if not known:
+            self._unsaved_own.append(chunk)
+        self._unsent.append(chunk)
+        self._log_end = start + len(chunk)
+        self._journal.append_own(self._config.origin, start, chunk)
+
+    def _unsaved(self) -> Persist:
+        persist = Persist(tuple(self._unsaved_deltas), self._unsaved_start, tuple(self._unsaved_own))
+        self._unsaved_deltas = []
+        self._unsaved_own = []
+        self._unsaved_start += sum(map(len, persist.own))
+        return persist
+
+    def _saved_first(self, emits: list[Action]) -> list[Action]:
+        """What any of the steps has recorded or received is saved before rows of any of them leave.
+
+        One `Persist` for all: an effect in a later step must find what came before it either saved or unsaved,
+        not under way.
+        """
+        if self._unsaved_deltas or self._unsaved_own:
+            return [self._unsaved(), *emits]
+        return emits
+
+    def _release(self, count: int, encoded: Encoded | None, produced: list[Row]) -> list[Action]:
+        """Number, suppress, route and stamp."""
+        first = self._emitted + 1
+        self._emitted += count
+        log_start, log = self._unsent_start, b"".join(self._unsent)
+        self._unsent_start, self._unsent = self._log_end, []
+        covered = min(max(self._passed - first + 1, 0), count)
+        if covered:
+            produced = produced[covered:]
+            encoded = self._ports.encode(produced) if produced else None
+        destinations: list[int] = []
+        deltas: dict[int, bytes] = {}
+        if produced:
+            destinations = self._config.router(produced)
+            for target in dict.fromkeys(destinations):
+                delta = self._journal.delta_for(target)
+                if delta is not None:
+                    deltas[destinations.index(target)] = delta
+        emit = Emit(
+            first + covered,
+            len(produced),
+            encoded if produced else None,
+            destinations,
+            deltas,
+            log_start,
+            log,
+            self.passed,
+        )
+        return [emit]
+
+    # --------------------------------------------------------------- replay
+
+    def _advance(self) -> list[Action]:
+        """Repeat every recorded step whose records have arrived; then go live."""
+        actions: list[Action] = []
+        while self._steps:
+            step = self._steps[0]
+            if step.kind is Kind.ORDER and not self._arrived(step):
+                return actions
+            self._steps.popleft()
+            actions += self._repeat(step)
+        if self.state is RecoveryState.REPLAYING:
+            self.state = RecoveryState.LIVE
+            self._recorded = b""
+        if self._emitted < self._passed:
+            raise GapError(
+                f"rows {self._emitted + 1}..{self._passed} have been handed on, but nobody holds what they depend on",
+                where=self._where(),
+                hint="The log store and what the conduit kept do not reach them; restart the query from the checkpoint",
+            )
+        if self._boundary != self._epoch:
+            self._begin_epoch(self._epoch, self._ports.entropy())
+        if any(self._pending.values()):
+            actions += self._consume(*self._drain())
+        return actions
+
+    def _arrived(self, step: Step) -> bool:
+        needed: dict[int, int] = {}
+        for channel, count in step.runs:
+            needed[channel] = needed.get(channel, 0) + count
+        return all(len(self._pending.get(channel, ())) >= count for channel, count in needed.items())
+
+    def _repeat(self, step: Step) -> list[Action]:
+        if step.kind is Kind.BOUNDARY:
+            self._begin_epoch(step.epoch, step.seed)
+            return []
+        if step.kind is Kind.TIMER:
+            replayer = StepReplayer(self, step, self._where())
+            replayer.open_timer(step.fired_at)
+            return self._execute(replayer, lambda: self._fire(step.fired_at))
+        positions: list[int] = []
+        rows: list[Row] = []
+        for channel, count in step.runs:
+            waiting = self._pending[channel]
+            for _ in range(count):
+                position, row = waiting.popleft()
+                positions.append(position)
+                rows.append(row)
+        where = self._where(step.runs[0][0], positions[0])
+        replayer = StepReplayer(self, step, where)
+        replayer.open_order(step.runs)
+        return self._execute(replayer, lambda: self._process(step.runs, positions, rows))
+
+    def _begin_epoch(self, epoch: int, seed: int) -> None:
+        entries = bytearray()
+        codec.append_boundary(entries, epoch, seed)
+        self._append_own(codec.seal(entries))
+        self._boundary = epoch
+        self._services.random.seed(seed)
+
+    def _drain(self) -> tuple[list[Run], list[int], list[Row]]:
+        runs = [(channel, len(items)) for channel, items in self._pending.items() if items]
+        positions = [position for items in self._pending.values() for position, _ in items]
+        rows = [row for items in self._pending.values() for _, row in items]
+        self._pending.clear()
+        return runs, positions, rows
+
+    # ---------------------------------------------------------------- words
+
+    def _where(self, channel: int | None = None, position: int | None = None) -> Where:
+        return Where(self._config.name, self._config.origin.instance, self._epoch, channel, position)
+
+    def _where_of(self, row: int | None, runs: Sequence[Run], positions: Column) -> Where:
+        """The place of a row of the step, by its index."""
+        at = 0
+        for channel, count in runs:
+            at += count
+            if row is not None and row < at:
+                return self._where(channel, int(positions[row]))
+        return self._where()

@@ -1,0 +1,143 @@
+"""Recording the steps of an instance, live.
+
+A recorder opens a step, hands out what the user function asks for and appends each outcome to the step's entries
+before it is used. What it writes is exactly what `replayer` reads back; both append through the same code, so a
+replayed step rebuilds the same bytes (invariant I2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from clonos.core import determinant_codec as codec
+from clonos.core.determinant import Outcome, Run
+
+Perform = Callable[[], Outcome]
+
+
+class StepPorts(Protocol):
+    """What a step needs from the outside."""
+
+    def clock(self) -> int:
+        """Microseconds since the epoch."""
+
+    def stabilise(self, chunk: bytes) -> None:
+        """Make `chunk`, and everything before it, survive whatever recovery permits. Blocks until it does."""
+
+    def rebuilt(self, chunk: bytes) -> None:
+        """A replay has come past `chunk`, which is followed by more of the same step."""
+
+
+class StepRecorder:
+    """One step, executed for the first time."""
+
+    def __init__(self, ports: StepPorts) -> None:
+        self._ports = ports
+        self._entries = bytearray()
+        self._clock: int | None = None
+        self._instants: list[int] = []
+
+    def open_order(self, runs: Sequence[Run]) -> None:
+        codec.append_order(self._entries, runs)
+
+    def open_timer(self, fired_at: int) -> None:
+        codec.append_timer(self._entries, fired_at)
+
+    def clock(self) -> int:
+        """The step's clock: read once, at the first call. Costs one entry per step."""
+        if self._clock is None:
+            self._clock = self._read_clock()
+            codec.append_clock(self._entries, self._clock)
+        return self._clock
+
+    def instant(self) -> int:
+        """The clock now. Costs one column value per call."""
+        reading = self._read_instant()
+        self._instants.append(reading)
+        return reading
+
+    def call(self, name: str, perform: Perform) -> Outcome:
+        """The outcome of `perform`, which runs only if nothing is recorded. Costs one entry."""
+        outcome = self._outcome_of_call(name, perform)
+        codec.append_call(self._entries, outcome)
+        return outcome
+
+    def effect(self, key: str, perform: Perform) -> Outcome:
+        """Like call, for an outside action: what it depends on is stable before it is performed.
+
+        It is performed again, under the same key, only where its outcome was lost.
+        """
+        self._announce(key)
+        codec.append_effect(self._entries, key)
+        self._cut()
+        outcome = self._outcome_of_effect(key, perform)
+        codec.append_effect_done(self._entries, outcome)
+        return outcome
+
+    def close(self, outputs: int, digest: int) -> bytes:
+        """End the step; its last chunk. (Earlier ones were given to `stabilise`.)"""
+        self._flush_instants()
+        codec.append_end(self._entries, outputs, digest)
+        return self._seal()
+
+    # What a replayer answers from the log instead.
+
+    def _read_clock(self) -> int:
+        return self._ports.clock()
+
+    def _read_instant(self) -> int:
+        return self._ports.clock()
+
+    def _outcome_of_call(self, name: str, perform: Perform) -> Outcome:
+        return perform()
+
+    def _announce(self, key: str) -> None:
+        """Nothing to compare with."""
+
+    def _outcome_of_effect(self, key: str, perform: Perform) -> Outcome:
+        return perform()
+
+    def _stabilise(self, chunk: bytes) -> None:
+        self._ports.stabilise(chunk)
+
+    def _cut(self) -> None:
+        self._flush_instants()
+        self._stabilise(self._seal())
+
+    def _flush_instants(self) -> None:
+        if self._instants:
+            codec.append_instants(self._entries, self._instants)
+            self._instants = []
+
+    def _seal(self) -> bytes:
+        chunk = codec.seal(self._entries)
+        self._entries = bytearray()
+        return chunk
+
+
+class UnrecordedStep(StepRecorder):
+    """A step that leaves no trace: what recording costs is the difference to this one."""
+
+    def open_order(self, runs: Sequence[Run]) -> None:
+        """Nothing is kept."""
+
+    def open_timer(self, fired_at: int) -> None:
+        """Nothing is kept."""
+
+    def clock(self) -> int:
+        if self._clock is None:
+            self._clock = self._read_clock()
+        return self._clock
+
+    def instant(self) -> int:
+        return self._read_instant()
+
+    def call(self, name: str, perform: Perform) -> Outcome:
+        return perform()
+
+    def effect(self, key: str, perform: Perform) -> Outcome:
+        return perform()
+
+    def close(self, outputs: int, digest: int) -> bytes:
+        return b""

@@ -1,0 +1,120 @@
+"""Checkpoint storage: what survives everything. Spark's offsets and commits, the generation, and snapshots.
+
+Snapshots follow `clonos.store.snapshots`: a snapshot exists when its manifest does; incarnations claim an instance
+under their fence before they change anything; names hold the fence, so a successor's snapshot of the same epoch wins
+over one that a predecessor was still writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from clonos.core.identity import Origin
+from clonos.core.instance import InstanceSnapshot
+from clonos.errors import Fenced, SnapshotCorrupt
+
+KEPT_INSIDE = 2
+"""Of the snapshots inside an epoch only the last is needed; the one before may just be being restored."""
+
+
+class SnapshotName(NamedTuple):
+    """Ordered as they supersede each other."""
+
+    epoch: int
+    fence: int
+    sequence: int
+    final: bool
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """One instance at one moment. `depends` is the simulator's own knowledge, never used by a recovery."""
+
+    name: SnapshotName
+    instance: InstanceSnapshot
+    content: bytes  # keyed state and timers
+    taken: int  # the last bundle of its task attempt that it covers
+    depends: Mapping[Origin, int]
+    reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
+    damaged: bool = False
+
+
+class Snapshots:
+    """The snapshots of one instance."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.claimed = 0
+        self.kept: dict[SnapshotName, Snapshot] = {}
+
+    def claim(self, fence: int) -> None:
+        if fence < self.claimed:
+            raise Fenced(
+                f"the state of {self.origin} was taken over: its fence is {self.claimed:x}, not {fence:x}"
+            )
+        self.claimed = fence
+
+    def write(self, snapshot: Snapshot) -> None:
+        """The manifest is there. Whether its writer may still do this was checked before it was sent."""
+        self.kept[snapshot.name] = snapshot
+        inside = sorted(
+            name
+            for name in self.kept
+            if name.epoch == snapshot.name.epoch and not name.final and name.fence <= snapshot.name.fence
+        )
+        self._drop(inside[:-KEPT_INSIDE])
+
+    def latest(self, *, epoch: int, final_only: bool, usable: Callable[[Snapshot], bool]) -> Snapshot | None:
+        """Where an instance that is to run `epoch` may start from."""
+        if not final_only:
+            inside = [name for name in self.kept if name.epoch == epoch]
+            for name in sorted(inside, reverse=True):
+                if not self.kept[name].damaged and usable(self.kept[name]):
+                    return self.kept[name]
+        return self.final(epoch - 1)
+
+    def final(self, epoch: int) -> Snapshot | None:
+        """How it stood at the end of `epoch`, or of the last one before that it ran. Raises SnapshotCorrupt."""
+        name = max((name for name in self.kept if name.final and name.epoch <= epoch), default=None)
+        if name is None:
+            return None
+        if self.kept[name].damaged:
+            raise SnapshotCorrupt(
+                f"the snapshot of {self.origin} at the end of epoch {name.epoch} is damaged"
+            )
+        return self.kept[name]
+
+    def discard_from(self, epoch: int, fence: int) -> None:
+        self._drop([name for name in self.kept if name.epoch >= epoch and name.fence <= fence])
+
+    def forget(self, before_epoch: int, fence: int) -> None:
+        last = max((name for name in self.kept if name.final and name.epoch <= before_epoch), default=None)
+        self._drop(
+            [name for name in self.kept if name.epoch < before_epoch and name != last and name.fence <= fence]
+        )
+
+    def _drop(self, names: list[SnapshotName]) -> None:
+        for name in names:
+            del self.kept[name]
+
+
+@dataclass
+class Checkpoint:
+    """Spark's checkpoint folder with ours inside."""
+
+    topology: dict[str, Any] | None = None
+    generation: int = 0
+    offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+    _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
+
+    def snapshots(self, origin: Origin) -> Snapshots:
+        if origin not in self._snapshots:
+            self._snapshots[origin] = Snapshots(origin)
+        return self._snapshots[origin]
+
+    @property
+    def committed(self) -> int:
+        return max(self.commits, default=-1)

@@ -1,0 +1,176 @@
+"""The checkers: one file per invariant, apart from the code they check. `Checks` tells each of them what happens.
+
+A checker looks at what was done (bytes in a store, a row on a channel, a file that is gone) and at the truth that the
+simulator keeps beside the protocol; it never asks the protocol's own bookkeeping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from clonos.core.identity import Origin
+from clonos.core.instance import Emit, Persist, Row
+from clonos.core.recovery import Recovered
+from clonos.errors import ClonosError
+from clonos.sim.checkpoint import Snapshot, Snapshots
+from clonos.sim.checks.detection import Detection
+from clonos.sim.checks.fencing import Fencing
+from clonos.sim.checks.fifo import Fifo
+from clonos.sim.checks.locality import Locality
+from clonos.sim.checks.memory import Memory
+from clonos.sim.checks.oracle import Oracle
+from clonos.sim.checks.orphans import Orphans
+from clonos.sim.checks.outputs import Outputs
+from clonos.sim.checks.prefix import Prefix
+from clonos.sim.checks.replays import Replays
+from clonos.sim.checks.truncation import Truncation
+from clonos.sim.checks.truth import Truth
+from clonos.sim.disk import LogStore
+from clonos.sim.records import Tag
+from clonos.sim.trace import Shown
+
+if TYPE_CHECKING:
+    from clonos.sim.frames import Hello, OutputFrame
+    from clonos.sim.operator_host import OperatorHost
+    from clonos.sim.replica import Replica
+    from clonos.sim.sinks import SinkPlace
+    from clonos.sim.task import Task
+    from clonos.sim.world import World
+
+
+class Checks:
+    """What happens in a run, told to whom it concerns."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.truth = Truth()
+        self.truncation = Truncation(world)
+        self.orphans = Orphans(world, self.truth, self.truncation)
+        self.replays = Replays(self.truth)
+        self.outputs = Outputs(self.truth)
+        self.prefix = Prefix(self.truth)
+        self.fifo = Fifo()
+        self.fencing = Fencing()
+        self.locality = Locality()
+        self.memory = Memory(world.plan)
+        self.detection = Detection(world)
+        self.oracle = Oracle(world)
+
+    # ---------------------------------------------------------- an operator
+
+    def restores(
+        self, host: OperatorHost, hello: Hello, found: Snapshot | None, recovered: Recovered
+    ) -> None:
+        start = found.instance.log_offset if found else 0
+        self.fencing.begins(host.origin, host.replica)
+        if found is not None and found.name.epoch == hello.epoch:
+            self.fencing.starts_from(host.origin, hello.fence, found.name.fence)
+        self.locality.restores(host, hello)
+        self.prefix.recovered(host.origin, start, recovered)
+        self.orphans.restores(host, hello, start + len(recovered.recorded))
+        if self.truth.cut(host.origin, start + len(recovered.recorded)):
+            self.outputs.shortened(host.origin, found.instance.emitted if found else 0, recovered.recorded)
+
+    def consumed(self, host: OperatorHost, tag: Tag) -> None:
+        self.fifo.consumed(host.origin, host.reached, tag)
+        if tag.depends:
+            depends = host.depends
+            for origin, offset in tag.depends.items():
+                if offset > depends.get(origin, 0):
+                    depends[origin] = offset
+
+    def saved(self, host: OperatorHost, persist: Persist) -> None:
+        if persist.own:
+            self.truth.extend(host.origin, persist.own_start, b"".join(persist.own))
+
+    def emits(self, host: OperatorHost, emit: Emit) -> list[Tag]:
+        if emit.log:
+            self.truth.extend(host.origin, emit.log_start, emit.log)
+        host.depends[host.origin] = emit.log_start + len(emit.log)
+        if not emit.count:
+            return []
+        self.orphans.emits(host, host.depends)
+        return self.outputs.emits(host.origin, emit, dict(host.depends))
+
+    def effects(self, host: OperatorHost, store: LogStore) -> None:
+        self.orphans.acts(host, store)
+
+    def acted(self, node: int, key: str, record: int, draw: int) -> None:
+        self.outputs.acted(node, key, record, draw)
+
+    def snapshots(self, host: OperatorHost, snapshot: Snapshot) -> None:
+        self.replays.snapshot(host, snapshot)
+
+    def replica_failed(self, replica: Replica, error: ClonosError) -> None:
+        self.detection.failed(replica.name, error)
+
+    def replica_died(self, replica: Replica) -> None:
+        self.fencing.ends(replica)
+
+    # ----------------------------------------------------------- a conduit
+
+    def passed_on(self, task: Task, frame: OutputFrame) -> None:
+        self.outputs.passed_on(task, frame)
+
+    def forgets(self, task: Task, seq: int) -> None:
+        self.truncation.conduit_forgets(task, seq)
+
+    def bounded(self, task: Task) -> None:
+        self.memory.conduit(task)
+
+    # -------------------------------------------------------------- a sink
+
+    def shows(self, place: SinkPlace, identity: str, row: Row, fence: int) -> None:
+        tag: Tag = row[3]
+        self.fencing.shows(place.origin, fence)
+        self.outputs.shows(place.origin, identity, row)
+        self.fifo.shows(place.origin, tag)
+        self.orphans.shows(place, tag)
+        self.oracle.shows(row)
+        self._world.trace(f"sink {place.origin}", f"shows {identity}: record {row[1]}", Shown(place.origin))
+
+    def repeats(self, place: SinkPlace, identity: str, row: Row) -> None:
+        self.outputs.repeats(identity, row)
+
+    def sink_fenced(self, origin: Origin, fence: int) -> None:
+        self.fencing.sink_raised(origin, fence)
+
+    # -------------------------------------------------- fences and forgetting
+
+    def fence_raised(self, origin: Origin, fence: int) -> None:
+        self.fencing.raised(origin, fence)
+
+    def acts(self, origin: Origin, fence: int, what: str) -> None:
+        self.fencing.acts(origin, fence, what)
+
+    @contextmanager
+    def truncates(self, store: LogStore) -> Iterator[None]:
+        before = self.truncation.store(store)
+        yield
+        self.truncation.store_truncated(store, before)
+
+    @contextmanager
+    def truncates_sink(self, place: SinkPlace) -> Iterator[None]:
+        before = self.truncation.sink(place)
+        yield
+        self.truncation.sink_truncated(place, before)
+
+    @contextmanager
+    def forgets_snapshots(self, snapshots: Snapshots) -> Iterator[None]:
+        before = set(snapshots.kept)
+        yield
+        self.truncation.snapshots_forgotten(snapshots, before)
+
+    # ------------------------------------------------------------- the whole
+
+    def victim(self, origin: Origin | None) -> None:
+        """A fault has struck this instance's replica; None: more than one instance."""
+        self.locality.struck(origin)
+
+    def everything_is_out(self) -> bool:
+        return self.oracle.shown == self._world.plan.records
+
+    def at_the_end(self) -> None:
+        self.oracle.at_the_end(complete=self._world.outcome == "exact")

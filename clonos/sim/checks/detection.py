@@ -1,0 +1,34 @@
+"""I10: a function that depends on something unrecorded is reported, and nobody else is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clonos.errors import ClonosError, DivergenceError
+from clonos.sim.checks.violation import BeyondPromise, Violation
+from clonos.sim.plan import Fault
+
+if TYPE_CHECKING:
+    from clonos.sim.world import World
+
+LOSSES = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE})
+
+
+class Detection:
+    """Divergence is reported where a function is impure, and only there. That it is reported before anything
+    contradicts itself is what the other checkers see to.
+
+    One exception: an instance whose store was lost has its own log back from others, and keeps it, before it has
+    received again what that log depends on. If a second store is lost meanwhile, nobody may have that any more. The
+    query then stops, which is right, although with a reason that is not.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def failed(self, who: str, error: ClonosError) -> None:
+        if not isinstance(error, DivergenceError) or self._world.plan.impure:
+            return
+        if sum(struck.kind in LOSSES for struck in self._world.faults.struck) >= 2:
+            raise BeyondPromise(f"{who} depends on what was lost with two stores, one after the other")
+        raise Violation("I10", f"{who} reports a divergence of a pure function: {error}")

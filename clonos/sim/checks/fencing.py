@@ -1,0 +1,62 @@
+"""I6: once a newer incarnation has acted, nothing that an older one does takes effect; and never do two run at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clonos.core.identity import Origin
+from clonos.sim.checks.violation import Violation
+
+if TYPE_CHECKING:
+    from clonos.sim.replica import Replica
+
+
+class Fencing:
+    """Keeps its own record of every token."""
+
+    def __init__(self) -> None:
+        self._acted: dict[Origin, int] = {}
+        self._sinks: dict[Origin, int] = {}
+        self._raised: dict[Origin, int] = {}
+        self._running: dict[Origin, Replica] = {}
+
+    def raised(self, origin: Origin, fence: int) -> None:
+        """The server serves a connection with this fence."""
+        if fence <= self._raised.get(origin, -1):
+            raise Violation(
+                "I6", f"{origin} is served under fence {fence:x}, which is not newer than all before"
+            )
+        self._raised[origin] = fence
+
+    def begins(self, origin: Origin, replica: Replica) -> None:
+        other = self._running.get(origin)
+        if other is not None and other is not replica and other.alive:
+            raise Violation("I6", f"{replica.name} begins while {other.name} is alive")
+        self._running[origin] = replica
+
+    def starts_from(self, origin: Origin, fence: int, snapshot: int) -> None:
+        """Inside an epoch, from a snapshot of its own task attempt."""
+        if fence >> 16 != snapshot >> 16:
+            raise Violation(
+                "I6", f"{origin} under {fence:x} starts from a snapshot of another attempt, {snapshot:x}"
+            )
+
+    def ends(self, replica: Replica) -> None:
+        if self._running.get(replica.origin) is replica:
+            del self._running[replica.origin]
+
+    def acts(self, origin: Origin, fence: int, what: str) -> None:
+        newest = self._acted.get(origin, -1)
+        if fence < newest:
+            raise Violation("I6", f"{origin} {what} under fence {fence:x} after {newest:x} has acted")
+        self._acted[origin] = fence
+
+    def sink_raised(self, origin: Origin, fence: int) -> None:
+        self._sinks[origin] = max(fence, self._sinks.get(origin, -1))
+
+    def shows(self, origin: Origin, fence: int) -> None:
+        standing = self._sinks.get(origin, -1)
+        if fence < standing:
+            raise Violation(
+                "I6", f"sink {origin} shows a row under fence {fence:x} although {standing:x} stands"
+            )

@@ -1,0 +1,97 @@
+"""What a store or a sink's log holds of other instances' logs, computed from its bytes without the core's help.
+
+The checkers ask this instead of the code they check, so delta entries are taken apart here a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from clonos.core.identity import Origin
+
+
+class Said(NamedTuple):
+    """One entry of a delta: a piece of a log, or only how far it reaches."""
+
+    origin: Origin
+    start: int
+    end: int
+    has_data: bool
+
+
+def entries_of(raw: bytes) -> Iterator[Said]:
+    """The entries of an undamaged delta (format: `clonos.core.delta`)."""
+    at, stop = 1, len(raw) - 4
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = raw[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < stop:
+        origin = Origin(varint(), varint())
+        start, flags, length = varint(), varint(), varint()
+        if not flags & 1:
+            at += length
+        yield Said(origin, start, start + length, not flags & 1)
+
+
+class Intervals:
+    """Disjoint [start, end), in order."""
+
+    __slots__ = ("spans",)
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[int, int]] = []
+
+    def add(self, start: int, end: int) -> None:
+        spans = self.spans
+        if start >= end:
+            return
+        if spans and spans[-1][0] <= start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            return
+        merged: list[tuple[int, int]] = []
+        for low, high in sorted([*spans, (start, end)]):
+            if merged and low <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+            else:
+                merged.append((low, high))
+        self.spans = merged
+
+    def covers(self, start: int, end: int) -> bool:
+        return start >= end or any(low <= start and end <= high for low, high in self.spans)
+
+    def beyond(self, start: int) -> list[tuple[int, int]]:
+        return [(max(low, start), high) for low, high in self.spans if high > start]
+
+
+class Held:
+    """By origin: the bytes held, and how far somebody depends on it."""
+
+    def __init__(self) -> None:
+        self.data: dict[Origin, Intervals] = {}
+        self.reach: dict[Origin, int] = {}
+
+    def add_own(self, origin: Origin, start: int, end: int) -> None:
+        self.data.setdefault(origin, Intervals()).add(start, end)
+
+    def add_deltas(self, deltas: Iterable[bytes]) -> None:
+        for raw in deltas:
+            for said in entries_of(raw):
+                self.reach[said.origin] = max(self.reach.get(said.origin, 0), said.end)
+                if said.has_data:
+                    self.data.setdefault(said.origin, Intervals()).add(said.start, said.end)
+
+    def covers(self, origin: Origin, start: int, end: int) -> bool:
+        if start >= end:
+            return True
+        known = self.data.get(origin)
+        return known is not None and known.covers(start, end)

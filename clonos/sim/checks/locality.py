@@ -1,0 +1,35 @@
+"""I8: an instance returns to a snapshot only because of what happened to itself, its task, the query or the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clonos.core.identity import Origin
+from clonos.sim.checks.violation import Violation
+
+if TYPE_CHECKING:
+    from clonos.sim.frames import Hello
+    from clonos.sim.operator_host import OperatorHost
+
+
+class Locality:
+    """Who was struck, and who was replaced."""
+
+    def __init__(self) -> None:
+        self._struck: set[Origin] = set()
+        self._all = False
+
+    def struck(self, origin: Origin | None) -> None:
+        if origin is None:
+            self._all = True
+        else:
+            self._struck.add(origin)
+
+    def restores(self, host: OperatorHost, hello: Hello) -> None:
+        begins = hello.fresh and hello.generation == 1
+        if not (begins or self._all or host.origin in self._struck or hello.generation > 1):
+            raise Violation("I8", f"{host.origin} rolls back although nothing has happened to it")
+
+    @property
+    def whole_query(self) -> bool:
+        return self._all

@@ -1,0 +1,148 @@
+"""I1: at every moment, whoever depends on an event that is not stable holds its determinant.
+
+Dependence is computed by the simulator along the records that were consumed. What is held is read from the bytes of
+stores and sink logs. A disk that was lost or damaged takes with it what its owner held; then somebody else must have
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from clonos.core.identity import Origin
+from clonos.sim.checks.held import Held
+from clonos.sim.checks.truncation import Truncation
+from clonos.sim.checks.truth import Truth
+from clonos.sim.checks.violation import BeyondPromise, Violation
+from clonos.sim.disk import LogStore
+from clonos.sim.plan import Fault
+from clonos.sim.records import Tag
+
+if TYPE_CHECKING:
+    from clonos.sim.frames import Hello
+    from clonos.sim.operator_host import OperatorHost
+    from clonos.sim.sinks import SinkPlace
+    from clonos.sim.world import World
+
+LOSING = frozenset(
+    {Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE, Fault.SINK_LOG_PAGE, Fault.SNAPSHOT_PAGE}
+)
+
+
+class Orphans:
+    """See the module."""
+
+    def __init__(self, world: World, truth: Truth, truncation: Truncation) -> None:
+        self._world = world
+        self._truth = truth
+        self._truncation = truncation
+        self._distances: dict[tuple[int, int], int] = {}
+
+    # --------------------------------------------- whoever depends must hold
+
+    def emits(self, host: OperatorHost, depends: Mapping[Origin, int]) -> None:
+        store = self._world.disk.store(host.origin)
+        self._must_hold(f"{host.origin} emits", host.origin, self._truncation.store(store), depends)
+
+    def shows(self, place: SinkPlace, tag: Tag) -> None:
+        held = self._truncation.sink(place)
+        self._must_hold(f"sink {place.origin} shows a row", place.origin, held, tag.depends)
+        visible = self._truth.visible
+        for origin, offset in tag.depends.items():
+            visible[origin] = max(visible[origin], offset)
+
+    def acts(self, host: OperatorHost, store: LogStore) -> None:
+        """An effect is output: all that it depends on has been made to survive the host."""
+        depends = {**host.depends, host.origin: host.live.log_offset}
+        self._must_hold(f"{host.origin} acts", host.origin, self._truncation.store(store), depends)
+        if not store.is_synced:
+            raise Violation("I1", f"{host.origin} acts on the outside before its log is stable")
+
+    def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, int]) -> None:
+        stable = self._truncation.stable()
+        for origin, upto in depends.items():
+            start = stable.get(origin, 0)
+            if start >= upto or held.covers(origin, start, upto):
+                continue
+            if self._distance(origin, owner) > self._world.plan.depth and held.reach.get(origin, 0) >= upto:
+                continue
+            if self._somebody_holds(origin, start, upto):
+                continue
+            raise Violation(
+                "I1",
+                f"{who}, which depends on the log of {origin} up to {upto}, but does not hold all of it from "
+                f"{start} on",
+            )
+
+    def _somebody_holds(self, origin: Origin, start: int, upto: int) -> bool:
+        """Only where something was lost."""
+        if not any(struck.kind in LOSING for struck in self._world.faults.struck):
+            return False
+        if self._world.plan.depth < 1 << 30:
+            return True
+        everybody = Held()
+        for held in self._everybody():
+            for span in held.data[origin].spans if origin in held.data else ():
+                everybody.add_own(origin, *span)
+        return everybody.covers(origin, start, upto) or any(
+            struck.kind in (Fault.STORE_PAGE, Fault.SINK_LOG_PAGE) for struck in self._world.faults.struck
+        )
+
+    def _knowledge_was_destroyed(self) -> bool:
+        """A log store gone, and a page of another holder damaged: what the page said, nobody can tell."""
+        kinds = {struck.kind for struck in self._world.faults.struck}
+        gone = kinds & {Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE}
+        return Fault.SINK_LOG_PAGE in kinds and bool(gone)
+
+    def _everybody(self) -> Iterable[Held]:
+        for store in self._world.disk.stores.values():
+            yield self._truncation.store(store)
+        for place in self._world.sinks.values():
+            yield self._truncation.sink(place)
+
+    def _distance(self, origin: Origin, owner: Origin) -> int:
+        """Hops from a log's origin downstream to its holder."""
+        known = self._distances.get((origin.node, owner.node))
+        if known is None:
+            known, at = 0, origin.node
+            while at != owner.node:
+                known, at = known + 1, self._world.plan.dataflow.target(at).number
+            self._distances[origin.node, owner.node] = known
+        return known
+
+    # ------------------------------------------ nobody may depend on what is gone
+
+    def restores(self, host: OperatorHost, hello: Hello, upto: int) -> None:
+        """An instance goes on from here; whatever was beyond never happened."""
+        origin = host.origin
+        if self._truth.visible[origin] > upto and self._knowledge_was_destroyed():
+            raise BeyondPromise(f"{origin} was forgotten by its own store and by a damaged holder")
+        if self._truth.visible[origin] > upto:
+            raise Violation(
+                "I1",
+                f"{origin} goes on at log offset {upto}, but what is visible depends on it up to "
+                f"{self._truth.visible[origin]}",
+            )
+        for other in self._world.replicas():
+            depends = getattr(other.host, "depends", {})
+            if (
+                other.origin != origin
+                and other.fence >> 48 == hello.generation
+                and depends.get(origin, 0) > upto
+            ):
+                raise Violation(
+                    "I1",
+                    f"{origin} goes on at log offset {upto}, but {other.name} depends on it up to {depends[origin]}",
+                )
+        if not hello.fresh:
+            return
+        for store in self._world.disk.stores.values():
+            if any(batch.damaged for batch in store.batches):
+                continue
+            reach = self._truncation.store(store).reach.get(origin, 0)
+            if reach > upto:
+                raise Violation(
+                    "I1",
+                    f"{origin} goes on at log offset {upto}, but {store.owner} holds determinants up to {reach}",
+                )

@@ -1,0 +1,82 @@
+"""I3: every output number of every instance means one row, which becomes visible once; so does every effect's key.
+
+Also what leaves an instance is numbered without holes, and what leaves it again is the same (invariant I2 at the rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from clonos.core.determinant_codec import decode_steps
+from clonos.core.identity import Origin
+from clonos.core.instance import Emit, Row
+from clonos.sim.checks.truth import Truth
+from clonos.sim.checks.violation import Violation
+from clonos.sim.records import Rows, Tag
+
+if TYPE_CHECKING:
+    from clonos.sim.frames import OutputFrame
+    from clonos.sim.task import Task
+
+
+class Outputs:
+    """Rows by number, at the instance and at the sink."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._visible: dict[str, str] = {}
+        self._acts: dict[tuple[int, int], tuple[str, int]] = {}
+        self._passed: dict[int, int] = {}
+
+    def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, int]) -> list[Tag]:
+        assert isinstance(emit.payload, Rows)
+        truth, sent = self._truth.rows[origin], self._truth.sent[origin]
+        tags = []
+        for index, row in enumerate(emit.payload.rows):
+            number, target = emit.first + index, emit.destinations[index]
+            text = repr(row)
+            if truth.setdefault(number, text) != text:
+                raise Violation("I2", f"output {number} of {origin} was {truth[number]}, and is now {text}")
+            positions = sent[target]
+            if not positions or positions[-1] < number:
+                positions.append(number)
+            before = max((at for at in positions if at < number), default=-1)
+            tags.append(Tag(origin.channel, number, before, depends))
+        return tags
+
+    def shortened(self, origin: Origin, emitted: int, recorded: bytes) -> None:
+        """An instance goes live before the end of its history: the rows of the rest never were."""
+        last = emitted + sum(step.outputs for step in decode_steps(recorded, 0) if step.complete)
+        self._truth.cut_rows(origin, last)
+
+    def passed_on(self, task: Task, frame: OutputFrame) -> None:
+        for _, record in frame.records:
+            last = self._passed.get(task.attempt)
+            if last is not None and record.position != last + 1:
+                raise Violation(
+                    "I3", f"{task.name} passes on output {record.position} of {task.origin} after {last}"
+                )
+            self._passed[task.attempt] = record.position
+
+    def shows(self, sink: Origin, identity: str, row: Row) -> None:
+        text = repr(row[:3])
+        if identity in self._visible:
+            raise Violation("I3", f"sink {sink} shows output {identity} twice")
+        self._visible[identity] = text
+
+    def repeats(self, identity: str, row: Row) -> None:
+        """An idempotent function is called again."""
+        text = repr(row[:3])
+        if self._visible.get(identity) != text:
+            raise Violation(
+                "I3", f"output {identity} comes again as {text}, it was {self._visible.get(identity)}"
+            )
+
+    def acted(self, node: int, key: str, record: int, draw: int) -> None:
+        if self._acts.setdefault((node, record), (key, draw)) != (key, draw):
+            raise Violation(
+                "I3",
+                f"the effect of node {node} for record {record} took place with {self._acts[node, record]} and with "
+                f"{(key, draw)}",
+            )

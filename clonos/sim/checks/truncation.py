@@ -1,0 +1,137 @@
+"""I7: nothing is dropped that a permitted recovery could still ask for.
+
+What may be asked for is computed here from the checkpoint alone: after `commits/<N>`, a recovery returns to the
+snapshots at the end of epoch N, and asks for logs from their offsets on; within an epoch, a replaced replica returns
+to the newest snapshot, and is sent again what lies beyond it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clonos.core.identity import Origin
+from clonos.core.topology import NodeKind
+from clonos.sim.checkpoint import SnapshotName, Snapshots
+from clonos.sim.checks.held import Held
+from clonos.sim.checks.violation import Violation
+from clonos.sim.disk import LogStore
+
+if TYPE_CHECKING:
+    from clonos.sim.sinks import SinkPlace
+    from clonos.sim.task import Task
+    from clonos.sim.world import World
+
+
+class Truncation:
+    """Also keeps, for everybody, what stores and sink logs hold."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stores: dict[int, tuple[LogStore, int, int, Held]] = {}
+        self._sinks: dict[Origin, tuple[int, int, Held]] = {}
+        self._stable: tuple[int, dict[Origin, int]] = (-1, {})
+
+    # ------------------------------------------------------- what is needed
+
+    def stable(self) -> dict[Origin, int]:
+        """Log offsets before which no recovery asks."""
+        committed = self._world.checkpoint.committed
+        if self._stable[0] != committed:
+            self._stable = (committed, self._compute(committed))
+        return self._stable[1]
+
+    def _compute(self, committed: int) -> dict[Origin, int]:
+        found: dict[Origin, int] = {}
+        for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
+            kept = self._world.checkpoint.snapshots(origin).kept
+            name = max((name for name in kept if name.final and name.epoch <= committed), default=None)
+            if name is not None:
+                found[origin] = kept[name].instance.log_offset
+        return found
+
+    # --------------------------------------------------------- what is held
+
+    def store(self, store: LogStore) -> Held:
+        known = self._stores.get(id(store))
+        _, version, count, held = known if known is not None else (store, -1, 0, Held())
+        if version != store.version:
+            version, count, held = store.version, 0, Held()
+        for batch in store.batches[count:]:
+            for start, data in batch.own:
+                held.add_own(store.owner, start, start + len(data))
+            held.add_deltas(batch.deltas)
+        self._stores[id(store)] = (store, version, len(store.batches), held)
+        return held
+
+    def sink(self, place: SinkPlace) -> Held:
+        version, count, held = self._sinks.get(place.origin, (-1, 0, Held()))
+        if version != place.version:
+            version, count, held = place.version, 0, Held()
+        held.add_deltas(kept.raw for kept in place.log[count:])
+        self._sinks[place.origin] = (version, len(place.log), held)
+        return held
+
+    # ------------------------------------------------------- what was dropped
+
+    def store_truncated(self, store: LogStore, before: Held) -> None:
+        self._nothing_needed_is_gone(f"the store of {store.owner}", before, self.store(store))
+
+    def sink_truncated(self, place: SinkPlace, before: Held) -> None:
+        self._nothing_needed_is_gone(f"the log of sink {place.origin}", before, self.sink(place))
+
+    def _nothing_needed_is_gone(self, where: str, before: Held, after: Held) -> None:
+        stable = self.stable()
+        for origin, intervals in before.data.items():
+            for start, end in intervals.beyond(stable.get(origin, 0)):
+                if not after.covers(origin, start, end):
+                    raise Violation(
+                        "I7",
+                        f"{where} dropped bytes {start}..{end} of the log of {origin}, which may be asked for from "
+                        f"{stable.get(origin, 0)} on",
+                    )
+        for origin, reach in before.reach.items():
+            if reach > stable.get(origin, 0) and after.reach.get(origin, 0) < reach:
+                raise Violation("I7", f"{where} does not know any more that {origin} reached {reach}")
+
+    def snapshots_forgotten(self, snapshots: Snapshots, before: set[SnapshotName]) -> None:
+        committed = self._world.checkpoint.committed
+        needed = max((name for name in before if name.final and name.epoch <= committed), default=None)
+        if needed is not None and needed not in snapshots.kept:
+            raise Violation(
+                "I7", f"the snapshot of {snapshots.origin} at the end of epoch {committed} was dropped"
+            )
+
+    def conduit_forgets(self, task: Task, seq: int) -> None:
+        """What a conduit forgets lies within a durable snapshot, or is visible."""
+        if self._is_overtaken(task):
+            return
+        reached = self._durable(task)
+        for number, bundle in task.kept.items():
+            if number > seq:
+                continue
+            for channel, position in zip(bundle.channels, bundle.positions, strict=True):
+                if int(position) > reached.get(int(channel), -1):
+                    raise Violation(
+                        "I7",
+                        f"{task.name} forgets bundle {number}, but record {int(position)} of channel {int(channel)} is "
+                        f"durable nowhere",
+                    )
+
+    def _is_overtaken(self, task: Task) -> bool:
+        """A newer attempt has begun, so nobody will ask this one for anything again."""
+        claimed = self._world.checkpoint.snapshots(task.origin).claimed
+        return claimed >> 16 > task.conduit.limits.fence_base >> 16
+
+    def _durable(self, task: Task) -> dict[int, int]:
+        place = self._world.sinks.get(task.origin)
+        if place is not None:
+            return place.cursors
+        kept = self._world.checkpoint.snapshots(task.origin).kept
+        reached: dict[int, int] = {}
+        for name, snapshot in kept.items():
+            if name.epoch <= task.epoch:
+                for channel, position in snapshot.instance.covered.items():
+                    reached[channel] = max(position, reached.get(channel, -1))
+                for channel, position, _ in snapshot.instance.pending:
+                    reached[channel] = max(position, reached.get(channel, -1))
+        return reached

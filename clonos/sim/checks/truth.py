@@ -1,0 +1,56 @@
+"""What truly happened, whatever anybody in the run believes: every instance's log as it was made, which rows it sent
+where, and how deep into it anything visible depends.
+
+A log may lose its end: when an instance goes live before the end of what an earlier incarnation had made, that end
+never happened. `cut` is where it is decided whether that was allowed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from clonos.core.identity import Origin
+from clonos.sim.checks.violation import Violation
+
+
+class Truth:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.logs: dict[Origin, bytearray] = defaultdict(bytearray)
+        self.sent: dict[Origin, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.rows: dict[Origin, dict[int, str]] = defaultdict(dict)
+        self.states: dict[Origin, dict[int, str]] = defaultdict(dict)
+        self.visible: dict[Origin, int] = defaultdict(int)
+
+    def extend(self, origin: Origin, start: int, data: bytes) -> None:
+        """Log bytes were made, or made again."""
+        log = self.logs[origin]
+        if start > len(log):
+            raise Violation("I2", f"the log of {origin} goes on at {start}, but ended at {len(log)}")
+        known = bytes(log[start : start + len(data)])
+        if known != data[: len(known)]:
+            raise Violation(
+                "I2", f"the log of {origin} was made again from offset {start} on, with other bytes"
+            )
+        log += data[len(known) :]
+
+    def cut(self, origin: Origin, offset: int) -> int:
+        """What was made beyond an offset never happened; how many bytes."""
+        log = self.logs[origin]
+        gone = len(log) - offset
+        if gone > 0:
+            del log[offset:]
+            states = self.states[origin]
+            for later in [at for at in states if at > offset]:
+                del states[later]
+        return max(gone, 0)
+
+    def cut_rows(self, origin: Origin, last: int) -> None:
+        """Rows numbered beyond `last` never happened."""
+        for positions in self.sent[origin].values():
+            while positions and positions[-1] > last:
+                positions.pop()
+        rows = self.rows[origin]
+        for number in [number for number in rows if number > last]:
+            del rows[number]

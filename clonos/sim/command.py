@@ -1,0 +1,141 @@
+"""The command `clonos simulate`: one run or many, as text, smaller, or as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from clonos.sim.plan import Plan, draw_plan, draw_storm
+from clonos.sim.run import Report
+from clonos.sim.run import run as run_plan
+from clonos.sim.shrink import shrink
+
+BATCH = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the (first) run")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
+    parser.add_argument("--faults", type=int, help="run further seeds until so many faults have struck")
+    parser.add_argument("--storm", action="store_true", help="many more faults in each run")
+    parser.add_argument("--processes", type=int, default=1, help="how many seeds to run at the same time")
+    parser.add_argument("--trace", action="store_true", help="print what happened, when and where")
+    parser.add_argument("--plan", action="store_true", help="print what the (first) run is made of")
+    parser.add_argument(
+        "--shrink", action="store_true", help="look for a smaller run that goes wrong in the same way"
+    )
+    parser.add_argument("--draw", metavar="FILE", type=Path, help="draw the (first) run as an SVG picture")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run, print, and say by the exit code whether everything was right."""
+    first = drawn_by(arguments)(arguments.seed)
+    if arguments.plan:
+        print(first)
+    if arguments.seeds == 1 and arguments.faults is None:
+        totals = Totals([run_plan(first, tracing=arguments.trace)])
+        print(*totals.one(), sep="\n")
+    else:
+        totals = Totals(run_seeds(arguments))
+        totals.show()
+        print(totals)
+    drawn = first
+    if arguments.shrink and totals.wrong:
+        drawn = show_shrunk(totals.wrong[0])
+    if arguments.draw is not None:
+        from clonos.sim.draw import draw
+
+        arguments.draw.write_text(draw(drawn), "utf-8")
+    return 1 if totals.wrong else 0
+
+
+def drawn_by(arguments: argparse.Namespace) -> Callable[[int], Plan]:
+    """How a seed becomes a plan."""
+    return draw_storm if arguments.storm else draw_plan
+
+
+def run_seed(seed: int) -> Report:
+    """One of many, without a trace."""
+    return run_plan(draw_plan(seed))
+
+
+def run_storm(seed: int) -> Report:
+    """The same with many more faults."""
+    return run_plan(draw_storm(seed))
+
+
+def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:
+    """Every seed asked for, in order; in batches, so that the end may depend on what was seen."""
+    if arguments.trace:
+        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+            report = run_plan(drawn_by(arguments)(seed), tracing=True)
+            print(report.trace)
+            yield report
+        return
+    struck, one = 0, run_storm if arguments.storm else run_seed
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for begin in itertools.count(arguments.seed, BATCH):
+            if arguments.faults is None:
+                batch = range(begin, min(begin + BATCH, arguments.seed + arguments.seeds))
+            else:
+                batch = range(begin, begin + BATCH) if struck < arguments.faults else range(0)
+            if not batch:
+                return
+            for report in pool.map(one, batch, chunksize=10):
+                struck += len(report.struck)
+                yield report
+
+
+def show_shrunk(report: Report) -> Plan:
+    """Make a failing run smaller, and print what is left."""
+    small = shrink(report.plan)
+    print(f"\nsmaller: {small}\n  {small.plan}", *small.struck, sep="\n  ")
+    return small.plan
+
+
+class Totals:
+    """Many runs in a few lines."""
+
+    def __init__(self, reports: Iterable[Report]) -> None:
+        self._reports = iter(reports)
+        self.wrong: list[Report] = []
+        self.runs = self.events = 0
+        self.outcomes: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
+
+    def _take(self) -> Iterator[Report]:
+        for report in self._reports:
+            self.runs += 1
+            self.events += report.events
+            self.outcomes[report.outcome] += 1
+            self.kinds.update(struck.kind.value for struck in report.struck)
+            if not report.right:
+                self.wrong.append(report)
+            yield report
+
+    def one(self) -> Iterator[str]:
+        """For a single run: all there is to say."""
+        for report in self._take():
+            if report.trace:
+                yield report.trace
+            yield str(report)
+
+    def show(self) -> None:
+        """Take all; print what is wrong as it is found."""
+        for report in self._take():
+            if not report.right:
+                print(report, flush=True)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.runs:,} runs, {self.events:,} events, {self.kinds.total():,} faults: "
+            + (f"{len(self.wrong):,} wrong" if self.wrong else "nothing wrong"),
+            "ended: " + ", ".join(f"{name} {count:,}" for name, count in self.outcomes.most_common()),
+        ]
+        lines += [f"{count:10,}  {kind}" for kind, count in self.kinds.most_common()]
+        return "\n".join(lines)

@@ -1,0 +1,190 @@
+"""Causal log stores on local disk, as `clonos.store.log_store` keeps them.
+
+One store per instance: the own log in pieces, and the deltas it received, appended in batches that are there as a whole
+or not at all. What `append` has returned from survives the process; what was synced survives the host. A page can be
+damaged: the owner then refuses the whole store, a reader passes over the page and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from clonos.core.causal_log import CausalLog, Segment
+from clonos.core.delta import segments_for, still_needed
+from clonos.core.identity import Origin
+from clonos.core.recovery import HolderReply
+from clonos.core.sharing import fold_deltas
+from clonos.errors import LogConflict, LogCorrupt, StorageUnavailable
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one `append` wrote."""
+
+    deltas: tuple[bytes, ...]
+    own: tuple[Segment, ...]
+    synced: bool = False
+    damaged: bool = False
+
+
+class LogStore:
+    """The store of one instance."""
+
+    def __init__(self, owner: Origin) -> None:
+        self.owner = owner
+        self.full = False
+        self.version = 0  # counts what was not an append
+        self._batches: list[Batch] = []
+
+    def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
+        if self.full:
+            raise StorageUnavailable(f"no space is left for the causal log of {self.owner}")
+        pieces: tuple[Segment, ...] = ()
+        if own is not None:
+            start, data = own
+            if start < self.end:
+                self._compare(start, data)
+                start, data = self.end, data[self.end - start :]
+            pieces = ((start, data),) if data else ()
+        if deltas or pieces:
+            self._batches.append(Batch(deltas, pieces))
+
+    def _compare(self, start: int, data: bytes) -> None:
+        for known_start, known in self._own():
+            low, high = max(start, known_start), min(start + len(data), known_start + len(known))
+            if (
+                low < high
+                and data[low - start : high - start] != known[low - known_start : high - known_start]
+            ):
+                raise LogConflict(f"the own log of {self.owner} already has other bytes from offset {low} on")
+
+    def sync(self) -> None:
+        for batch in self._batches:
+            batch.synced = True
+
+    # ------------------------------------------------------------- reading
+
+    @property
+    def end(self) -> int:
+        return max((start + len(data) for start, data in self._own()), default=0)
+
+    def _own(self) -> Iterator[Segment]:
+        return (piece for batch in self._batches for piece in batch.own)
+
+    def open(self) -> tuple[list[Segment], list[bytes]]:
+        """For its owner: all or LogCorrupt."""
+        if any(batch.damaged for batch in self._batches):
+            raise LogCorrupt(f"the causal log of {self.owner} fails a checksum")
+        return list(self._own()), [raw for batch in self._batches for raw in batch.deltas]
+
+    @property
+    def batches(self) -> list[Batch]:
+        return self._batches
+
+    @property
+    def is_synced(self) -> bool:
+        return all(batch.synced for batch in self._batches)
+
+    def readable(self) -> list[Batch]:
+        return [batch for batch in self._batches if not batch.damaged]
+
+    def reply(self, origin: Origin, holder: str) -> HolderReply:
+        """What can be read here about an instance."""
+        segments: list[Segment] = []
+        required = 0
+        for batch in self.readable():
+            if origin == self.owner:
+                segments += batch.own
+            for raw in batch.deltas:
+                found, upto = segments_for(raw, *origin)
+                segments += found
+                required = max(required, upto)
+        corrupt = () if len(self.readable()) == len(self._batches) else (f"the store of {self.owner}",)
+        return HolderReply(holder, segments, required, corrupt)
+
+    # ---------------------------------------------------------- forgetting
+
+    def fold(self) -> None:
+        """What one batch after another has brought, made one. Nothing of it is forgotten."""
+        if any(batch.damaged for batch in self._batches):
+            return
+        synced = [batch for batch in self._batches if batch.synced]
+        fresh = [batch for batch in self._batches if not batch.synced]
+        self._batches = [_folded(batches) for batches in (synced, fresh) if batches]
+        self.version += 1
+
+    def truncate(self, stable: Mapping[Origin, int]) -> None:
+        own_from = stable.get(self.owner, 0)
+        for batch in self._batches:
+            batch.deltas = tuple(raw for raw in batch.deltas if still_needed(raw, stable))
+            batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)
+        self._drop_empty()
+
+    def cut_own(self, offset: int) -> None:
+        """Forget the own log from `offset` on, when a recovery goes live before its end."""
+        for batch in self._batches:
+            batch.own = tuple((start, data[: offset - start]) for start, data in batch.own if start < offset)
+        self._drop_empty()
+
+    def _drop_empty(self) -> None:
+        self.version += 1
+        self._batches = [batch for batch in self._batches if batch.deltas or batch.own or batch.damaged]
+
+    # -------------------------------------------------------------- faults
+
+    def lose(self) -> None:
+        self.version += 1
+        self._batches.clear()
+
+    def lose_tail(self, rng: Random) -> None:
+        """Writes that were not synced may be gone, the latest first."""
+        self.version += 1
+        synced = sum(batch.synced for batch in self._batches)
+        del self._batches[rng.randint(synced, len(self._batches)) :]
+
+    def damage(self, rng: Random) -> bool:
+        if not self._batches:
+            return False
+        rng.choice(self._batches).damaged = True
+        return True
+
+
+def _folded(batches: list[Batch]) -> Batch:
+    deltas = [raw for batch in batches for raw in batch.deltas]
+    own = CausalLog()
+    for batch in batches:
+        for piece in batch.own:
+            own.merge(*piece)
+    return Batch((fold_deltas(deltas),) if deltas else (), tuple(own), batches[0].synced)
+
+
+class Disk:
+    """The data directory: a store per instance; fences; what was set aside."""
+
+    def __init__(self) -> None:
+        self.stores: dict[Origin, LogStore] = {}
+        self.fences: dict[Origin, int] = {}
+        self.generation = 0
+        self.set_aside: list[LogStore] = []
+
+    def store(self, origin: Origin) -> LogStore:
+        if origin not in self.stores:
+            self.stores[origin] = LogStore(origin)
+        return self.stores[origin]
+
+    def put_aside(self, origin: Origin) -> LogStore:
+        """A damaged store is not trusted in part."""
+        self.set_aside.append(self.stores.pop(origin))
+        return self.store(origin)
+
+    def lookup(self, origin: Origin) -> HolderReply:
+        """What all directories of this host say about an instance."""
+        replies = [store.reply(origin, "the replica server") for store in self.stores.values()]
+        return HolderReply(
+            "the replica server",
+            [piece for reply in replies for piece in reply.segments],
+            max((reply.required for reply in replies), default=0),
+            tuple(line for reply in replies for line in reply.corrupt),
+        )

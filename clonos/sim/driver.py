@@ -1,0 +1,281 @@
+"""The driver: Spark's scheduling of epochs and tasks, and the query handle's restarts.
+
+Micro-batch mode: the end offsets of an epoch are written down first, stages run one after another over shuffle files,
+a lost task is tried again. Real-time mode: all stages run at once over pipelined channels, any lost task ends the
+query, and the end offsets are known, and committed, only when the epoch is over; the commit may appear while the next
+epoch is running already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from clonos import errors
+from clonos.core.identity import Origin
+from clonos.core.topology import NodeKind, Topology
+from clonos.sim.coordinator import Coordinator
+from clonos.sim.kernel import Process, Steps
+from clonos.sim.plan import Fault
+from clonos.sim.records import Record
+from clonos.sim.task import Task
+
+if TYPE_CHECKING:
+    from clonos.sim.world import Wires, World
+
+TASK_FAILURES = 4
+Lost = tuple[Task, tuple[str, str] | None]
+
+
+class QueryFailed(Exception):
+    """The Spark query has ended with an error."""
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(f"{error}: {message}")
+        self.error = error
+        self.message = message
+
+    @property
+    def retryable(self) -> bool:
+        kind = getattr(errors, self.error, None)
+        return kind is None or bool(kind.retryable)
+
+
+class Driver(Process):
+    """One driver process: starts the query over the checkpoint, and again after every retryable failure."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.kernel, f"driver.{world.next_number('driver')}")
+        self.world = world
+        self.generation = 0
+        self._checkpoint = world.checkpoint
+        self._coordinator = Coordinator(world, self)
+        self._inbox: deque[Lost] = deque()
+        self._running: dict[Origin, Task] = {}
+        self._files: dict[Origin, list[tuple[int, Record]]] = {}
+        self._late_commit: int | None = None
+
+    def launch(self) -> None:
+        self.begin(self._run())
+        self._coordinator.launch()
+
+    # ------------------------------------------------------------------ life
+
+    def _run(self) -> Steps:
+        shape: Topology = self.world.plan.dataflow.topology
+        if self._checkpoint.topology is None:
+            self._checkpoint.topology = shape.to_document()
+        shape.check_against(self._checkpoint.topology)
+        while True:
+            try:
+                yield from self._next_generation()
+                yield from self._epochs()
+                self.world.finish("exact")
+                return
+            except QueryFailed as failed:
+                self.world.trace(self.name, f"query failed: {failed}")
+                yield from self._stop_tasks()
+                if not failed.retryable:
+                    self.world.finish(failed.error, failed.message)
+                    return
+                yield self.world.choices.schedule.randint(500, 5_000)
+
+    def _next_generation(self) -> Steps:
+        """Fence everything older, in the sinks first."""
+        self._checkpoint.generation += 1
+        generation = self.generation = self._checkpoint.generation
+        self.world.trace(self.name, f"generation {generation}, committed is {self._checkpoint.committed}")
+        self._late_commit = None
+        for place in self.world.sinks.values():
+            yield self.world.choices.schedule.randint(10, 200)
+            place.raise_fence(generation << 48)
+        reached: list[bool] = []
+        asked: Any = None
+        while not reached:
+            server = self.world.server
+            if server is not asked and server is not None and server.alive:
+                asked = server
+                server.set_generation(generation, lambda: reached.append(True))
+            yield 200
+        self.world.apply_store_losses()
+
+    def _stop_tasks(self) -> Steps:
+        """Spark interrupts what still runs; what it cannot reach goes on for a while."""
+        for task in self._running.values():
+            self.world.interrupt_later(task, zombie=self.world.faults.strikes(Fault.TASK_ZOMBIE, task.name))
+        self._running.clear()
+        yield 100
+        self._inbox.clear()
+
+    def died(self) -> None:
+        for task in self._running.values():
+            self.world.interrupt_later(task, zombie=self.world.faults.strikes(Fault.TASK_ZOMBIE, task.name))
+        self.world.driver_lost(self)
+
+    def report(self, task: Task, result: tuple[str, str] | None) -> None:
+        self._inbox.append((task, result))
+        self.wake()
+
+    def _next_report(self) -> Steps:
+        """The next task that has ended; meanwhile the driver, or the query, may be lost."""
+        waited = 0
+        while not self._inbox:
+            if self.world.faults.at_driver(self):
+                raise QueryFailed("Restarted", "somebody restarted the query")
+            yield 1_000
+            waited += 1
+        return self._inbox.popleft()
+
+    # ---------------------------------------------------------------- epochs
+
+    def _epochs(self) -> Steps:
+        epoch = self._checkpoint.committed + 1
+        begin = self._checkpoint.offsets.get(epoch - 1) or dict.fromkeys(self.world.partitions, 0)
+        while True:
+            if self.world.plan.realtime:
+                end = yield from self._run_realtime(epoch, begin)
+                yield from self._commit_late(epoch, end)
+            else:
+                end = yield from self._run_microbatch(epoch, begin)
+                yield self.world.choices.schedule.randint(0, 500)
+                self._commit(epoch)
+            if self.world.is_drained(end):
+                yield from self._await_commit(epoch)
+                return
+            epoch, begin = epoch + 1, end
+
+    def _commit(self, epoch: int) -> None:
+        self._checkpoint.commits.add(epoch)
+        self.world.trace(self.name, f"commits epoch {epoch}")
+
+    def _commit_late(self, epoch: int, end: dict[Origin, int]) -> Steps:
+        yield from self._await_commit(epoch - 1)
+        self._late_commit = epoch
+        generation = self.generation
+
+        def land() -> None:
+            if self.generation == generation:
+                self._checkpoint.offsets[epoch] = end
+                self._commit(epoch)
+                self._late_commit = None
+
+        self.kernel.after(self.world.choices.schedule.randint(0, 20_000), self.call, land)
+
+    def _await_commit(self, epoch: int) -> Steps:
+        while self._late_commit is not None and self._late_commit <= epoch:
+            if self.world.faults.at_driver(self):
+                raise QueryFailed("Restarted", "somebody restarted the query")
+            yield 1_000
+
+    def _draw_end(self, begin: dict[Origin, int]) -> dict[Origin, int]:
+        rng, most = self.world.choices.schedule, 2 * self.world.plan.epoch
+        return {
+            partition: min(at + rng.randint(0, most), len(self.world.partitions[partition]))
+            for partition, at in begin.items()
+        }
+
+    def _channels_into(self, origin: Origin) -> list[int]:
+        flow = self.world.plan.dataflow
+        node = flow.topology.node(origin.node)
+        upstream = set(node.upstream)
+        return [
+            each.channel
+            for each in [*flow.source_partitions, *flow.instances(NodeKind.OPERATOR)]
+            if each.node in upstream
+        ]
+
+    def _new_task(self, origin: Origin, epoch: int, wires: Wires | None) -> Task:
+        task = Task(
+            self.world,
+            origin,
+            epoch=epoch,
+            generation=self.generation,
+            attempt=self.world.next_number("attempt"),
+            channels=self._channels_into(origin),
+            wires=wires,
+            over=lambda task, result: self.world.report(self, task, result),
+        )
+        self._running[origin] = task
+        return task
+
+    # ------------------------------------------------------------ micro-batch
+
+    def _run_microbatch(self, epoch: int, begin: dict[Origin, int]) -> Steps:
+        end = self._checkpoint.offsets.get(epoch)
+        if end is None:
+            end = self._checkpoint.offsets[epoch] = self._draw_end(begin)
+        self._files = {}
+        for partition, upto in end.items():
+            self._files[partition] = self.world.source_records(partition, begin[partition], upto)
+        for stage in self.world.plan.dataflow.stages():
+            instances = [Origin(node.number, at) for node in stage for at in range(node.parallelism)]
+            if self.world.plan.skips_idle and not any(self._input_of(each) for each in instances):
+                continue
+            yield from self._run_stage(epoch, instances)
+        return end
+
+    def _run_stage(self, epoch: int, instances: list[Origin]) -> Steps:
+        failures = dict.fromkeys(instances, 0)
+        for origin in instances:
+            self._attempt(origin, epoch)
+        waiting = set(instances)
+        while waiting:
+            ended: Lost = yield from self._next_report()
+            task, result = ended
+            if self._running.get(task.origin) is not task:
+                continue
+            del self._running[task.origin]
+            if result is None:
+                self._files[task.origin] = task.written
+                waiting.discard(task.origin)
+                continue
+            failures[task.origin] += 1
+            if failures[task.origin] >= TASK_FAILURES:
+                raise QueryFailed(*result)
+            yield self.world.choices.schedule.randint(50, 2_000)
+            self._attempt(task.origin, epoch)
+
+    def _input_of(self, origin: Origin) -> list[tuple[int, list[Record]]]:
+        """By channel, the records of the shuffle files that are for this instance."""
+        found = []
+        upstream = self.world.plan.dataflow.topology.node(origin.node).upstream
+        for writer, file in self._files.items():
+            records = [record for target, record in file if target == origin.instance]
+            if writer.node in upstream and records:
+                found.append((writer.channel, records))
+        return found
+
+    def _attempt(self, origin: Origin, epoch: int) -> None:
+        task = self._new_task(origin, epoch, None)
+        for channel, records in self._input_of(origin):
+            for record in records:
+                task.arrive(channel, record)
+        for channel in self._channels_into(origin):
+            task.end_of(channel)
+        task.launch()
+
+    # -------------------------------------------------------------- real time
+
+    def _run_realtime(self, epoch: int, begin: dict[Origin, int]) -> Steps:
+        flow, rng = self.world.plan.dataflow, self.world.choices.schedule
+        instances = flow.instances(NodeKind.OPERATOR, NodeKind.SINK)
+        wires = self.world.wires()
+        tasks = {origin: self._new_task(origin, epoch, wires) for origin in instances}
+        wires.tasks = tasks
+        for task in tasks.values():
+            task.launch()
+        end = self._draw_end(begin)
+        duration = rng.randint(2_000, 30_000)
+        for partition, upto in end.items():
+            wires.stream(partition, self.world.source_records(partition, begin[partition], upto), duration)
+        waiting = set(instances)
+        while waiting:
+            ended: Lost = yield from self._next_report()
+            task, result = ended
+            if self._running.get(task.origin) is not task:
+                continue
+            del self._running[task.origin]
+            if result is not None:
+                raise QueryFailed(*result)
+            waiting.discard(task.origin)
+        return end

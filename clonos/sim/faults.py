@@ -1,0 +1,205 @@
+"""What strikes, when and whom. Every kind has its own opportunities; the plan says how often it takes one.
+
+Each fault that strikes has a number, by which a shrunken run can leave it out. When enough have struck, or when the
+world says that it is time for liveness, nothing strikes any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clonos.core.identity import Origin
+from clonos.sim.checkpoint import Snapshots
+from clonos.sim.disk import LogStore
+from clonos.sim.kernel import Died, Process
+from clonos.sim.network import Link
+from clonos.sim.plan import Fault
+
+if TYPE_CHECKING:
+    from clonos.sim.replica import Replica
+    from clonos.sim.task import Task
+    from clonos.sim.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """One fault that struck."""
+
+    number: int
+    at: int
+    kind: Fault
+    where: str
+
+    def __str__(self) -> str:
+        return f"#{self.number} {self.kind.value} ({self.where})"
+
+
+class Faults:
+    """The faults of one run."""
+
+    def __init__(self, world: World) -> None:
+        plan = world.plan
+        self._world = world
+        self._rng = world.choices.faults
+        self._rates = dict(plan.rates)
+        self._left = plan.faults
+        self._only = plan.only
+        self._numbers = 0
+        self.struck: list[Struck] = []
+        self.over = plan.faults == 0
+
+    def strikes(self, kind: Fault, where: str) -> bool:
+        if self.over:
+            return False
+        rate = self._rates.get(kind)
+        if rate is None or self._rng.random() >= rate:
+            return False
+        number = self._numbers
+        self._numbers += 1
+        self._left -= 1
+        self.over = self._left == 0
+        if self._only is not None and number not in self._only:
+            return False
+        struck = Struck(number, self._world.kernel.now, kind, where)
+        self.struck.append(struck)
+        self._world.trace(where, f"*** {kind.value}", struck)
+        return True
+
+    def _duration(self, low: int, high: int) -> int:
+        return self._rng.randint(low, high)
+
+    # ------------------------------------------------------------- replicas
+
+    def at_replica(self, replica: Replica, label: str) -> None:
+        """Between two actions."""
+        if self.over:
+            return
+        if self.strikes(Fault.REPLICA_CRASH, replica.name):
+            self._world.checks.victim(replica.origin)
+            self._world.trace(replica.name, f"dies when it {label}")
+            raise Died
+        if self.strikes(Fault.REPLICA_STOP, replica.name):
+            self._world.checks.victim(replica.origin)
+            replica.stop(self._duration(1_000, 400_000))
+        if self.strikes(Fault.CLOCK_JUMP, "clock"):
+            self._world.clock_offset += self._rng.choice((-1, 1)) * self._duration(1, 200_000)
+        if self.strikes(Fault.DISK_FULL, replica.name):
+            self._fill(self._world.disk.store(replica.origin), replica.origin)
+
+    def in_replica(self, replica: Replica, label: str) -> None:
+        """In the middle of an action, where it cannot stop, but die."""
+        if self.strikes(Fault.REPLICA_CRASH, replica.name):
+            self._world.checks.victim(replica.origin)
+            self._world.trace(replica.name, f"dies when it {label}")
+            raise Died
+
+    def slowness(self, replica: Replica) -> int:
+        if self.strikes(Fault.REPLICA_SLOW, replica.name):
+            self._world.checks.victim(replica.origin)
+            return self._duration(1_000, 60_000)
+        return self._world.choices.schedule.randint(0, 40)
+
+    def _fill(self, store: LogStore, origin: Origin) -> None:
+        self._world.checks.victim(origin)
+        store.full = True
+
+        def room() -> None:
+            store.full = False
+
+        self._world.kernel.after(self._duration(1_000, 50_000), room)
+
+    # ---------------------------------------------------------------- tasks
+
+    def at_action(self, task: Task) -> None:
+        """Between two actions of a conduit."""
+        if self.over:
+            return
+        if self.strikes(Fault.TASK_CRASH, task.name):
+            self._world.checks.victim(None)
+            self._world.task_lost(task)
+            raise Died
+
+    def at_task(self, task: Task) -> None:
+        """Once per turn."""
+        if self.over:
+            return
+        if self.strikes(Fault.TASK_PAUSE, task.name):
+            task.pause(self._duration(5_000, 400_000))
+        if self.strikes(Fault.TASK_ZOMBIE, task.name):
+            self._world.checks.victim(None)
+            self._world.task_lost(task)
+
+    def at_link(self, link: Link, task: Task) -> None:
+        if self.strikes(Fault.LINK_BREAK, task.name):
+            self._world.checks.victim(task.origin)
+            link.cut("the connection broke")
+
+    # ------------------------------------------------------------- the driver
+
+    def at_driver(self, driver: Process) -> bool:
+        """Whether the query is to be restarted; the driver, or the server, may be lost."""
+        if self.over:
+            return False
+        if self.strikes(Fault.SERVER_CRASH, "server"):
+            self._world.checks.victim(None)
+            self._world.lose_server()
+        if self.strikes(Fault.DRIVER_LOSS, "driver"):
+            self._world.checks.victim(None)
+            self.at_restart()
+            raise Died
+        if self.strikes(Fault.QUERY_RESTART, "driver"):
+            self._world.checks.victim(None)
+            self.at_restart()
+            return True
+        return False
+
+    def at_restart(self) -> None:
+        """Hosts may be lost together with the query."""
+        stores = list(self._world.disk.stores.values())
+        for store in stores:
+            if self.strikes(Fault.STORE_LOST, f"store {store.owner}"):
+                self._world.stores_to_lose.append(store)
+            elif self.strikes(Fault.STORE_TAIL, f"store {store.owner}"):
+                self._world.stores_to_cut.append(store)
+
+    # -------------------------------------------------------- disks and sinks
+
+    def at_store(self, store: LogStore) -> None:
+        """When its owner opens it."""
+        if self.strikes(Fault.STORE_PAGE, f"store {store.owner}"):
+            store.damage(self._rng)
+
+    def at_snapshots(self, snapshots: Snapshots) -> None:
+        """When an instance looks for one."""
+        if snapshots.kept and self.strikes(Fault.SNAPSHOT_PAGE, f"snapshots of {snapshots.origin}"):
+            names = sorted(snapshots.kept)
+            name = names[-1] if self._rng.random() < 0.5 else self._rng.choice(names)
+            snapshots.kept[name].damaged = True
+
+    def at_sink_log(self) -> None:
+        """When it is read."""
+        for place in self._world.sinks.values():
+            if place.log and self.strikes(Fault.SINK_LOG_PAGE, f"log of sink {place.origin}"):
+                self._rng.choice(place.log).damaged = True
+
+    def at_service(self, name: str) -> int:
+        """For how long a determinant service does not answer."""
+        if self.strikes(Fault.SERVICE_DOWN, name):
+            self._world.checks.victim(None)
+            return self._duration(1_000, 300_000)
+        return 0
+
+    # -------------------------------------------------------- control messages
+
+    def deliveries(self, what: str) -> list[int]:
+        """When a control message arrives: once, never, twice, or late."""
+        rng = self._world.choices.schedule
+        if self.strikes(Fault.CONTROL_DROP, what):
+            return []
+        delays = [rng.randint(50, 1_000)]
+        if self.strikes(Fault.CONTROL_DELAY, what):
+            delays[0] += self._duration(1_000, 200_000)
+        if self.strikes(Fault.CONTROL_REPEAT, what):
+            delays.append(delays[0] + self._duration(100, 100_000))
+        return delays

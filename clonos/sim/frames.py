@@ -1,0 +1,38 @@
+"""What goes over the wire between conduit and replica. Frames towards the conduit are the core's own events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clonos.core.conduit import Output
+from clonos.core.identity import Origin
+from clonos.core.instance import Bundle
+from clonos.sim.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who connects, with HELLO's and RESUME's fields."""
+
+    origin: Origin
+    generation: int
+    epoch: int
+    fence: int
+    fresh: bool
+    passed: int
+    log_start: int
+    log: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFrame:
+    seq: int
+    bundle: Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFrame:
+    """OUTPUT with its rows; `log_end` is what checkers compare with."""
+
+    output: Output
+    records: tuple[tuple[int, Record], ...]  # destination, record

@@ -1,0 +1,32 @@
+"""Asking who may know an instance's log, one after another, with time passing in between. Mirrors `standby.holders`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clonos.core.identity import Origin
+from clonos.core.recovery import HolderReply
+from clonos.errors import RecoveryTimeout, Where
+from clonos.sim.kernel import Steps
+
+if TYPE_CHECKING:
+    from clonos.sim.replica import Replica
+    from clonos.sim.world import World
+
+DEADLINE = 200_000
+
+
+def ask(world: World, replica: Replica, origin: Origin, *, where: Where) -> Steps:
+    """The replies of the driver (the sinks' logs) and of the replica server's directories."""
+    replies: list[HolderReply] = []
+    until = world.kernel.now + DEADLINE
+    for service in world.services:
+        service.asked()
+        while not service.answers:
+            if world.kernel.now > until:
+                raise RecoveryTimeout(f"no answer about the log of {origin} from {service.name}", where=where)
+            yield 5_000
+        yield world.choices.schedule.randint(50, 500)
+        yield from replica.pause("has asked for its log")
+        replies.append(service.lookup(origin))
+    return replies

@@ -1,0 +1,156 @@
+"""The user function: a ledger at every node, out of everything that a replay could get wrong.
+
+Each record that a node lets out is the next link of its key's chain (`clonos.ledger`), whose hash covers a random draw,
+a clock, perhaps an exact clock, the answer of a service that never answers twice alike, and so the order in which
+records came. Some records are held back, and let out by a later record, a processing-time timer or event time, so that
+determinants of steps without output matter too. A record carries the links of all nodes it has passed; the oracle
+judges every node's chain by what the sinks made visible, and nothing else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from clonos.core.instance import Row
+from clonos.core.operator import Services
+from clonos.ledger import Entry, extend
+from clonos.sim.furniture import Refused
+from clonos.sim.records import Tag
+
+KEYS = 5
+EVENT_STEP = 10
+EVENT_DELAY = 40
+
+
+def key_at(node: int, record: int) -> str:
+    """The key under which a node sees a record."""
+    return f"{node}k{zlib.crc32(b'%d:%d' % (node, record)) % KEYS}"
+
+
+def routing_key(node: int, record: int) -> Any:
+    """The same key as a value of one of the types that a key may have; which one, the node decides."""
+    number = zlib.crc32(b"%d:%d" % (node, record)) % KEYS
+    day = dt.datetime(2026, 11, 1 + number, 12)
+    kinds: tuple[Any, ...] = (
+        key_at(node, record),
+        number * 1_000_003,
+        number % 2 == 0,
+        day,
+        day.replace(tzinfo=dt.UTC),
+        day.date(),
+        Decimal(number),
+        bytes([number]),
+        None if number == 0 else str(number),
+    )
+    return kinds[node % len(kinds)]
+
+
+def watermark_of(rows: list[Row]) -> int | None:
+    """Event time of a record is its number."""
+    return max(int(row[1]) for row in rows) * EVENT_STEP - EVENT_DELAY
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What the function's closures reach, and who watches it consume."""
+
+    ask: Callable[[], int]
+    act: Callable[[str, int, int], None]
+    consumed: Callable[[Tag], None]
+    entropy: Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Which services the function uses."""
+
+    calls: bool
+    effects: bool
+    timers: bool
+    event_time: bool
+    impure: bool
+
+
+class Ledger:
+    """One instance of the function. Rows are (key at the next node, record, links so far[, tag])."""
+
+    def __init__(self, node: int, target: int, outside: Outside, uses: Uses) -> None:
+        self._node = node
+        self._target = target
+        self._outside = outside
+        self._uses = uses
+
+    def open(self, services: Services) -> None:
+        self._services: Any = services  # its state is a plain dict here
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
+        produced: list[Row] = []
+        for row in rows:
+            self._outside.consumed(row[3])
+            produced += self._one(key_at(self._node, row[1]), row)
+        return produced
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
+        produced: list[Row] = []
+        for _, key, _ in due:
+            produced += self._let_out(key.decode(), self._services.random.getrandbits(30))
+        return produced
+
+    def _one(self, key: str, row: Row) -> list[Row]:
+        services = self._services
+        state = services.state.setdefault(key, {"held": []})
+        state["held"].append((row[1], row[2]))
+        draw = services.random.getrandbits(30)
+        if self._uses.timers and draw % 4 == 0:
+            services.timers.set(services.clock() + draw % 4000, key.encode())
+            if self._uses.event_time:
+                services.event_timers.set(row[1] * EVENT_STEP, key.encode())
+            return []
+        return self._let_out(key, draw)
+
+    def _let_out(self, key: str, draw: int) -> list[Row]:
+        services = self._services
+        state = services.state[key]
+        held, state["held"] = state["held"], []
+        produced: list[Row] = []
+        for record, links in held:
+            detail = self._detail(key, record, draw)
+            entry = extend(state, key, str(record), draw, services.clock(), detail)
+            link = (self._node, entry.n, entry.draw, entry.at, entry.prev_hash, entry.hash, detail)
+            produced.append((routing_key(self._target, record), record, (*links, link)))
+            draw = services.random.getrandbits(30)
+        return produced
+
+    def _detail(self, key: str, record: int, draw: int) -> str:
+        """What besides draw and clock goes into the link."""
+        services, uses = self._services, self._uses
+        parts = []
+        if draw % 3 == 0:
+            parts.append(f"exact {services.exact_clock()}")
+        if uses.calls and draw % 5 == 0:
+            parts.append(self._ask())
+        if uses.effects and draw % 7 == 0:
+            services.effect(self._outside.act, (key, record, draw), {}, f"{self._node}-{record}")
+        if uses.impure and draw % 2 == 0:
+            parts.append(f"secret {self._outside.entropy()}")
+        return " ".join(parts)
+
+    def _ask(self) -> str:
+        try:
+            return str(self._services.call(self._outside.ask))
+        except Refused as error:
+            return f"refused: {error}"
+
+
+def entry_of_link(record: int, link: tuple[Any, ...]) -> Entry:
+    """The ledger's own form of a link."""
+    node, n, draw, at, before, digest, detail = link
+    return Entry(key_at(node, record), n, str(record), draw, at, before, digest, detail)

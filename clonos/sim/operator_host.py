@@ -1,0 +1,433 @@
+"""An operator's instance inside a replica. Mirrors `standby.operator_host`, call for call.
+
+Drives `core.instance`: bundles in, `Persist` to the log store and `Emit` to the conduit out, in the order given;
+restores a snapshot and the log; takes snapshots, between epochs in the background, at an epoch's end in the
+foreground.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from clonos.core.causal_log import Segment
+from clonos.core.conduit import Output, Stable
+from clonos.core.destination import Router, route_by_key, route_to
+from clonos.core.identity import Origin
+from clonos.core.instance import (
+    Action,
+    Emit,
+    Instance,
+    InstanceConfig,
+    InstanceSnapshot,
+    Persist,
+    Row,
+)
+from clonos.core.operator import Operator
+from clonos.core.recovery import (
+    HolderReply,
+    Recovered,
+    joins_known_log,
+    of_same_attempt,
+    put_together,
+    stands_for_known_output,
+    suffices,
+)
+from clonos.core.sequence import BundlesTaken
+from clonos.core.services import CausalServices
+from clonos.core.topology import NodeKind
+from clonos.errors import LogCorrupt, ReplicaLost, StorageUnavailable, Where
+from clonos.sim import holders
+from clonos.sim.checkpoint import Snapshot, SnapshotName
+from clonos.sim.frames import BundleFrame, Hello, OutputFrame
+from clonos.sim.furniture import Outcomes, Timers
+from clonos.sim.kernel import Steps
+from clonos.sim.operator import Ledger, Outside, Uses, watermark_of
+from clonos.sim.records import Record, Rows, Tag
+from clonos.sim.trace import Restored
+
+if TYPE_CHECKING:
+    from clonos.sim.replica import Replica, Uploaded
+    from clonos.sim.world import World
+
+
+class OperatorHost:
+    """Also the instance's ports."""
+
+    def __init__(self, world: World, replica: Replica) -> None:
+        self._world = world
+        self._replica = replica
+        self._origin = replica.origin
+        self._node = world.plan.dataflow.topology.node(replica.origin.node)
+        self._snapshots = world.checkpoint.snapshots(replica.origin)
+        self._instance: Instance | None = None
+        self._taken = 0
+        self._covered = BundlesTaken()
+        self._sequence = 0
+        self._uploading = False
+        self._landed: Uploaded | None = None
+        self._ended: SnapshotName | None = None
+        self.state: dict[Any, Any] = {}
+        self.timers = Timers()
+        self.event_timers = Timers()
+        self.depends: dict[Origin, int] = {}  # for the checkers alone
+        self.reached: dict[int, int] = {}
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def live(self) -> Instance:
+        assert self._instance is not None
+        return self._instance
+
+    @property
+    def running(self) -> bool:
+        return self._instance is not None
+
+    @property
+    def progress(self) -> int:
+        return self._instance.processed if self._instance is not None else 0
+
+    def open(self, hello: Hello) -> Steps:
+        self._hello = hello
+        self._taken = 0
+        self._covered = BundlesTaken()
+        if self._instance is not None:
+            self._snapshots.claim(hello.fence)
+            self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
+            self._check_newest(hello)
+        else:
+            yield from self._restore(hello)
+
+    def _check_newest(self, hello: Hello) -> None:
+        """What it holds in memory must still be the newest there is."""
+        if self._ended is None or self._ended.epoch == hello.epoch - 1:
+            return
+        newest = self._snapshots.final(hello.epoch - 1)
+        if newest is None or newest.name != self._ended:
+            raise ReplicaLost(
+                "this process has missed an epoch that another one ran", where=self._where(hello)
+            )
+
+    def start(self) -> Steps:
+        yield from self._perform(self.live.open_epoch(self._hello.epoch, passed=self._hello.passed))
+        yield from self._perform(self.live.tick(self.clock()))
+
+    def _restore(self, hello: Hello) -> Steps:
+        self._snapshots.claim(hello.fence)
+        self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
+        if hello.fresh:
+            self._snapshots.discard_from(hello.epoch, hello.fence)
+        self._world.faults.at_snapshots(self._snapshots)
+        found = self._snapshots.latest(
+            epoch=hello.epoch,
+            final_only=hello.fresh,
+            usable=lambda one: self._is_usable(one, hello),
+        )
+        snapshot: InstanceSnapshot | None = None
+        if found is not None:
+            state, timers, event_timers = pickle.loads(found.content)
+            self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
+            snapshot = pickle.loads(pickle.dumps(found.instance))
+            self._sequence = found.name.sequence + 1
+            if found.name.epoch == hello.epoch:
+                self._covered = BundlesTaken(found.taken)
+            self.depends, self.reached = dict(found.depends), dict(found.reached)
+        yield from self._replica.pause("has restored its state")
+        own, held = self._open_log()
+        recovered = yield from self._recover(hello, snapshot, own)
+        yield from self._replica.pause("knows its log")
+        self._instance = self._make_instance()
+        self._world.checks.restores(self, hello, found, recovered)
+        self._instance.restore(
+            snapshot, own_before=recovered.before, recorded=recovered.recorded, held=held, numbers_from=0
+        )
+        reaches = snapshot.log_offset if snapshot else 0
+        self._world.trace(
+            self._replica.name,
+            f"restores {'the end of epoch' if found and found.name.final else 'inside epoch'} "
+            f"{found.name.epoch}, repeats log {reaches}..{reaches + len(recovered.recorded)}"
+            if found
+            else f"begins from nothing, repeats log 0..{len(recovered.recorded)}",
+            Restored(self._origin),
+        )
+
+    def _is_usable(self, found: Snapshot, hello: Hello) -> bool:
+        return (
+            of_same_attempt(found.name.fence, hello.fence)
+            and joins_known_log(found.instance.log_offset, known_upto=hello.log_start + len(hello.log))
+            and stands_for_known_output(
+                found.instance.emitted, passed=hello.passed, before=lambda: self._emitted_before(hello)
+            )
+        )
+
+    def _emitted_before(self, hello: Hello) -> int:
+        snapshot = self._snapshots.final(hello.epoch - 1)
+        return snapshot.instance.emitted if snapshot is not None else 0
+
+    def _open_log(self) -> tuple[list[Segment] | None, list[bytes]]:
+        self._world.faults.at_store(self._world.disk.store(self._origin))
+        self._store = self._world.disk.store(self._origin)
+        try:
+            return self._store.open()
+        except LogCorrupt:
+            self._store = self._world.disk.put_aside(self._origin)
+            return None, []
+
+    def _recover(self, hello: Hello, snapshot: InstanceSnapshot | None, own: list[Segment] | None) -> Steps:
+        """The own log from the snapshot on, from whoever may know it."""
+        offset = snapshot.log_offset if snapshot is not None else 0
+        where = self._where(hello)
+        if not hello.fresh and offset < hello.log_start:
+            raise StorageUnavailable(
+                f"the newest snapshot that can be read reaches log offset {offset}, but the conduit has forgotten "
+                f"what lies before {hello.log_start}",
+                where=where,
+            )
+        damaged, own = own is None, own or []
+        base = min([offset, *(start for start, _ in own)])
+        replies = [HolderReply("the instance's own log store", own)]
+        complete = suffices(replies, offset, hello.log_start + len(hello.log))
+        if not hello.fresh:
+            replies.append(HolderReply("the conduit", [(hello.log_start, hello.log)]))
+        if hello.fresh or damaged or not complete:
+            replies += yield from holders.ask(self._world, self._replica, self._origin, where=where)
+        recovered: Recovered = put_together(self._origin, base, offset, replies, where=where)
+        self._store.cut_own(offset + len(recovered.recorded))
+        return recovered
+
+    def _make_instance(self) -> Instance:
+        plan, node = self._world.plan, self._node
+        target = plan.dataflow.target(node.number)
+        services = CausalServices(
+            state=self.state,
+            timers=self.timers,
+            event_timers=self.event_timers,
+            random=random.Random(),
+            outcomes=Outcomes(),
+        )
+        outside = Outside(
+            self._ask, self._act, self._consumed, lambda: self._world.choices.nature.getrandbits(30)
+        )
+        impure = plan.impure and node is plan.dataflow.operators[0]
+        uses = Uses(plan.calls, plan.effects, plan.timers, plan.event_time, impure)
+        operator: Operator = Ledger(node.number, target.number, outside, uses)
+        operator.open(services)
+        router: Router = (
+            route_to(self._origin.instance % target.parallelism)
+            if target.kind is NodeKind.SINK
+            else route_by_key([0], target.parallelism)
+        )
+        config = InstanceConfig(
+            name=node.name,
+            origin=self._origin,
+            router=router,
+            keys_of=lambda rows: [(row[0],) for row in rows],
+            depth=plan.depth,
+            fold_from=plan.fold_from,
+            watermark_of=watermark_of if plan.event_time else None,
+        )
+        return Instance(config, operator, services, self)
+
+    # ---------------------------------------------------------------- frames
+
+    def bundle(self, frame: BundleFrame) -> Steps:
+        bundle = frame.bundle
+        self._covered.take(frame.seq, self._where(self._hello))
+        self._world.trace.took(self._replica.name, self._origin, frame.seq, bundle.channels, bundle.positions)
+        actions = self.live.take(bundle)
+        self._taken = frame.seq
+        yield from self._perform(actions)
+        if not any(isinstance(action, Emit) for action in actions):
+            self._replica.send(
+                OutputFrame(Output(self._taken, self.live.passed, self.live.log_offset, b"", 0, 0, 0), ())
+            )
+        yield from self._snapshot_if_due()
+
+    def tick(self) -> Steps:
+        yield from self._perform(self.live.tick(self.clock()))
+        yield from self._snapshot_if_due()
+
+    def end(self, last: int) -> Steps:
+        yield from self._replica.pause("is at the end of its input")
+        self._covered.end(last, self._where(self._hello))
+        yield from self._perform(self.live.flush())
+        while self._uploading:  # joined: what is under way must not be overtaken
+            if self._landed is not None:
+                self.uploaded(self._landed)
+            yield 50
+        pending = self._begin_snapshot(final=True)
+        yield from self._replica.pause("has begun its last snapshot")
+        yield from self._finish(pending)
+        self._ended = pending.name
+        yield from self._replica.pause("has finished its last snapshot")
+        return self.live.passed
+
+    def _perform(self, actions: Iterable[Action]) -> Steps:
+        """All rows of one call go out in one write, after what must be saved before them."""
+        frames = []
+        for action in actions:
+            yield from self._replica.pause(
+                "is about to save" if isinstance(action, Persist) else "is about to emit"
+            )
+            if isinstance(action, Persist):
+                self.persist(action, durable=False)
+            else:
+                frames.append(self._output(action))
+        for frame in frames:
+            yield from self._replica.pause("sends")
+            self._replica.send(frame)
+
+    def _output(self, emit: Emit) -> OutputFrame:
+        tags = self._world.checks.emits(self, emit)
+        self._world.trace.emitted(
+            self._replica.name, self._origin, emit.first, emit.destinations, len(emit.deltas)
+        )
+        records: list[tuple[int, Record]] = []
+        if emit.count:
+            assert isinstance(emit.payload, Rows)
+            for index, row in enumerate(emit.payload.rows):
+                record = Record(emit.first + index, (*row, tags[index]), emit.deltas.get(index))
+                records.append((emit.destinations[index], record))
+        last = emit.first + emit.count - 1 if emit.count else 0
+        output = Output(
+            self._taken,
+            emit.passed,
+            emit.log_start,
+            emit.log,
+            emit.count,
+            emit.first if emit.count else 0,
+            last,
+        )
+        return OutputFrame(output, tuple(records))
+
+    # ------------------------------------------------------------- snapshots
+
+    def _begin_snapshot(self, *, final: bool) -> Snapshot:
+        if not self._store.full:
+            self._store.fold()
+        name = SnapshotName(self._hello.epoch, self._hello.fence, self._sequence, final)
+        self._sequence += 1
+        snapshot = Snapshot(
+            name,
+            pickle.loads(pickle.dumps(self.live.snapshot())),
+            pickle.dumps((self.state, self.timers.entries, self.event_timers.entries)),
+            self._covered.upto,
+            dict(self.depends),
+            dict(self.reached),
+        )
+        self._world.checks.snapshots(self, snapshot)
+        return snapshot
+
+    def _finish(self, snapshot: Snapshot) -> Steps:
+        """Upload: claim, files, claim again, manifest. The last request may arrive when its sender is dead."""
+        self._snapshots.claim(self._hello.fence)
+        yield self._world.choices.schedule.randint(50, 400)
+        self._snapshots.claim(self._hello.fence)
+        self._world.checks.acts(self._origin, self._hello.fence, "writes a snapshot")
+        self._snapshots.write(snapshot)
+
+    def _snapshot_if_due(self) -> Steps:
+        rng = self._world.choices.schedule
+        if self._uploading or rng.random() >= self._world.plan.snapshot_rate:
+            return
+        yield from self._replica.pause("begins a snapshot")
+        snapshot = self._begin_snapshot(final=False)
+        self._uploading = True
+        reached = (self._taken, self.live.log_offset)
+        self._world.kernel.after(rng.randint(100, 3000), self._arrives, snapshot, reached)
+
+    def _arrives(self, snapshot: Snapshot, reached: tuple[int, int]) -> None:
+        """The last request, at the storage. Its sender may be dead; then it may still be under way for a while."""
+        rng, world = self._world.choices.schedule, self._world
+        if self._replica.alive:
+            self._replica.call(self._land, snapshot, reached)
+        elif rng.random() < 0.6:
+            world.kernel.after(rng.randint(0, rng.choice((300, 50_000))), self._snapshots.write, snapshot)
+
+    def _land(self, snapshot: Snapshot, reached: tuple[int, int]) -> None:
+        from clonos.errors import ClonosError
+        from clonos.sim.replica import Uploaded
+
+        error: ClonosError | None = None
+        try:
+            self._snapshots.claim(snapshot.name.fence)
+            self._world.checks.acts(self._origin, snapshot.name.fence, "writes a snapshot")
+            self._snapshots.write(snapshot)
+        except ClonosError as problem:
+            error = problem
+        self._landed = Uploaded(*reached, error)
+        self._replica.hear(self._landed)
+
+    def uploaded(self, word: Uploaded) -> None:
+        if word is not self._landed:
+            return
+        self._uploading, self._landed = False, None
+        if word.error is not None:
+            raise word.error
+        self._replica.send(Stable(word.seq, word.log_offset))
+
+    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+        if self._instance is None:
+            return
+        self._instance.truncate(stable)
+        with self._world.checks.truncates(self._store):
+            self._store.truncate(stable)
+        with self._world.checks.forgets_snapshots(self._snapshots):
+            self._snapshots.forget(epoch, self._hello.fence)
+
+    # -------------------------------------------- InstancePorts, for the core
+
+    def clock(self) -> int:
+        return self._world.clock()
+
+    def entropy(self) -> int:
+        return self._world.choices.nature.getrandbits(64)
+
+    def encode(self, rows: list[Row]) -> Rows:
+        return Rows(rows)
+
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        self._replica.point("is about to write its log")
+        own = (persist.own_start, b"".join(persist.own)) if persist.own else None
+        if own is not None or persist.deltas:
+            self._world.checks.acts(self._origin, self._hello.fence, "writes its log")
+            self._store.append(persist.deltas, own)
+            self._world.checks.saved(self, persist)
+            start, data = own or (0, b"")
+            self._world.trace.saved(self._replica.name, self._origin, start, data, len(persist.deltas))
+        if durable:
+            self._store.sync()
+        self._replica.point("has written its log")
+
+    # ------------------------------------------------- the function's outside
+
+    def _ask(self) -> int:
+        self._replica.point("asks the outside")
+        return self._world.ask()
+
+    def _act(self, key: str, record: int, draw: int) -> None:
+        self._replica.point("is about to act on the outside")
+        self._world.checks.effects(self, self._store)
+        self._world.act(self._origin.node, key, record, draw)
+        self._replica.point("has acted on the outside")
+
+    def _consumed(self, tag: Tag) -> None:
+        self._world.checks.consumed(self, tag)
+
+    def _where(self, hello: Hello) -> Where:
+        return Where(self._node.name, self._origin.instance, hello.epoch)
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    @property
+    def replica(self) -> Replica:
+        return self._replica
+
+    @property
+    def hello(self) -> Hello:
+        return self._hello

@@ -1,0 +1,172 @@
+"""What a run is made of: the shape of the query, its pace, and which faults may strike how often.
+
+Drawn from the seed, in swarms (Groce et al., "Swarm Testing", ISSTA 2012): each run leaves out a random half of the
+kinds of fault and of the features, because a run with everything in it rarely gets far enough into any one thing.
+A plan is a value: it can be written down, made smaller and run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from random import Random
+
+from clonos.core.sharing import FULL
+from clonos.sim.dataflow import Dataflow, draw_dataflow
+
+
+class Fault(Enum):
+    """What may go wrong; the value says it in the trace."""
+
+    REPLICA_CRASH = "replica crashes"
+    REPLICA_STOP = "replica stops for a while"
+    REPLICA_SLOW = "replica is slow"
+    LINK_BREAK = "connection breaks"
+    TASK_CRASH = "task attempt is lost"
+    TASK_PAUSE = "task attempt pauses"
+    TASK_ZOMBIE = "task attempt is given up, but goes on"
+    SERVER_CRASH = "replica server is lost with all replicas"
+    SERVICE_DOWN = "determinant service does not answer for a while"
+    QUERY_RESTART = "query is restarted"
+    DRIVER_LOSS = "driver is lost"
+    CONTROL_DROP = "control message is lost"
+    CONTROL_REPEAT = "control message comes twice"
+    CONTROL_DELAY = "control message is late"
+    DISK_FULL = "disk is full for a while"
+    STORE_LOST = "causal log store is lost"
+    STORE_TAIL = "host restarts: what was not synced is lost"
+    STORE_PAGE = "page of a causal log store is damaged"
+    SNAPSHOT_PAGE = "page of a snapshot is damaged"
+    SINK_LOG_PAGE = "page of a sink's log is damaged"
+    SINK_BEFORE = "sink fails before it took effect"
+    SINK_AFTER = "sink fails after it took effect"
+    SINK_LATE = "sink takes effect late"
+    CLOCK_JUMP = "clock jumps"
+
+
+class SinkKind(Enum):
+    TRANSACTION = "transactional table"
+    AHEAD = "write-ahead file"
+    CALL = "idempotent call"
+
+
+# Chance of each kind at each of its opportunities: steps, messages or openings, whatever it strikes at.
+RATES: dict[Fault, float] = {
+    Fault.REPLICA_CRASH: 0.006,
+    Fault.REPLICA_STOP: 0.002,
+    Fault.REPLICA_SLOW: 0.005,
+    Fault.LINK_BREAK: 0.002,
+    Fault.TASK_CRASH: 0.002,
+    Fault.TASK_PAUSE: 0.002,
+    Fault.TASK_ZOMBIE: 0.001,
+    Fault.SERVER_CRASH: 0.0004,
+    Fault.SERVICE_DOWN: 0.02,
+    Fault.QUERY_RESTART: 0.0008,
+    Fault.DRIVER_LOSS: 0.0006,
+    Fault.CONTROL_DROP: 0.15,
+    Fault.CONTROL_REPEAT: 0.15,
+    Fault.CONTROL_DELAY: 0.15,
+    Fault.DISK_FULL: 0.0005,
+    Fault.STORE_LOST: 0.3,
+    Fault.STORE_TAIL: 0.3,
+    Fault.STORE_PAGE: 0.05,
+    Fault.SNAPSHOT_PAGE: 0.03,
+    Fault.SINK_LOG_PAGE: 0.05,
+    Fault.SINK_BEFORE: 0.02,
+    Fault.SINK_AFTER: 0.02,
+    Fault.SINK_LATE: 0.03,
+    Fault.CLOCK_JUMP: 0.002,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    realtime: bool
+    dataflow: Dataflow
+    sink: SinkKind
+    records: int
+    epoch: int  # records per partition and epoch, about
+    bundle: int  # rows per bundle, at most
+    depth: int = FULL
+    calls: bool = True
+    effects: bool = True
+    timers: bool = True
+    event_time: bool = False
+    skips_idle: bool = (
+        False  # Spark runs no task of a stage that it knows to have no input; not where there are timers
+    )
+    impure: bool = False  # one operator uses entropy behind the services' back
+    inflight_bytes: int = 1 << 20
+    window: int = 4
+    snapshot_rate: float = 0.1
+    fold_from: int = 4096  # pieces in a journal beyond which the older half is folded
+    rates: tuple[tuple[Fault, float], ...] = ()
+    faults: int = 10  # at most so many strike
+    only: frozenset[int] | None = None  # of the faults that would strike, by number; for shrinking
+
+    def with_rates(self, **changes: float) -> Plan:
+        """The same run with some rates changed; for experiments."""
+        rates = {**dict(self.rates), **{Fault[name]: rate for name, rate in changes.items()}}
+        return replace(self, rates=tuple(sorted(rates.items(), key=lambda item: item[0].name)))
+
+
+LOSES_EFFECTS = (Fault.STORE_LOST, Fault.STORE_PAGE)
+"""What an effect was stable on may be gone: its outcome cannot be kept from changing."""
+
+MAY_END_THE_QUERY = (Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE)
+"""More than the protocol promises to survive: stopping with the reason is right, guessing never is."""
+
+
+def draw_plan(seed: int) -> Plan:
+    """The run of a seed."""
+    rng = Random(f"{seed}/plan")
+    realtime = rng.random() < 0.5
+    timers = rng.random() < 0.8
+    intensity = rng.choice((0.3, 1.0, 1.0, 3.0))
+    rates = {kind: rate * intensity for kind, rate in RATES.items() if rng.random() < 0.5}
+    if rng.random() < 0.7:  # most runs must come out exact
+        for kind in MAY_END_THE_QUERY:
+            rates.pop(kind, None)
+    if realtime:
+        rates.pop(Fault.TASK_ZOMBIE, None)
+    return Plan(
+        seed=seed,
+        realtime=realtime,
+        dataflow=draw_dataflow(rng),
+        sink=rng.choice(tuple(SinkKind)),
+        records=rng.randint(15, 60),
+        epoch=rng.randint(3, 12),
+        bundle=rng.choice((1, 3, 8, 40)),
+        depth=rng.choice((FULL, FULL, FULL, 2, 1, 0)),
+        calls=rng.random() < 0.8,
+        effects=rng.random() < 0.7 and not any(kind in rates for kind in LOSES_EFFECTS),
+        timers=timers,
+        skips_idle=not timers and rng.random() < 0.5,
+        event_time=rng.random() < 0.3,
+        impure=rng.random() < 0.03,
+        inflight_bytes=rng.choice((2_000, 1 << 20)),
+        window=rng.choice((1, 2, 4, 16)),
+        snapshot_rate=rng.choice((0.0, 0.05, 0.3)),
+        rates=tuple(sorted(rates.items(), key=lambda item: item[0].name)),
+        fold_from=rng.choice((4, 16, 4096)),
+        faults=rng.choice((0, 2, 5, 10, 10, 20, 40)),
+    )
+
+
+STORM_FAULTS = 150
+
+
+def draw_storm(seed: int) -> Plan:
+    """The run of a seed with more of everything that strikes; what may end the query is left out."""
+    plan = draw_plan(seed)
+    rates = {kind: rate * 4 for kind, rate in plan.rates if kind not in MAY_END_THE_QUERY}
+    return replace(
+        plan,
+        records=2 * plan.records,
+        rates=tuple(sorted(rates.items(), key=lambda item: item[0].name)),
+        faults=STORM_FAULTS,
+        impure=False,
+    )

@@ -1,0 +1,44 @@
+"""Records on their way between instances, and what the simulator itself knows about them.
+
+A `Tag` rides on each record beside what the protocol sees. Only checkers read it: which position the record has, which
+one was sent to the same instance before it, and on which determinants the record truly depends, computed from who
+consumed what and not from any delta.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from clonos.core.identity import Origin
+from clonos.core.instance import Row
+
+
+class Tag(NamedTuple):
+    """What is true of a record, whatever the protocol believes."""
+
+    channel: int
+    position: int
+    before: int  # the position sent to the same instance on this channel before, 0 if none
+    depends: Mapping[Origin, int]  # log offset by origin
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record on a channel. Its row ends with its tag, which operators hand to the checkers and never use."""
+
+    position: int
+    row: Row
+    delta: bytes | None = None
+
+
+class Rows:
+    """Encoded rows: the rows themselves, and a digest of their text."""
+
+    __slots__ = ("digest", "rows")
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = list(rows)
+        self.digest = zlib.crc32(repr(self.rows).encode())

@@ -1,0 +1,90 @@
+"""One seed, from beginning to verdict.
+
+Safety is checked at every step while faults strike. Then they stop, and everything must drain within a bound: an epoch
+that does not end, a replica that nobody replaces, a recovery that waits for nothing are found that way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clonos.sim.checks.violation import BeyondPromise, Violation
+from clonos.sim.faults import Struck
+from clonos.sim.plan import Fault, Plan
+from clonos.sim.world import World
+
+CALM_AFTER = 60_000
+"""Events after which no fault strikes any more."""
+DRAINED_WITHIN = 300_000
+"""Events after which everything must be over."""
+
+PERMITTED: dict[str, frozenset[Fault]] = {
+    "SnapshotCorrupt": frozenset({Fault.SNAPSHOT_PAGE}),
+}
+GAPS = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL})
+WORSE_GAPS = frozenset({Fault.STORE_PAGE, Fault.SINK_LOG_PAGE})
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a run went. `violation` is None where it went right."""
+
+    plan: Plan
+    outcome: str
+    events: int
+    struck: tuple[Struck, ...]
+    violation: Violation | None
+    trace: str
+
+    @property
+    def right(self) -> bool:
+        return self.violation is None
+
+    def __str__(self) -> str:
+        head = f"seed {self.plan.seed}: {self.outcome}, {len(self.struck)} faults, {self.events} events"
+        return head if self.violation is None else f"{head}\n  {self.violation}"
+
+
+def run(plan: Plan, *, tracing: bool = False) -> Report:
+    """Run a plan. What a checker finds is in the report; anything else that is raised is a bug of the simulator."""
+    world = World(plan, tracing=tracing)
+    violation: Violation | None = None
+    try:
+        play(world)
+    except Violation as found:
+        violation = found
+        world.trace("checker", f"!!! {found}")
+    except BeyondPromise as beyond:
+        world.outcome = "beyond"
+        world.trace("checker", str(beyond))
+    outcome = world.outcome or "unfinished"
+    return Report(plan, outcome, world.kernel.events, tuple(world.faults.struck), violation, str(world.trace))
+
+
+def play(world: World) -> None:
+    world.start()
+    while world.outcome is None:
+        if not world.kernel.step():
+            raise Violation("liveness", "nothing happens any more, and not everything is out")
+        if world.kernel.events == CALM_AFTER:
+            world.faults.over = True
+        if world.kernel.events == DRAINED_WITHIN:
+            raise Violation(
+                "liveness", f"{DRAINED_WITHIN - CALM_AFTER} events after the last fault not everything is out"
+            )
+    world.checks.at_the_end()
+    if not is_permitted(world):
+        raise Violation("outcome", f"the query stopped with {world.outcome}: {world.reason}")
+
+
+def is_permitted(world: World) -> bool:
+    """Whether the faults that struck are a reason to end like this."""
+    outcome, plan = world.outcome, world.plan
+    kinds = {struck.kind for struck in world.faults.struck}
+    if outcome == "exact":
+        return True
+    if outcome == "DivergenceError":
+        return plan.impure
+    if outcome == "GapError":
+        return bool(kinds & WORSE_GAPS) or (plan.depth < 1 << 30 and bool(kinds & GAPS))
+    return outcome in PERMITTED and bool(kinds & PERMITTED[outcome])

@@ -1,0 +1,204 @@
+"""The outside: sinks of each kind. Mirrors `clonos.sinks`.
+
+A sink makes rows visible only together with their determinants and the new cursors. How that is made atomic differs:
+
+- *transactional table*: one transaction, which checks the fence; it may be under way when its sender dies.
+- *write-ahead file*: one record into the sink's own log, from which the visible file is finished, by whoever opens it
+  next if need be. The fence is held while the file is touched.
+- *idempotent call*: determinants and intent into the log, then the call, then the cursors. A call can arrive again, and
+  late, also from a predecessor; it carries the same ids with the same content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from clonos.core.identity import Origin
+from clonos.core.instance import Row
+from clonos.core.sink_log import Write
+from clonos.errors import ClonosError, Fenced, SinkError, SinkUnavailable
+from clonos.sim.kernel import Steps
+from clonos.sim.plan import Fault, SinkKind
+
+if TYPE_CHECKING:
+    from clonos.sim.replica import Replica
+    from clonos.sim.world import World
+
+
+@dataclass(eq=False)
+class Request:
+    """Something sent to the outside, and its answer."""
+
+    done: bool = False
+    error: ClonosError | None = None
+
+
+@dataclass
+class KeptDelta:
+    """One delta in a sink's log."""
+
+    raw: bytes
+    damaged: bool = False
+
+
+@dataclass
+class SinkPlace:
+    """One sink instance as the outside keeps it."""
+
+    world: World
+    origin: Origin
+    fence: int = -1
+    cursors: dict[int, int] = field(default_factory=dict)
+    log: list[KeptDelta] = field(default_factory=list)
+    version: int = 0  # counts truncations of the log
+    ids: dict[str, str] = field(default_factory=dict)  # what is visible: id and text
+
+    # ------------------------------------------------------------ the writer
+
+    def open(self, replica: Replica, fence: int) -> Steps:
+        """Take the fence and say what is visible."""
+        yield self.world.choices.schedule.randint(20, 300)
+        self._check_fence(fence)
+        self.fence = fence
+        self.world.checks.sink_fenced(self.origin, fence)
+        yield from self.recover(replica)
+        return dict(self.cursors)
+
+    def recover(self, replica: Replica) -> Steps:
+        """Finish what was promised."""
+        yield 0
+
+    def write(self, replica: Replica, fence: int, write: Write) -> Steps:
+        raise NotImplementedError
+
+    def raise_fence(self, fence: int) -> None:
+        self.fence = max(self.fence, fence)
+        self.world.checks.sink_fenced(self.origin, fence)
+
+    def truncate(self, keep: Callable[[bytes], bool]) -> None:
+        self.version += 1
+        self.log = [kept for kept in self.log if kept.damaged or keep(kept.raw)]
+
+    # ------------------------------------------------------------- internals
+
+    def _check_fence(self, fence: int) -> None:
+        if self.fence > fence:
+            raise Fenced(f"sink {self.origin} was taken over: fence {self.fence:x} stands, not {fence:x}")
+
+    def _already(self, cursors: Mapping[int, int]) -> bool:
+        """Whether a bundle that is tried again did take effect."""
+        return bool(cursors) and all(self.cursors.get(channel, -1) >= at for channel, at in cursors.items())
+
+    def _keep_log(self, write: Write) -> None:
+        self.log += [KeptDelta(raw) for raw in write.deltas]
+
+    def _show(self, identity: str, row: Row, fence: int) -> None:
+        self.world.checks.shows(self, identity, row, fence)
+        self.ids[identity] = repr(row[:3])
+
+    def _request(self, replica: Replica, act: Callable[[], None]) -> Steps:
+        """Send; wait for the answer. What is under way takes effect although its sender dies."""
+        rng, faults = self.world.choices.schedule, self.world.faults
+        request = Request()
+        if faults.strikes(Fault.SINK_BEFORE, str(self.origin)):
+            yield rng.randint(50, 500)
+            raise SinkUnavailable(f"sink {self.origin} cannot be reached")
+        loses_answer = faults.strikes(Fault.SINK_AFTER, str(self.origin))
+        delay = rng.randint(20, 400)
+        if faults.strikes(Fault.SINK_LATE, str(self.origin)):
+            delay += rng.randint(1_000, 100_000)
+
+        def land() -> None:
+            try:
+                act()
+            except ClonosError as error:
+                request.error = error
+            request.done = True
+            replica.wake()
+
+        self.world.kernel.after(delay, land)
+        while not request.done:
+            yield None
+        if loses_answer and request.error is None:
+            raise SinkUnavailable(f"sink {self.origin} did not answer")
+        if request.error is not None:
+            raise request.error
+
+
+class TransactionalTable(SinkPlace):
+    """Rows, determinants and cursors in one transaction."""
+
+    def write(self, replica: Replica, fence: int, write: Write) -> Steps:
+        yield from self._request(replica, lambda: self._commit(fence, write))
+
+    def _commit(self, fence: int, write: Write) -> None:
+        self._check_fence(fence)
+        if self._already(write.cursors):
+            return
+        self._keep_log(write)
+        for identity, row in zip(write.ids, write.rows, strict=True):
+            if identity in self.ids:
+                raise SinkError(f"output {identity} would become visible twice")
+            self._show(identity, row, fence)
+        self.cursors.update(write.cursors)
+
+
+@dataclass
+class AheadFile(SinkPlace):
+    """A log record with everything, then the visible file."""
+
+    promised: list[tuple[str, Row, int]] = field(default_factory=list)
+
+    def recover(self, replica: Replica) -> Steps:
+        yield from self._finish(replica)
+
+    def write(self, replica: Replica, fence: int, write: Write) -> Steps:
+        self._check_fence(fence)
+        if self.world.faults.strikes(Fault.SINK_BEFORE, str(self.origin)):
+            raise SinkUnavailable(f"no space is left for the log of sink {self.origin}")
+        if not self._already(write.cursors) or not write.cursors:
+            self._keep_log(write)
+            self.promised += [
+                (identity, row, fence) for identity, row in zip(write.ids, write.rows, strict=True)
+            ]
+            self.cursors.update(write.cursors)
+        yield from replica.pause("has written ahead")
+        yield from self._finish(replica)
+
+    def _finish(self, replica: Replica) -> Steps:
+        while self.promised:
+            self._check_fence(replica.fence)
+            identity, row, _ = self.promised[0]
+            if identity in self.ids:
+                raise SinkError(f"output {identity} would become visible twice")
+            self._show(identity, row, replica.fence)
+            self.promised.pop(0)
+            yield from replica.pause("has written a line")
+
+
+class IdempotentCall(SinkPlace):
+    """Intent, call, cursors. The function ignores ids it has seen."""
+
+    def write(self, replica: Replica, fence: int, write: Write) -> Steps:
+        self._check_fence(fence)
+        self._keep_log(write)
+        yield from replica.pause("has logged its intent")
+        yield from self._request(replica, lambda: self._called(write, fence))
+        self._check_fence(fence)
+        self.cursors.update(write.cursors)
+
+    def _called(self, write: Write, fence: int) -> None:
+        for identity, row in zip(write.ids, write.rows, strict=True):
+            if identity not in self.ids:
+                self._show(identity, row, max(fence, self.fence))
+            else:
+                self.world.checks.repeats(self, identity, row)
+
+
+KINDS: dict[SinkKind, type[SinkPlace]] = {
+    SinkKind.TRANSACTION: TransactionalTable,
+    SinkKind.AHEAD: AheadFile,
+    SinkKind.CALL: IdempotentCall,
+}

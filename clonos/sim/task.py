@@ -1,0 +1,298 @@
+"""A Spark task attempt: input from the exchange, the core's conduit, output to the exchange.
+
+Mirrors the plugin's loop: one event at a time into the protocol, its actions carried out in order, the bundle under
+construction filled by the puller.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clonos.core import conduit as rules
+from clonos.core.identity import Origin
+from clonos.core.instance import Bundle
+from clonos.sim.frames import BundleFrame, Hello, OutputFrame
+from clonos.sim.kernel import Process
+from clonos.sim.network import End, Link
+from clonos.sim.records import Record
+
+if TYPE_CHECKING:
+    from clonos.sim.world import Wires, World
+
+TURN = 5_000  # microseconds between two looks at the clock
+HEARTBEAT_MS = 150
+CONNECT_MS = 600
+TICK_MS = 20
+ROW_BYTES = 40
+
+
+class Task(Process):
+    """One attempt. `over` is told how it ended: None, or the error's name, message and whether Spark may retry."""
+
+    def __init__(
+        self,
+        world: World,
+        origin: Origin,
+        *,
+        epoch: int,
+        generation: int,
+        attempt: int,
+        channels: list[int],
+        wires: Wires | None,
+        over: Callable[[Task, tuple[str, str] | None], None],
+    ) -> None:
+        super().__init__(world.kernel, f"task {origin}#{attempt}")
+        self.world = world
+        self.origin = origin
+        self.epoch = epoch
+        self.generation = generation
+        self.attempt = attempt
+        self.result: tuple[str, str] | None = None
+        self.finished = False
+        self.taken_position: dict[int, int] = {}
+        self.kept: dict[int, Bundle] = {}
+        self.spilled: set[int] = set()
+        self._open_channels = set(channels)
+        self._queues: dict[int, deque[Record]] = {}
+        self._wires = wires
+        self.written: list[tuple[int, Record]] = []  # the shuffle file of a micro-batch
+        self._over = over
+        self._building: list[tuple[int, Record]] = []
+        self._exhausted = False
+        self._launched = self._pulling = False
+        self._link: Link | None = None
+        self._hello: rules.Hello | None = None
+        self._unread: list[Any] | None = None  # what arrived while Spark took nothing
+        limits = rules.Limits(
+            fence_base=generation << 48 | (attempt & 0xFFFFFFFF) << 16,
+            bundle_rows=world.plan.bundle,
+            inflight_bytes=world.plan.inflight_bytes,
+            heartbeat_ms=HEARTBEAT_MS,
+            connect_ms=CONNECT_MS,
+            tick_ms=TICK_MS,
+        )
+        self.conduit = rules.Conduit(limits)
+
+    def launch(self) -> None:
+        self.world.trace(self.name, f"begins epoch {self.epoch}")
+        self._launched = True
+        self.call(self._happen, rules.Start())
+        self.kernel.after(TURN, self.call, self._turn)
+        self._pull_soon()
+
+    # ---------------------------------------------------------------- input
+
+    def arrive(self, channel: int, record: Record) -> None:
+        self._queues.setdefault(channel, deque()).append(record)
+        self._pull_soon()
+
+    def end_of(self, channel: int) -> None:
+        self._open_channels.discard(channel)
+        self._pull_soon()
+
+    def _pull_soon(self) -> None:
+        if self._pulling or not self._launched:
+            return
+        self._pulling = True
+        self.kernel.after(self.world.choices.schedule.randint(20, 400), self.call, self._pull)
+
+    def _pull(self) -> None:
+        """The puller takes what has come, from one channel after another."""
+        self._pulling = False
+        if self._exhausted or self.result or self.finished:
+            return
+        rng = self.world.choices.schedule
+        ready = [channel for channel, queue in self._queues.items() if queue]
+        if ready:
+            for _ in range(rng.randint(1, 2 * self.world.plan.bundle)):
+                channel = rng.choice(ready)
+                self._building.append((channel, self._queues[channel].popleft()))
+                ready = [channel for channel in ready if self._queues[channel]]
+                if not ready:
+                    break
+            self._happen(rules.Rows(len(self._building), ROW_BYTES * len(self._building)))
+            self._pull_soon()
+        elif not self._open_channels:
+            self._exhausted = True
+            self._happen(rules.Exhausted())
+
+    def _seal(self, seq: int) -> None:
+        rng = self.world.choices.schedule
+        channels = [channel for channel, _ in self._building]
+        positions = [record.position for _, record in self._building]
+        rows = [record.row for _, record in self._building]
+        deltas = [record.delta for _, record in self._building if record.delta is not None]
+        self._building = []
+        if rng.random() < 0.5:  # the runtime gives long columns as arrays
+            bundle = Bundle(np.array(channels, np.int64), np.array(positions, np.int64), rows, deltas)
+        else:
+            bundle = Bundle(channels, positions, rows, deltas)
+        self.kept[seq] = bundle
+        size = ROW_BYTES * len(rows) + sum(map(len, deltas))
+        self._happen(rules.Sealed(seq, len(rows), size))
+
+    # ----------------------------------------------------------- the protocol
+
+    def _turn(self) -> None:
+        if self.result or self.finished:
+            return
+        self.world.faults.at_task(self)
+        self._happen(rules.Time())
+        self.kernel.after(TURN, self.call, self._turn)
+
+    def interrupt(self) -> None:
+        """Spark kills the attempt."""
+        self._happen(rules.Stop())
+        self.kill()
+
+    def _happen(self, event: rules.Event, frame: OutputFrame | None = None) -> None:
+        for action in self.conduit.handle(event, self.kernel.now // 1000):
+            self.world.faults.at_action(self)
+            self._perform(action, frame)
+        if isinstance(event, rules.Sealed):
+            self.world.checks.bounded(self)
+
+    def _perform(self, action: rules.Action, frame: OutputFrame | None) -> None:
+        match action:
+            case rules.Connect(fence, fresh, delay_ms):
+                delay = delay_ms * 1000 + self.world.choices.schedule.randint(10, 200)
+                self.kernel.after(delay, self.call, self._connect, fence, fresh)
+            case rules.Hello():
+                self._hello = action
+            case rules.Resume():
+                self._greet(action)
+            case rules.Seal(seq):
+                self._seal(seq)
+            case rules.Spill(seq):
+                self.spilled.add(seq)
+            case rules.Send(seq):
+                self._send(BundleFrame(seq, self.kept[seq]))
+            case rules.End() | rules.Tick():
+                self._send(action)
+            case rules.PassOn():
+                assert frame is not None
+                self.world.checks.passed_on(self, frame)
+                self._emit(frame)
+            case rules.Forget(seq):
+                self.world.checks.forgets(self, seq)
+                for old in [kept for kept in self.kept if kept <= seq]:
+                    del self.kept[old]
+            case rules.Close():
+                assert self._link is not None
+                self._link.close("the conduit closed the connection", by=self)
+            case rules.Finish():
+                self.finished = True
+                if self._wires is not None:
+                    self._wires.end(self.origin)
+                self._end(None)
+            case rules.Fail(error, message):
+                self._end((error, message))
+
+    def _emit(self, frame: OutputFrame) -> None:
+        if self._wires is None:
+            self.written += frame.records
+            return
+        for destination, record in frame.records:
+            self._wires.send(self.origin, destination, record)
+
+    def _end(self, result: tuple[str, str] | None) -> None:
+        self.result = result
+        self.world.trace(self.name, "finished" if result is None else f"failed: {result[0]}: {result[1]}")
+        self._over(self, result)
+
+    # ------------------------------------------------------------ connection
+
+    def _connect(self, fence: int, fresh: bool) -> None:
+        if self.conduit.state is not rules.State.CONNECTING:
+            return
+        server = self.world.server
+        if server is None or not server.alive or server.stopped:
+            self._happen(rules.ConnectFailed("nobody listens"))
+            return
+        link = Link(self.kernel, self.world.choices.schedule, End(self, lambda _: None, lambda _: None))
+        self._link = link
+        link._conduit.receive = lambda received: self._receive(link, received)
+        link._conduit.broken = lambda reason: self._broken(link, reason)
+        self._unread = None
+        self._happen(rules.Connected())
+
+    def _greet(self, resume: rules.Resume) -> None:
+        hello, link, server = self._hello, self._link, self.world.server
+        assert hello is not None and link is not None and server is not None
+        said = Hello(
+            self.origin,
+            self.generation,
+            self.epoch,
+            hello.fence,
+            hello.fresh,
+            resume.passed,
+            resume.log_start,
+            resume.log,
+        )
+        server.mourners.append(lambda: link.close("the replica server is gone"))
+        self.kernel.after(
+            self.world.choices.schedule.randint(10, 300), server.call, server.connect, link, said
+        )
+
+    def _send(self, frame: Any) -> None:
+        assert self._link is not None
+        self.world.faults.at_link(self._link, self)
+        self._link.send_up(frame)
+
+    def _broken(self, link: Link, reason: str) -> None:
+        if link is not self._link:
+            return
+        if self._unread is not None and not link.was_cut:
+            self._unread.append(
+                rules.Lost(reason)
+            )  # the end of the stream is read behind what was sent before
+        else:
+            self._happen(rules.Lost(reason))
+
+    def _receive(self, link: Link, frame: Any) -> None:
+        if link is not self._link:
+            return
+        if self._unread is not None:
+            self._unread.append(frame)
+            return
+        self._happen(rules.Heard())
+        if isinstance(frame, OutputFrame):
+            self._happen(frame.output, frame)
+        else:
+            self._happen(frame)
+
+    def pause(self, duration: int) -> None:
+        """Spark takes no output for a while, so nothing is read."""
+        if self._unread is None and self._link is not None and self._link.open:
+            self._unread = []
+            self._happen(rules.Paused())
+            self.kernel.after(duration, self.call, self._resume_reading, self._link)
+
+    def _resume_reading(self, link: Link) -> None:
+        if link is not self._link or self._unread is None:
+            return
+        unread, self._unread = self._unread, None
+        self._happen(rules.Resumed())
+        for frame in unread:
+            self._receive(link, frame)
+
+    def died(self) -> None:
+        if self._link is not None:
+            self._link.close("the task is gone", by=self)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of bundles that are not spilled."""
+        return sum(
+            ROW_BYTES * len(bundle.rows) + sum(map(len, bundle.deltas))
+            for seq, bundle in self.kept.items()
+            if seq not in self.spilled
+        )
+
+    @property
+    def current_link(self) -> Link | None:
+        return self._link

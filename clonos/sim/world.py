@@ -1,0 +1,244 @@
+"""One run: everything there is, and who knows whom."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clonos.core.destination import destination
+from clonos.core.identity import Origin
+from clonos.core.recovery import HolderReply
+from clonos.core.topology import NodeKind
+from clonos.sim.checkpoint import Checkpoint
+from clonos.sim.checks import Checks
+from clonos.sim.choices import Choices
+from clonos.sim.coordinator import look_up_sinks
+from clonos.sim.disk import Disk, LogStore
+from clonos.sim.driver import Driver
+from clonos.sim.faults import Faults
+from clonos.sim.furniture import Refused
+from clonos.sim.kernel import Kernel
+from clonos.sim.operator import routing_key
+from clonos.sim.plan import Plan
+from clonos.sim.records import Record, Tag
+from clonos.sim.replica import Replica
+from clonos.sim.server import ReplicaServer
+from clonos.sim.sinks import KINDS, SinkPlace
+from clonos.sim.task import Task
+from clonos.sim.trace import Trace
+
+
+@dataclass(eq=False)
+class Service:
+    """A determinant service."""
+
+    world: World
+    name: str
+    lookup: Callable[[Origin], HolderReply]
+    silent_until: int = 0
+
+    def asked(self) -> None:
+        """Somebody begins to ask; this may be the moment at which it falls silent."""
+        silence = self.world.faults.at_service(self.name)
+        if silence:
+            self.silent_until = self.world.kernel.now + silence
+
+    @property
+    def answers(self) -> bool:
+        return self.world.kernel.now >= self.silent_until
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, plan: Plan, *, tracing: bool = False) -> None:
+        self.plan = plan
+        self.choices = Choices(plan.seed)
+        self.kernel = Kernel()
+        self.trace = Trace(self.kernel, keeping=tracing)
+        self.checks = Checks(self)
+        self.faults = Faults(self)
+        self.disk = Disk()
+        self.checkpoint = Checkpoint()
+        self.clock_offset = 0
+        self.stores_to_lose: list[LogStore] = []
+        self.stores_to_cut: list[LogStore] = []
+        self.outcome: str | None = None
+        self.reason = ""
+        self._numbers: Counter[str] = Counter()
+        kind = KINDS[plan.sink]
+        self.sinks: dict[Origin, SinkPlace] = {
+            origin: kind(self, origin) for origin in plan.dataflow.instances(NodeKind.SINK)
+        }
+        self.partitions: dict[Origin, list[int]] = {
+            partition: [] for partition in plan.dataflow.source_partitions
+        }
+        self._deal_records()
+        self.server: ReplicaServer | None = None
+        self.services = [
+            Service(self, "the driver", lambda origin: look_up_sinks(self, origin)),
+            Service(self, "the replica server", self.disk.lookup),
+        ]
+        self.driver: Driver | None = None
+
+    def _deal_records(self) -> None:
+        rng = self.choices.stream("records")
+        partitions = list(self.partitions)
+        for record in range(self.plan.records):
+            self.partitions[rng.choice(partitions)].append(record)
+        self._source: dict[Origin, list[tuple[int, Record]]] = {}
+        for partition, records in self.partitions.items():
+            target = self.plan.dataflow.target(partition.node)
+            last: dict[int, int] = {}
+            dealt = self._source[partition] = []
+            for position, record in enumerate(records):
+                key = routing_key(target.number, record)
+                to = destination((key,), target.parallelism)
+                tag = Tag(partition.channel, position, last.get(to, -1), {})
+                last[to] = position
+                dealt.append((to, Record(position, (key, record, (), tag))))
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        self.start_server()
+        self.start_driver()
+
+    def start_server(self) -> None:
+        self.server = ReplicaServer(self)
+
+    def start_driver(self) -> None:
+        self.driver = Driver(self)
+        self.driver.launch()
+
+    def finish(self, outcome: str, reason: str = "") -> None:
+        self.outcome, self.reason = outcome, reason
+
+    def lose_server(self) -> None:
+        assert self.server is not None
+        self.server.kill()
+        self.kernel.after(self.choices.schedule.randint(2_000, 30_000), self._server_back)
+
+    def _server_back(self) -> None:
+        assert self.server is not None
+        if not self.server.alive:
+            self.start_server()
+
+    def driver_lost(self, driver: Driver) -> None:
+        if self.outcome is not None:
+            return
+        if self.server is not None:
+            self.server.kill()
+        self.apply_store_losses()
+
+        def again() -> None:
+            self.start_server()
+            self.start_driver()
+
+        self.kernel.after(self.choices.schedule.randint(2_000, 50_000), again)
+
+    def apply_store_losses(self) -> None:
+        """When nobody who was using them is alive any more."""
+        for store in self.stores_to_lose:
+            store.lose()
+        for store in self.stores_to_cut:
+            store.lose_tail(self.choices.faults)
+        self.stores_to_lose.clear()
+        self.stores_to_cut.clear()
+
+    # ----------------------------------------------------------------- tasks
+
+    def report(self, driver: Driver, task: Task, result: tuple[str, str] | None) -> None:
+        self.kernel.after(self.choices.schedule.randint(10, 500), driver.call, driver.report, task, result)
+
+    def task_lost(self, task: Task) -> None:
+        """Spark takes the attempt for lost."""
+        driver = self.driver
+        assert driver is not None
+        self.report(driver, task, ("ExecutorLost", f"{task.name} is lost"))
+        if task.alive:
+            self.interrupt_later(task, zombie=True)
+
+    def interrupt_later(self, task: Task, *, zombie: bool) -> None:
+        delay = (
+            self.choices.schedule.randint(1_000, 200_000) if zombie else self.choices.schedule.randint(0, 500)
+        )
+        self.kernel.after(delay, task.call, task.interrupt)
+
+    def wires(self) -> Wires:
+        return Wires(self)
+
+    def source_records(self, partition: Origin, begin: int, end: int) -> list[tuple[int, Record]]:
+        return self._source[partition][begin:end]
+
+    def is_drained(self, end: dict[Origin, int]) -> bool:
+        return all(end[partition] == len(records) for partition, records in self.partitions.items()) and (
+            self.checks.everything_is_out()
+        )
+
+    def tell_commit(self, epoch: int, stable: dict[Origin, int]) -> None:
+        if self.server is not None and self.server.alive:
+            self.server.commit(epoch, stable)
+
+    # -------------------------------------------------------------- outside
+
+    def sink(self, origin: Origin) -> SinkPlace:
+        return self.sinks[origin]
+
+    def clock(self) -> int:
+        return self.kernel.now + self.clock_offset + self.choices.nature.randint(0, 30)
+
+    def ask(self) -> int:
+        """A service that never answers twice alike, and sometimes refuses."""
+        answer = self.choices.nature.getrandbits(30)
+        if answer % 3 == 0:
+            raise Refused(f"try later {answer}")
+        return answer
+
+    def act(self, node: int, key: str, record: int, draw: int) -> None:
+        self.checks.acted(node, key, record, draw)
+
+    def next_number(self, what: str) -> int:
+        self._numbers[what] += 1
+        return self._numbers[what]
+
+    def replicas(self) -> list[Replica]:
+        return self.server.replicas if self.server is not None and self.server.alive else []
+
+
+class Wires:
+    """The pipelined exchange of one real-time epoch: FIFO from each instance to each, with a delay of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._not_before: dict[tuple[int, Origin], int] = {}
+        self.tasks: dict[Origin, Task] = {}
+
+    def stream(self, partition: Origin, records: list[tuple[int, Record]], duration: int) -> None:
+        """A source partition, read over the epoch."""
+        rng = self._world.choices.schedule
+        times = deque(sorted(rng.randint(0, duration) for _ in records))
+        for target, record in records:
+            self._world.kernel.after(times.popleft(), self.send, partition, target, record)
+        self._world.kernel.after(duration, self.end, partition)
+
+    def send(self, writer: Origin, target: int, record: Record) -> None:
+        task = self.tasks[Origin(self._world.plan.dataflow.target(writer.node).number, target)]
+        self._plan(writer, task, task.arrive, writer.channel, record)
+
+    def end(self, writer: Origin) -> None:
+        if writer in self._world.sinks:
+            return
+        target = self._world.plan.dataflow.target(writer.node)
+        for instance in range(target.parallelism):
+            task = self.tasks[Origin(target.number, instance)]
+            self._plan(writer, task, task.end_of, writer.channel)
+
+    def _plan(self, writer: Origin, task: Task, act: Callable[..., None], *arguments: Any) -> None:
+        kernel = self._world.kernel
+        edge = (writer.channel, task.origin)
+        at = max(kernel.now + self._world.choices.schedule.randint(20, 1_500), self._not_before.get(edge, 0))
+        self._not_before[edge] = at
+        kernel.after(at - kernel.now, task.call, act, *arguments)

@@ -1,0 +1,96 @@
+"""Where rows leave Clonos. Each constructor below describes a sink; `docs/sinks.md` says what each one guarantees.
+
+Nothing is imported until it is used: a query that writes files needs no database driver.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from clonos.sinks.call_sink import CallableSink
+    from clonos.sinks.jsonl_sink import JsonlSink
+    from clonos.sinks.sql_sink import SqlSink
+
+__all__ = ["CallableSink", "JsonlSink", "SqlSink", "call", "jsonl", "sql"]
+
+_CLASSES = {
+    "CallableSink": "clonos.sinks.call_sink",
+    "JsonlSink": "clonos.sinks.jsonl_sink",
+    "SqlSink": "clonos.sinks.sql_sink",
+}
+
+
+def sql(
+    url: str,
+    table: str,
+    *,
+    create: bool = True,
+    columns: Mapping[str, str] | None = None,
+    id_column: str = "clonos_id",
+    id_prefix: str = "",
+    patience: float = 30.0,
+    durable: bool = True,
+) -> SqlSink:
+    """Rows into a table of SQLite or PostgreSQL; see `SqlSink`."""
+    from clonos.sinks.sql_sink import SqlSink
+
+    return SqlSink(
+        url,
+        table,
+        create=create,
+        columns=columns,
+        id_column=id_column,
+        id_prefix=id_prefix,
+        patience=patience,
+        durable=durable,
+    )
+
+
+def jsonl(
+    path: str | os.PathLike[str],
+    *,
+    id_column: str = "clonos_id",
+    patience: float = 30.0,
+    durable: bool = True,
+) -> JsonlSink:
+    """Rows into JSON Lines files in a folder; see `JsonlSink`."""
+    from clonos.sinks.jsonl_sink import JsonlSink
+
+    return JsonlSink(path, id_column=id_column, patience=patience, durable=durable)
+
+
+def call(
+    write: Callable[[list[Any], list[str]], object],
+    *,
+    mode: Literal["idempotent", "checkable"] = "idempotent",
+    last_written: Callable[[int], int | None] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    id_prefix: str | None = None,
+    retry: tuple[type[Exception], ...] = (OSError,),
+    patience: float = 30.0,
+    durable: bool = True,
+) -> CallableSink:
+    """Rows to a function `write(rows, ids)`; see `CallableSink`."""
+    from clonos.sinks.call_sink import CallableSink
+
+    return CallableSink(
+        write,
+        mode=mode,
+        last_written=last_written,
+        path=path,
+        id_prefix=id_prefix,
+        retry=retry,
+        patience=patience,
+        durable=durable,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CLASSES:
+        from importlib import import_module
+
+        return getattr(import_module(_CLASSES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,261 @@
+"""A fenced write-ahead log per sink instance, in a directory of its own.
+
+    <base>/<query>/fence, lock                   the floor of all instances of the query
+    <base>/<query>/<node>-<instance>/fence, lock
+    <base>/<query>/<node>-<instance>/ahead-<n>.log
+
+What goes into the log takes effect; what a caller does afterwards (append rows to a visible file, call a function) can
+be finished or repeated from it. The writer alone touches the newest segment. It starts a new one when it opens and when
+the segment has grown, with a BASE record that makes all older ones needless for it; those hold determinants for others
+and belong to whoever trims them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clonos.errors import Fenced, LogCorrupt, SinkError, Where
+from clonos.sinks.ahead_files import (
+    file_name,
+    locked,
+    read_fence,
+    replace_file,
+    sync_directory,
+    told,
+    write_all,
+    write_fence,
+)
+from clonos.sinks.ahead_format import HEADER, Kind, Record, Scan, Tail, encode, scan
+from clonos.sinks.port import Cursors, Origin
+
+SEGMENT_BYTES = 16 << 20
+_SEGMENT = re.compile(r"ahead-(\d{10})\.log")
+_INSTANCE = re.compile(r"(\d+)-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a newly opened log says: the last BASE and the records after it."""
+
+    base: Record
+    records: list[Record]
+
+
+class AheadLog:
+    """The writing end. Every method but `close` raises SinkUnavailable where the disk fails."""
+
+    def __init__(self, base: str, *, durable: bool, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._base = Path(base)
+        self._durable = durable
+        self._segment_bytes = segment_bytes
+        self._directory = self._base
+        self._origin: Origin = (0, 0)
+        self._fence = -1
+        self._descriptor = -1
+        self._number = 0
+        self._length = self._empty_length = 0
+        # Where the newest segment has to be cut, once what it promised is known to be fulfilled.
+        self._torn_at: int | None = None
+
+    def open(self, query: str, origin: Origin, fence: int) -> Found:
+        """Take the fence and read the log. Must be followed by `rotate` before anything is appended."""
+        self.close()
+        self._origin, self._fence = origin, fence
+        whole = self._base / file_name(query)
+        self._directory = whole / f"{origin[0]}-{origin[1]}"
+        with told(f"the sink's log in {self._directory}"):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with locked(whole / "lock"):
+                floor = read_fence(whole / "fence")
+                with locked(self._directory / "lock"):
+                    standing = max(floor, read_fence(self._directory / "fence"))
+                    if standing > fence:
+                        raise self._fenced(standing)
+                    write_fence(self._directory / "fence", fence, durable=self._durable)
+        with self.held():
+            return self._read()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else can take the fence meanwhile. Raises Fenced where somebody has."""
+        with told(f"the sink's log in {self._directory}"), locked(self._directory / "lock"):
+            standing = read_fence(self._directory / "fence")
+            if standing != self._fence:
+                raise self._fenced(standing)
+            yield
+
+    def rotate(self, start: int, cursors: Cursors) -> None:
+        """Start a new segment. What was promised by the old one must be finished, and durable, before."""
+        if self._torn_at is not None:
+            os.truncate(segment_path(self._directory, self._number), self._torn_at)
+            self._torn_at = None
+        path = segment_path(self._directory, self._number + 1)
+        data = HEADER + encode(Record(kind=Kind.BASE, start=start, cursors=cursors))
+        replace_file(path, data, durable=self._durable)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.close()
+        self._descriptor, self._number = descriptor, self._number + 1
+        self._length = self._empty_length = len(data)
+
+    def append(self, record: Record) -> None:
+        """Returns when the record is in the log. If it raises, it is not."""
+        data = encode(record)
+        if os.fstat(self._descriptor).st_size != self._length:  # left by an append whose cut failed too
+            os.ftruncate(self._descriptor, self._length)
+        try:
+            write_all(self._descriptor, data, self._length)
+            if self._durable:
+                os.fdatasync(self._descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._length)
+            raise
+        self._length += len(data)
+
+    @property
+    def is_full(self) -> bool:
+        return self._length >= max(self._segment_bytes, self._empty_length + 1)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _read(self) -> Found:
+        for left in self._directory.glob("*.tmp-*"):
+            left.unlink(missing_ok=True)
+        numbers = segments(self._directory)
+        self._number, self._torn_at = 0, None
+        if not numbers:
+            return Found(Record(kind=Kind.BASE), [])
+        self._number = numbers[-1]
+        path = segment_path(self._directory, self._number)
+        found = scan(path.read_bytes())
+        if found.tail is Tail.CORRUPT or not found.records or found.records[0].kind is not Kind.BASE:
+            raise LogCorrupt(
+                f"the sink's log {path} is damaged at byte {found.length}",
+                where=Where(instance=self._origin[1]),
+                hint="Nothing after it can be believed. Restore the file; do not delete it while the query matters",
+            )
+        self._torn_at = found.length if found.tail is Tail.TORN else None
+        return Found(found.records[0], found.records[1:])
+
+    def _fenced(self, standing: int) -> Fenced:
+        return Fenced(
+            f"sink node {self._origin[0]} was taken over: fence {standing} stands, this writer holds {self._fence}",
+            where=Where(instance=self._origin[1]),
+        )
+
+
+def segments(directory: Path) -> list[int]:
+    """The numbers of the segments, oldest first."""
+    matches = (_SEGMENT.fullmatch(name) for name in os.listdir(directory))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def segment_path(directory: Path, number: int) -> Path:
+    return directory / f"ahead-{number:010d}.log"
+
+
+def instances(base: str, query: str) -> list[tuple[Origin, Path]]:
+    """The sink instances that have a log, with their directories."""
+    whole = Path(base) / file_name(query)
+    try:
+        names = os.listdir(whole)
+    except FileNotFoundError:
+        return []
+    matches = (_INSTANCE.fullmatch(name) for name in names)
+    return sorted(((int(match[1]), int(match[2])), whole / match[0]) for match in matches if match)
+
+
+def raise_floor(base: str, query: str, fence: int, *, durable: bool) -> None:
+    """Lift every fence of the query, and the floor for instances yet unseen, to at least `fence`."""
+    whole = Path(base) / file_name(query)
+    with told(f"the sink's fences in {whole}"):
+        whole.mkdir(parents=True, exist_ok=True)
+        with locked(whole / "lock"):
+            if read_fence(whole / "fence") < fence:
+                write_fence(whole / "fence", fence, durable=durable)
+            for _, directory in instances(base, query):
+                with locked(directory / "lock"):
+                    if read_fence(directory / "fence") < fence:
+                        write_fence(directory / "fence", fence, durable=durable)
+
+
+class AheadReader:
+    """The reading end, for recovery; see `clonos.sinks.port.SinkLogReader`. Writers may be at work meanwhile."""
+
+    def __init__(self, base: str, query: str, *, moved_by: Kind) -> None:
+        self._base, self._query, self._moved_by = base, query, moved_by
+        self._corrupt: list[str] = []
+
+    @property
+    def corrupt(self) -> list[str]:
+        return list(self._corrupt)
+
+    def deltas(self) -> Iterator[bytes]:
+        self._corrupt.clear()
+        for _, directory in instances(self._base, self._query):
+            numbers = segments(directory)
+            for number, found in self._scans(directory, numbers):
+                for record in found.records:
+                    yield from record.deltas
+                if found.tail is Tail.CORRUPT or (found.tail is Tail.TORN and number != numbers[-1]):
+                    self._corrupt.append(f"{segment_path(directory, number)}: byte {found.length}")
+
+    def cursors(self) -> dict[Origin, Cursors]:
+        result: dict[Origin, Cursors] = {}
+        for origin, directory in instances(self._base, self._query):
+            for _, found in self._scans(directory, segments(directory)[-1:]):
+                standing: Cursors = {}
+                for record in found.records:
+                    if record.kind in (Kind.BASE, self._moved_by):
+                        standing.update(record.cursors)
+                if standing:
+                    result[origin] = standing
+        return result
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _scans(self, directory: Path, numbers: list[int]) -> Iterator[tuple[int, Scan]]:
+        for number in numbers:
+            try:
+                data = segment_path(directory, number).read_bytes()
+            except FileNotFoundError:  # trimmed meanwhile: nobody needs it
+                continue
+            except OSError as error:
+                raise SinkError(
+                    f"cannot read the sink's log {segment_path(directory, number)}: {error}"
+                ) from error
+            yield number, scan(data)
+
+
+def trim(base: str, query: str, keep: Callable[[bytes], bool], *, durable: bool) -> int:
+    """Drop unwanted determinants, and all row bytes, from every segment but the newest. Damaged ones stay."""
+    dropped = 0
+    for _, directory in instances(base, query):
+        for number in segments(directory)[:-1]:
+            with told(f"the sink's log in {directory}"), contextlib.suppress(FileNotFoundError):
+                dropped += _trim_segment(directory, segment_path(directory, number), keep, durable)
+    return dropped
+
+
+def _trim_segment(directory: Path, path: Path, keep: Callable[[bytes], bool], durable: bool) -> int:
+    found = scan(path.read_bytes())
+    if found.tail is not Tail.CLEAN:
+        return 0
+    deltas = [delta for record in found.records for delta in record.deltas]
+    wanted = [delta for delta in deltas if keep(delta)]
+    if not wanted:
+        path.unlink()
+        if durable:
+            sync_directory(directory)
+    elif len(wanted) < len(deltas) or any(record.rows for record in found.records):
+        replace_file(path, HEADER + encode(Record(kind=Kind.KEPT, deltas=wanted)), durable=durable)
+    return len(deltas) - len(wanted)

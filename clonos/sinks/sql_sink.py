@@ -1,0 +1,132 @@
+"""Rows into a table of a SQL database, exactly once, visible with the bundle that brought them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.sinks.patience import Patience, check_patience
+from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
+from clonos.sinks.sql_log import SqlLogReader, raise_floor, transact, trim
+from clonos.sinks.sql_tables import Books, ddl, prepare_books, user_table
+from clonos.sinks.sql_writer import SqlWriter, Target
+from clonos.sinks.values import check_names, check_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SqlSink:
+    """A table in SQLite or PostgreSQL.
+
+    `url`: `sqlite:///file` or `postgresql://user@host/db`. `table`: a name, or `schema.name`. `columns`: row column to
+    table column, where the names differ. `id_column`: where each row's id goes; it is unique. `id_prefix`: put before
+    every id, so that several queries can share a table. `create`: create what is missing. `patience`: for how many
+    seconds an unreachable or locked database is tried again before the query hears of it. `durable`: whether a commit
+    survives a power failure of the database's machine (it survives a crash of any process in any case).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        create: bool = True,
+        columns: Mapping[str, str] | None = None,
+        id_column: str = "clonos_id",
+        id_prefix: str = "",
+        patience: float = 30.0,
+        durable: bool = True,
+    ) -> None:
+        self._url = parse_url(url)
+        self._backend = self._url.get_backend_name()
+        schema, _, name = table.rpartition(".")
+        self._schema, self._table = schema or None, name
+        self._create = create
+        self._columns = dict(columns or {})
+        self._id_column, self._id_prefix = id_column, id_prefix
+        self._patience = check_patience(patience)
+        self._durable = durable
+        self._rows: pa.Schema | None = None
+        for each in (name, id_column, *([schema] if schema else [])):
+            self._check_name(each)
+        if self._backend == SQLITE and schema:
+            raise QueryDefinitionError(f"SQLite has no schemas: {table!r}")
+
+    def __repr__(self) -> str:
+        return f"SqlSink({self._url.render_as_string(hide_password=True)!r}, {self._table!r})"
+
+    @property
+    def parallelism(self) -> int | None:
+        return 1 if self._backend == SQLITE else None
+
+    def bind(self, checkpoint: str) -> None:
+        """Nothing of this sink is kept in the checkpoint."""
+
+    def validate(self, schema: pa.Schema) -> None:
+        unknown = sorted(set(self._columns) - set(schema.names))
+        if unknown:
+            raise QueryDefinitionError(f"columns= names what the rows do not have: {', '.join(unknown)}")
+        names = [self._columns.get(name, name) for name in schema.names]
+        check_names(names, self._id_column)
+        for field, name in zip(schema, names, strict=True):
+            self._check_name(name)
+            check_type(field.type, field.name)
+        self._rows = schema
+
+    def writer(self) -> SqlWriter:
+        rows, table = self._validated()
+        target = Target(
+            books=Books(self._schema),
+            table=table,
+            id_column=self._id_column,
+            id_prefix=self._id_prefix,
+            names=[self._columns.get(name, name) for name in rows.names],
+            encoders=[value_encoder(field.type, self._backend) for field in rows],
+            create=self._create,
+        )
+        return SqlWriter(target, lambda: self._engine(immediate=True), Patience(self._patience))
+
+    def raise_fence(self, query: str, fence: int) -> None:
+        books = Books(self._schema)
+
+        def lift(connection: Connection) -> None:
+            prepare_books(connection, books, create=self._create)
+            raise_floor(connection, books, query, fence)
+
+        engine = self._engine(immediate=True)
+        Patience(self._patience).run(lambda _: transact(engine, lift))
+
+    def log_reader(self, query: str) -> SqlLogReader:
+        return SqlLogReader(self._engine(immediate=False), Books(self._schema), query, self._patience)
+
+    def truncate(self, query: str, keep: Callable[[bytes], bool]) -> int:
+        writing, reading = self._engine(immediate=True), self._engine(immediate=False)
+        return trim(writing, reading, Books(self._schema), query, keep, Patience(self._patience))
+
+    def ddl(self) -> str:
+        """The statements that create everything this sink needs, for databases where it may not do so itself."""
+        _, table = self._validated()
+        return ddl(Books(self._schema), table, self._engine(immediate=False).dialect)
+
+    def _engine(self, *, immediate: bool) -> Engine:
+        return make_engine(self._url, patience=self._patience, durable=self._durable, immediate=immediate)
+
+    def _validated(self) -> tuple[pa.Schema, sa.Table]:
+        if self._rows is None:
+            raise ConfigurationError(
+                "this sink has not been given a schema yet", hint="Call validate(schema) first"
+            )
+        table = user_table(
+            self._table, self._schema, self._id_column, self._rows, self._columns, self._backend
+        )
+        return self._rows, table
+
+    def _check_name(self, name: str) -> None:
+        longest = LONGEST_NAME[self._backend]
+        if not name or "\0" in name or len(name.encode()) > longest:
+            raise QueryDefinitionError(f"{self._backend} takes names of 1 to {longest} bytes, not {name!r}")

@@ -1,0 +1,200 @@
+"""The tables a SQL sink lives in: the user's own, and four of ours beside it in the same schema.
+
+| table | holds |
+| --- | --- |
+| `clonos_format` | the version of this layout, one row |
+| `clonos_fence` | per sink instance the fence that stands; (node 0, instance -1) is the floor of the whole query |
+| `clonos_cursor` | per sink instance and channel the last output number that is visible |
+| `clonos_log` | the determinants, each with a CRC-32, in the order written |
+
+The user's table has one more column than the rows: their id, unique. It is the last line of defence: should anything
+try to make an output number visible a second time, the database itself refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from clonos.errors import SinkError
+from clonos.sinks.port import Origin
+from clonos.sinks.sql_dialect import SQLITE, column_type, lock_schema
+
+FORMAT_VERSION = 1
+FLOOR = (0, -1)
+_Id = sa.String(255)
+_S = TypeVar("_S", bound=sa.Select[Any])
+
+
+@dataclass(frozen=True, eq=False)
+class Books:
+    """Our own tables."""
+
+    schema: str | None
+
+    @cached_property
+    def metadata(self) -> sa.MetaData:
+        return sa.MetaData(schema=self.schema)
+
+    @cached_property
+    def format(self) -> sa.Table:
+        return sa.Table("clonos_format", self.metadata, sa.Column("version", sa.Integer, nullable=False))
+
+    @cached_property
+    def fence(self) -> sa.Table:
+        return sa.Table("clonos_fence", self.metadata, *_origin(), _big("fence"))
+
+    @cached_property
+    def cursor(self) -> sa.Table:
+        channel = sa.Column("channel", sa.BigInteger, primary_key=True, autoincrement=False)
+        return sa.Table("clonos_cursor", self.metadata, *_origin(), channel, _big("position"))
+
+    @cached_property
+    def log(self) -> sa.Table:
+        seq = sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False)
+        content = sa.Column("bytes", sa.LargeBinary, nullable=False)
+        return sa.Table("clonos_log", self.metadata, *_origin(), seq, _big("checksum"), content)
+
+    # The statements of every bundle are built once: building them costs more than SQLite takes to run them.
+    @cached_property
+    def lock_fence(self) -> sa.Select[Any]:
+        return _at_origin(sa.select(self.fence.c.fence), self.fence).with_for_update()
+
+    @cached_property
+    def read_cursors(self) -> sa.Select[Any]:
+        return _at_origin(sa.select(self.cursor.c.channel, self.cursor.c.position), self.cursor)
+
+    @cached_property
+    def append_log(self) -> sa.Insert:
+        return self.log.insert()
+
+    @cached_property
+    def new_cursor(self) -> sa.Insert:
+        return self.cursor.insert()
+
+    @cached_property
+    def move_cursor(self) -> sa.Update:
+        columns = self.cursor.c
+        return (
+            self.cursor.update()
+            .values(position=sa.bindparam("to"))
+            .where(
+                columns.query == sa.bindparam("q"),
+                columns.node == sa.bindparam("n"),
+                columns.instance == sa.bindparam("i"),
+                columns.channel == sa.bindparam("c"),
+                columns.position == sa.bindparam("was"),
+            )
+        )
+
+    @property
+    def all(self) -> list[sa.Table]:
+        return [self.format, self.fence, self.cursor, self.log]
+
+
+def at(query: str, origin: Origin) -> dict[str, Any]:
+    """The parameters of a statement about one sink instance."""
+    return {"q": query, "n": origin[0], "i": origin[1]}
+
+
+def _at_origin(chosen: _S, table: sa.Table) -> _S:
+    columns = table.c
+    return chosen.where(
+        columns.query == sa.bindparam("q"),
+        columns.node == sa.bindparam("n"),
+        columns.instance == sa.bindparam("i"),
+    )
+
+
+def _origin() -> list[sa.Column[Any]]:
+    return [
+        sa.Column("query", _Id, primary_key=True),
+        sa.Column("node", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("instance", sa.Integer, primary_key=True, autoincrement=False),
+    ]
+
+
+def _big(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False)
+
+
+def user_table(
+    name: str, schema: str | None, id_column: str, rows: pa.Schema, names: Mapping[str, str], backend: str
+) -> sa.Table:
+    """The user's table as this sink would create it."""
+    columns = [sa.Column(names.get(each.name, each.name), column_type(each.type, backend)) for each in rows]
+    id_type = sa.Text() if backend == SQLITE else _Id
+    return sa.Table(
+        name, sa.MetaData(schema=schema), sa.Column(id_column, id_type, primary_key=True), *columns
+    )
+
+
+def prepare(connection: Connection, books: Books, table: sa.Table, id_column: str, *, create: bool) -> None:
+    """Create what is missing (if we may) and check that what is there fits. Needs a write transaction."""
+    prepare_books(connection, books, create=create)
+    if not _create_missing(connection, [table], create=create):
+        _check_fit(sa.inspect(connection), table, id_column)
+
+
+def prepare_books(connection: Connection, books: Books, *, create: bool) -> None:
+    """The same for our own tables alone."""
+    lock_schema(connection)
+    if _create_missing(connection, books.all, create=create):
+        connection.execute(books.format.insert(), {"version": FORMAT_VERSION})
+        return
+    versions = [version for (version,) in connection.execute(sa.select(books.format.c.version))]
+    if versions != [FORMAT_VERSION]:
+        raise SinkError(
+            f"{books.format.fullname} says layout {versions}, this version of Clonos knows {[FORMAT_VERSION]}",
+            hint="Use the version that wrote it, or another database schema",
+        )
+
+
+def _create_missing(connection: Connection, tables: list[sa.Table], *, create: bool) -> bool:
+    inspector = sa.inspect(connection)
+    missing = [each for each in tables if not inspector.has_table(each.name, schema=each.schema)]
+    if missing and not create:
+        raise SinkError(
+            f"tables are missing: {', '.join(each.fullname for each in missing)}",
+            hint="Create them (the sink's ddl() gives the statements) or build the sink with create=True",
+        )
+    for each in missing:
+        each.create(connection, checkfirst=False)
+    return bool(missing)
+
+
+def _check_fit(inspector: sa.Inspector, table: sa.Table, id_column: str) -> None:
+    there = {each["name"] for each in inspector.get_columns(table.name, schema=table.schema)}
+    lacking = [each.name for each in table.columns if each.name not in there]
+    if lacking:
+        raise SinkError(f"table {table.fullname} lacks the columns {', '.join(lacking)}")
+    uniques = [
+        list(each["column_names"]) for each in inspector.get_unique_constraints(table.name, table.schema)
+    ]
+    uniques.append(list(inspector.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"]))
+    for index in inspector.get_indexes(table.name, schema=table.schema):
+        partial = any(key.endswith("_where") for key in index.get("dialect_options", {}))
+        if index["unique"] and not partial:
+            uniques.append([str(each) for each in index["column_names"]])
+    if [id_column] not in uniques:
+        raise SinkError(
+            f"column {id_column!r} of table {table.fullname} is not unique",
+            hint="Without a unique index on it a repeated output could not be refused; create one",
+        )
+
+
+def ddl(books: Books, table: sa.Table, dialect: sa.Dialect) -> str:
+    """The statements that create everything this sink needs."""
+    statements = [
+        str(sa.schema.CreateTable(each).compile(dialect=dialect)).strip() for each in (*books.all, table)
+    ]
+    statements.append(
+        f"INSERT INTO {dialect.identifier_preparer.format_table(books.format)} VALUES ({FORMAT_VERSION})"
+    )
+    return ";\n\n".join(statements) + ";\n"

@@ -1,0 +1,253 @@
+"""One transaction per bundle: rows, determinants and cursors, under a locked fence.
+
+Steps of a write transaction: lock our fence row and compare; insert rows; append determinants; move the cursors, each
+from exactly where we believe it stands; commit. The fence row stays locked until the commit, so a newer writer's
+`open` waits for a transaction under way and its cursors include it, or comes first and the transaction is refused.
+
+A commit whose answer is lost is resolved inside the next attempt's transaction: after the fence row is locked no other
+transaction of ours can still be pending, so the cursors read then are the truth.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from clonos.errors import ClonosError, SinkError, SinkUnavailable
+from clonos.sinks.bundle import check_bundle
+from clonos.sinks.patience import Patience
+from clonos.sinks.port import Cursors, Row, SinkPosition
+from clonos.sinks.sql_dialect import POSTGRESQL, is_unavailable, reason
+from clonos.sinks.sql_log import check_fence, read_cursors, take_fence, told
+from clonos.sinks.sql_tables import Books, at, prepare
+from clonos.sinks.values import Encode, to_columns
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where the rows go and how their values are written."""
+
+    books: Books
+    table: sa.Table
+    id_column: str
+    id_prefix: str
+    names: Sequence[str]
+    encoders: Sequence[Encode | None]
+    create: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bundle:
+    ids: list[str]
+    values: list[tuple[Any, ...]]
+    cursors: Cursors
+    deltas: list[bytes]
+
+
+class SqlWriter:
+    """See `clonos.sinks.port.SinkWriter`."""
+
+    def __init__(self, target: Target, engine: Callable[[], Engine], patience: Patience) -> None:
+        self._target = target
+        self._make_engine = engine
+        self._patience = patience
+        self._engine: Engine | None = None
+        self._connection: Connection | None = None
+        self._query, self._origin, self._fence = "", (0, 0), -1
+        self._cursors: Cursors = {}
+        self._seq = 0
+        self._in_doubt = False
+        self._insert = ""
+
+    def open(self, *, query: str, node: int, instance: int, fence: int) -> SinkPosition:
+        self._query, self._origin, self._fence = query, (node, instance), fence
+        self._patience.run(lambda _: self._transact(self._take_over))
+        self._in_doubt = False
+        return SinkPosition(cursors=dict(self._cursors))
+
+    def write(self, rows: list[Row], ids: list[str], cursors: Cursors, deltas: list[bytes]) -> None:
+        if self._fence < 0:
+            raise SinkError("a sink writer was used before it was opened")
+        check_bundle(rows, ids, cursors, self._cursors)
+        columns = to_columns(rows, ids, self._target.names, self._target.encoders)
+        prefix = self._target.id_prefix
+        stored = [prefix + each for each in ids] if prefix else ids
+        moved = {c: p for c, p in cursors.items() if p != self._cursors.get(c)}
+        bundle = _Bundle(
+            ids=stored, values=list(zip(stored, *columns, strict=True)), cursors=moved, deltas=deltas
+        )
+        if not (stored or moved or deltas):
+            return
+        self._patience.run(lambda _: self._attempt(bundle))
+        self._cursors.update(moved)
+        self._seq += len(deltas)
+
+    def close(self) -> None:
+        self._disconnect()
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    def _take_over(self, connection: Connection) -> None:
+        target, origin = self._target, self._origin
+        prepare(connection, target.books, target.table, target.id_column, create=target.create)
+        take_fence(connection, target.books, self._query, origin, self._fence)
+        self._cursors = read_cursors(connection, target.books, self._query, origin)
+        log = target.books.log
+        last = sa.select(sa.func.max(log.c.seq)).filter_by(
+            query=self._query, node=origin[0], instance=origin[1]
+        )
+        self._seq = (connection.execute(last).scalar_one_or_none() or 0) + 1
+        self._insert = _insert_statement(target, connection)
+
+    def _attempt(self, bundle: _Bundle) -> None:
+        """Raises SinkUnavailable with the outcome in doubt, which the next attempt resolves."""
+        try:
+            self._transact(lambda connection: self._apply(connection, bundle))
+        except SinkUnavailable:
+            self._in_doubt = True
+            raise
+        except _Refused as refusal:
+            raise self._blame(bundle, refusal.cause) from refusal.cause
+        self._in_doubt = False
+
+    def _apply(self, connection: Connection, bundle: _Bundle) -> None:
+        books, (node, instance) = self._target.books, self._origin
+        check_fence(connection, books, self._query, self._origin, self._fence)
+        if self._in_doubt and self._took_effect(connection, bundle):
+            return
+        if bundle.values:
+            try:
+                connection.exec_driver_sql(self._insert, bundle.values)
+            except sa.exc.DBAPIError as error:
+                if is_unavailable(error):
+                    raise
+                raise _Refused(error) from None
+            except (TypeError, ValueError, ArithmeticError) as error:
+                raise _Refused(error) from None
+        place = {"query": self._query, "node": node, "instance": instance}
+        if bundle.deltas:
+            log = [
+                {**place, "seq": self._seq + number, "checksum": zlib.crc32(delta), "bytes": delta}
+                for number, delta in enumerate(bundle.deltas)
+            ]
+            connection.execute(books.append_log, log)
+        self._move_cursors(connection, bundle, place)
+
+    def _took_effect(self, connection: Connection, bundle: _Bundle) -> bool:
+        standing = read_cursors(connection, self._target.books, self._query, self._origin)
+        if standing == self._cursors:
+            return False
+        if standing == {**self._cursors, **bundle.cursors}:
+            return True
+        raise SinkError(
+            "the sink's cursors are neither where this bundle starts nor where it ends",
+            hint="After a failed write repeat that very bundle or open a new writer",
+        )
+
+    def _move_cursors(self, connection: Connection, bundle: _Bundle, place: dict[str, Any]) -> None:
+        books, stands = self._target.books, self._cursors
+        new = [{**place, "channel": c, "position": p} for c, p in bundle.cursors.items() if c not in stands]
+        if new:
+            connection.execute(books.new_cursor, new)
+        here = at(self._query, self._origin)
+        known = [
+            {**here, "c": c, "to": p, "was": stands[c]} for c, p in bundle.cursors.items() if c in stands
+        ]
+        if known and connection.execute(books.move_cursor, known).rowcount != len(known):
+            raise SinkError("a cursor of this sink was moved by somebody else", hint="Nothing was written")
+
+    def _transact(self, work: Callable[[Connection], _T]) -> _T:
+        """One transaction on the standing connection; after any failure the next one gets a new connection."""
+        try:
+            connection = self._connect()
+            with connection.begin():
+                return work(connection)
+        except (_Refused, ClonosError):
+            raise
+        except sa.exc.DBAPIError as error:
+            self._disconnect()
+            raise told(error) from error
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _connect(self) -> Connection:
+        if self._engine is None:
+            self._engine = self._make_engine()
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except Exception:  # a broken connection may fail to close; it is gone either way
+                connection.invalidate()
+
+    def _blame(self, bundle: _Bundle, error: Exception) -> SinkError:
+        """Find the row that the table refuses by offering one after another, and take everything back."""
+        table = self._target.table.fullname
+        try:
+            connection = self._connect()
+            with connection.begin() as attempt:
+                found = self._first_refused(connection, bundle)
+                attempt.rollback()
+            if found is not None:
+                row_id, error = found
+                return SinkError(
+                    self._verdict(connection, row_id, error), hint="Nothing of its bundle was written"
+                )
+        except sa.exc.DBAPIError:
+            self._disconnect()
+        return SinkError(
+            f"table {table} refuses a row: {reason(error)}", hint="Nothing of its bundle was written"
+        )
+
+    def _first_refused(self, connection: Connection, bundle: _Bundle) -> tuple[str, Exception] | None:
+        for row_id, values in zip(bundle.ids, bundle.values, strict=True):
+            try:
+                connection.exec_driver_sql(self._insert, values)
+            except sa.exc.DBAPIError as error:
+                if is_unavailable(error):
+                    raise
+                return row_id, error
+            except (TypeError, ValueError, ArithmeticError) as error:
+                return row_id, error
+        return None
+
+    def _verdict(self, connection: Connection, row_id: str, error: Exception) -> str:
+        table, column = self._target.table, self._target.table.c[self._target.id_column]
+        if isinstance(error, sa.exc.IntegrityError):
+            with connection.begin():
+                if connection.execute(sa.select(column).where(column == row_id)).first() is not None:
+                    return (
+                        f"output {row_id} would become visible twice: table {table.fullname} already holds it, "
+                        "from another query (give this one an id_prefix) or from before the sink's tables were lost"
+                    )
+        return f"table {table.fullname} refuses row {row_id}: {reason(error)}"
+
+
+class _Refused(Exception):
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _insert_statement(target: Target, connection: Connection) -> str:
+    quote = connection.dialect.identifier_preparer
+    columns = [target.table.c[target.id_column], *(target.table.c[name] for name in target.names)]
+    mark = "%s" if connection.dialect.name == POSTGRESQL else "?"
+    return (
+        f"INSERT INTO {quote.format_table(target.table)} ({', '.join(quote.format_column(c) for c in columns)}) "
+        f"VALUES ({', '.join([mark] * len(columns))})"
+    )

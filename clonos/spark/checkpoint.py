@@ -1,0 +1,112 @@
+"""What of a query is kept in its checkpoint beside Spark's own: shape, identity, generation.
+
+    <checkpoint>/clonos/query.json      format version, query id, topology, checksum
+    <checkpoint>/clonos/generation      the number of starts so far; every start raises it
+    <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once")
+    <checkpoint>/clonos/state/...       snapshots (clonos.store.snapshots)
+
+The generation makes every fence of a new start higher than every fence of an earlier one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from typing import Any
+
+from clonos.core.topology import Topology
+from clonos.errors import CheckpointMismatch
+from clonos.store.folder import Folder, resolve
+
+QUERY = "query.json"
+GENERATION = "generation"
+GIVEN_UP = "given-up"
+OFFSETS, COMMITS = "offsets", "commits"  # Spark's own
+
+
+class Checkpoint:
+    """The `clonos` folder of one checkpoint location; any file system that PyArrow opens."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location.rstrip("/")
+        filesystem, root = resolve(self.location)
+        self._root = Folder(filesystem, root, tag="spark")
+        self._folder = Folder(filesystem, f"{root}/clonos", tag="driver")
+
+    def open(self, topology: Topology) -> str:
+        """The query's id: the one kept here, if the topology fits it, or a new one. Raises CheckpointMismatch."""
+        said = self._read(QUERY)
+        if said is None:
+            if "metadata" in self._root.sizes("") or self._root.sizes(COMMITS):
+                raise CheckpointMismatch(
+                    f"{self.location} is the checkpoint of a query that Clonos did not write",
+                    hint="Use a new checkpointLocation",
+                )
+            query = uuid.uuid4().hex
+            fresh = {"query": query, "topology": topology.to_document()}
+            self._folder.write(QUERY, _sealed(fresh))
+            return query
+        body = _unsealed(said, f"{self.location}/clonos/{QUERY}")
+        topology.check_against(body["topology"])
+        found: str = body["query"]
+        return found
+
+    def next_generation(self) -> int:
+        """Count one more start."""
+        generation = self._generation(GENERATION) + 1
+        self._folder.write(GENERATION, _sealed({"generation": generation}))
+        return generation
+
+    def sweep(self) -> None:
+        """Remove what a start that was killed in the first epoch was still writing: Spark refuses to begin over it,
+        also over the half of a commit whose offsets are whole."""
+        for folder in (OFFSETS, COMMITS):
+            names = self._root.sizes(folder)
+            if not any(name.isdigit() for name in names):
+                for name in names:
+                    self._root.delete(f"{folder}/{name}")
+
+    def give_up(self) -> None:
+        """What the starts so far have shown cannot be repeated any more."""
+        self._folder.write(GIVEN_UP, _sealed({"generation": self._generation(GENERATION)}))
+
+    def given_up(self) -> int:
+        """The last start whose history was given up; 0 where none was."""
+        return self._generation(GIVEN_UP)
+
+    def _generation(self, name: str) -> int:
+        said = self._read(name)
+        if said is None:
+            return 0
+        return int(_unsealed(said, f"{self.location}/clonos/{name}")["generation"])
+
+    def committed(self) -> int:
+        """The last epoch that Spark has committed; -1 before the first."""
+        return max((int(name) for name in self._root.sizes(COMMITS) if name.isdigit()), default=-1)
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return self._folder.read(name)
+        except FileNotFoundError:
+            return None
+
+
+def _sealed(body: dict[str, Any]) -> bytes:
+    text = json.dumps(body, sort_keys=True)
+    return json.dumps({"version": 1, "crc32": zlib.crc32(text.encode()), "body": body}, indent=1).encode()
+
+
+def _unsealed(raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        said = json.loads(raw)
+        body: dict[str, Any] = said["body"]
+        if said["version"] != 1:
+            raise CheckpointMismatch(f"{where} has format version {said['version']}; this library reads 1")
+        if zlib.crc32(json.dumps(body, sort_keys=True).encode()) != said["crc32"]:
+            raise CheckpointMismatch(
+                f"{where} fails its checksum", hint="Restore it from a copy of the checkpoint"
+            )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointMismatch(f"{where} cannot be read: {error}") from error
+    return body

@@ -1,0 +1,330 @@
+"""From a lazy plan to a topology, the replicas' node specs, and a Spark plan.
+
+    source -> identify -> exchange -> operator 1 -> exchange -> operator 2 -> exchange -> sink
+
+Every operator and the sink is one stage of the plugin (`CausalStage`), every exchange `repartitionById` on the
+destination that the sender computed. The Spark plan is built anew for every generation, since a conduit carries its
+generation and token.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from clonos.core.identity import NODE_BITS, NODE_MAX
+from clonos.core.topology import Node, NodeKind, Topology
+from clonos.errors import QueryDefinitionError
+from clonos.spark import routing
+from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
+from clonos.spark.settings import Settings
+from clonos.surface.types import arrow_schema
+from standby.spec import NodeSpec, Route, RouteKind
+
+CHANNEL, POSITION, DESTINATION, DELTA = (
+    "_clonos_channel",
+    "_clonos_position",
+    "_clonos_destination",
+    "_clonos_delta",
+)
+HIDDEN = (CHANNEL, POSITION, DESTINATION, DELTA)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is downstream of a node, as its rows are routed."""
+
+    key: tuple[str, ...]  # empty: by channel or instance
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a generation's conduits connect to, and with what right."""
+
+    socket: str
+    token: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """The end of the query."""
+
+    upstream: tuple[PlanNode, ...]
+    input: Any  # StructType
+    sink: Any
+    name: str
+    parallelism: int
+
+
+class Compiled:
+    """A query with numbered nodes."""
+
+    def __init__(self, sink: SinkPlan, settings: Settings, zone: str) -> None:
+        self._sink = sink
+        self._settings = settings
+        self._zone = zone
+        self._nodes = in_order(sink.upstream)
+        if len(self._nodes) + 1 > NODE_MAX:
+            raise QueryDefinitionError(f"a query has at most {NODE_MAX} sources, operators and sinks")
+        self._numbers = {id(node): number for number, node in enumerate(self._nodes, 1)}
+        self.sink_number = len(self._nodes) + 1
+        self._names = self._named()
+        self._check()
+        sink.sink.validate(arrow_schema(sink.input))
+        self.node_specs()  # what cannot be pickled is refused before anything is written
+
+    def _named(self) -> dict[int, str]:
+        """Names by node number. Those that are derived are numbered, in an order that is the same at every start."""
+        names: dict[int, str] = {}
+        count: dict[str, int] = {}
+        for node in self._nodes:
+            number = self._numbers[id(node)]
+            if isinstance(node, SourcePlan):
+                names[number] = f"source-{number}"
+            elif node.binding.named:
+                names[number] = node.binding.name
+            else:
+                count[node.binding.name] = count.get(node.binding.name, 0) + 1
+                names[number] = f"{node.binding.name}-{count[node.binding.name]}"
+        names[self.sink_number] = self._sink.name
+        return names
+
+    def _check(self) -> None:
+        names = list(self._names.values())
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise QueryDefinitionError(
+                f"two operators are called {twice[0]!r}",
+                hint="Names bind state to operators; give each its own",
+            )
+        consumers: dict[int, int] = {}
+        for node in [*self._nodes, self._sink]:
+            for upstream in getattr(node, "upstream", ()):
+                consumers[id(upstream)] = consumers.get(id(upstream), 0) + 1
+        for node in self._nodes:
+            if consumers.get(id(node), 0) > 1:
+                raise QueryDefinitionError(
+                    f"{self._name(node)} is used twice in one query",
+                    hint="Fan-out to several operators is not supported; start one query per branch, each with a "
+                    "checkpoint of its own",
+                )
+
+    def _name(self, node: PlanNode) -> str:
+        return self._names[self._numbers[id(node)]]
+
+    def _parallelism(self, node: OperatorPlan) -> int:
+        return node.binding.parallelism or self._settings.parallelism
+
+    # -------------------------------------------------------------- topology
+
+    def topology(self) -> Topology:
+        nodes = []
+        for node in self._nodes:
+            number = self._numbers[id(node)]
+            if isinstance(node, SourcePlan):
+                nodes.append(
+                    Node(number, NodeKind.SOURCE, self._name(node), 0, output=node.df.schema.simpleString())
+                )
+            else:
+                nodes.append(
+                    Node(
+                        number,
+                        NodeKind.OPERATOR,
+                        self._name(node),
+                        self._parallelism(node),
+                        tuple(self._numbers[id(up)] for up in node.upstream),
+                        node.binding.version,
+                        node.key,
+                        node.schema.simpleString(),
+                    )
+                )
+        upstream = tuple(self._numbers[id(up)] for up in self._sink.upstream)
+        nodes.append(Node(self.sink_number, NodeKind.SINK, self._sink.name, self._sink.parallelism, upstream))
+        return Topology(tuple(nodes))
+
+    def slots_needed(self) -> int:
+        """Tasks of all stages together; a source of unknown size counts as one."""
+        return self._sink.parallelism + sum(
+            self._parallelism(node) if isinstance(node, OperatorPlan) else node.partitions or 1
+            for node in self._nodes
+        )
+
+    def target_of(self, node: PlanNode) -> Target:
+        """Where a node's rows go."""
+        for other in self._nodes:
+            if isinstance(other, OperatorPlan) and any(up is node for up in other.upstream):
+                return Target(other.key, self._parallelism(other))
+        return Target((), self._sink.parallelism)
+
+    # ------------------------------------------------------------ node specs
+
+    def node_specs(self) -> dict[int, bytes]:
+        """What replicas need of each node, pickled."""
+        specs: dict[int, bytes] = {}
+        for node in self._nodes:
+            if isinstance(node, OperatorPlan):
+                specs[self._numbers[id(node)]] = _pickled(self._operator_spec(node), self._name(node))
+        sink = NodeSpec(
+            number=self.sink_number,
+            name=self._sink.name,
+            input=arrow_schema(self._sink.input),
+            zone=self._zone,
+            sink=self._sink.sink,
+        )
+        specs[self.sink_number] = _pickled(sink, self._sink.name)
+        return specs
+
+    def _operator_spec(self, node: OperatorPlan) -> NodeSpec:
+        given = arrow_schema(node.input)
+        output = arrow_schema(node.schema)
+        target = self.target_of(node)
+        columns = tuple(output.get_field_index(name) for name in target.key)
+        route = Route(RouteKind.KEY if target.key else RouteKind.INSTANCE, target.parallelism, columns)
+        event_time = None
+        if node.event_time is not None:
+            event_time = (given.get_field_index(node.event_time[0]), node.event_time[1])
+        return NodeSpec(
+            number=self._numbers[id(node)],
+            name=self._name(node),
+            input=given,
+            zone=self._zone,
+            operator=node.operator(given, self._name(node)),
+            key=tuple(given.get_field_index(name) for name in node.key),
+            output=output,
+            route=route,
+            depth=self._settings.depth,
+            recording=self._settings.recording,
+            event_time=event_time,
+        )
+
+    # ------------------------------------------------------------ Spark plan
+
+    def dataframe(self, spark: Any, address: Address, mode: str, spill: str) -> Any:
+        """The whole query as a DataFrame that yields no rows."""
+        frames: dict[int, Any] = {}
+        for node in self._nodes:
+            if isinstance(node, SourcePlan):
+                frames[id(node)] = self._source(node)
+                if mode == "microbatch" and self._ticks():
+                    frames[id(node)] = frames[id(node)].union(_ticking(spark, frames[id(node)]))
+            else:
+                given = self._exchanged([frames[id(up)] for up in node.upstream], self._parallelism(node))
+                spec = self._stage(
+                    self._numbers[id(node)], self._name(node), self._parallelism(node), node.schema
+                )
+                frames[id(node)] = _stage(spark, given, {**spec, **_address(address, mode, spill)})
+        given = self._exchanged([frames[id(up)] for up in self._sink.upstream], self._sink.parallelism)
+        spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism, None)
+        return _stage(spark, given, {**spec, **_address(address, mode, spill)})
+
+    def _ticks(self) -> bool:
+        return any(isinstance(node, OperatorPlan) and node.binding.ticks for node in self._nodes)
+
+    def _source(self, node: SourcePlan) -> Any:
+        from pyspark.sql import functions as f
+
+        target = self.target_of(node)
+        channel = node.channel.cast("bigint")
+        if target.key:
+            destination = routing.by_key(node.df.schema, target.key, target.parallelism)
+        else:
+            destination = routing.by_channel(channel, target.parallelism)
+        number = self._numbers[id(node)]
+        return node.df.select(
+            f.shiftleft(channel, NODE_BITS).bitwiseOR(f.lit(number).cast("bigint")).alias(CHANNEL),
+            node.position.cast("bigint").alias(POSITION),
+            destination.alias(DESTINATION),
+            f.lit(None).cast("binary").alias(DELTA),
+            *[f.col("`" + name.replace("`", "``") + "`") for name in node.df.columns],
+        )
+
+    @staticmethod
+    def _exchanged(frames: list[Any], parallelism: int) -> Any:
+        from pyspark.sql import functions as f
+
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.union(frame)
+        exchanged = whole.repartitionById(parallelism, f.col(DESTINATION))
+        return exchanged.drop(DESTINATION)
+
+    def _stage(self, number: int, name: str, parallelism: int, schema: Any) -> dict[str, Any]:
+        from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+
+        hidden = [
+            StructField(CHANNEL, LongType(), False),
+            StructField(POSITION, LongType(), False),
+            StructField(DESTINATION, IntegerType(), False),
+            StructField(DELTA, BinaryType(), True),
+        ]
+        settings = self._settings
+        return {
+            "node": number,
+            "name": name,
+            "parallelism": parallelism,
+            "output_schema": StructType(hidden + (list(schema.fields) if schema is not None else [])).json(),
+            "tick_ms": max(1, round(settings.tick * 1000)),
+            "flush_ms": round(settings.flush * 1000),
+            "bundle_rows": settings.bundle_rows,
+            "bundle_bytes": settings.bundle_bytes,
+            "inflight_bytes": settings.inflight_memory,
+            "heartbeat_ms": round(settings.heartbeat * 1000),
+            "connect_ms": round(settings.recovery_deadline * 1000),
+            "attempts": settings.attempts,
+        }
+
+
+def _ticking(spark: Any, like: Any) -> Any:
+    """No rows, but every second a reason for a micro-batch, so that timers fire while nothing arrives.
+
+    It is what Spark does for its own stateful operators, which ask for batches without data. The condition is never
+    true, and Spark cannot know that: a branch that is known to be empty is cut away, and the stages on it do not run.
+    """
+    from pyspark.sql import functions as f
+
+    ticks = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+    nothing = ticks.where(f.col("value") < 0)
+    return nothing.select(
+        *[f.lit(None).cast(field.dataType).alias(field.name) for field in like.schema.fields]
+    )
+
+
+def _address(address: Address, mode: str, spill: str) -> dict[str, Any]:
+    return {
+        "socket": address.socket,
+        "token": address.token,
+        "generation": address.generation,
+        "mode": mode,
+        "spill_dir": spill,
+    }
+
+
+def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
+    from pyspark.sql import DataFrame
+
+    hidden = [CHANNEL, POSITION, DELTA]
+    ordered = given.select(*hidden, *[given[_quoted(c)] for c in given.columns if c not in hidden])
+    return DataFrame(spark._jvm.org.clonos.spark.CausalStage.apply(ordered._jdf, json.dumps(spec)), spark)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _pickled(spec: NodeSpec, name: str) -> bytes:
+    try:
+        raw: bytes = cloudpickle.dumps(spec)
+    except Exception as error:
+        raise QueryDefinitionError(
+            f"the function or sink of {name!r} cannot be pickled: {error}",
+            hint="Open connections, locks and files inside the function, not outside of it",
+        ) from error
+    return raw
+
+
+__all__ = ["HIDDEN", "Address", "Compiled", "SinkPlan", "Target"]

@@ -1,0 +1,231 @@
+"""The driver's side of a running query: generations, holders of sink logs, commits and truncation.
+
+Starts the replica server, speaks the determinant service for what the sinks keep, raises the fence of every
+generation before it is used, and watches Spark's commit log: only when `commits/<N>` stands may anything be forgotten,
+and only what lies before the snapshots of epoch N (invariant I7).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from clonos.core.causal_log import Segment
+from clonos.core.delta import segments_for, still_needed
+from clonos.core.recovery import HolderReply
+from clonos.core.topology import NodeKind
+from clonos.errors import ClonosError, StorageUnavailable
+from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.compile import Address, Compiled
+from clonos.spark.failure import named
+from clonos.spark.settings import Settings
+from clonos.store.folder import local_root, resolve
+from clonos.store.snapshots import SnapshotStore
+from clonos.wire.determinant_service import DeterminantServer
+from standby import metadata
+from standby.launcher import ReplicaServer
+from standby.spec import QuerySpec, ReplicaSettings
+
+LOG = logging.getLogger("clonos")
+
+COMMIT_POLL_SECONDS = 0.25
+NUMBERS_PER_GENERATION_BITS = 44
+RECENT_SECONDS = 15.0
+
+
+class Coordinator:
+    """One query in one driver."""
+
+    _entry: str | None = (
+        None  # what replica processes run; tests of what happens without some part replace it
+    )
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        sink: Any,
+        location: str,
+        settings: Settings,
+        *,
+        driver_pids: tuple[int, ...],
+        faults: str,
+    ) -> None:
+        self._compiled = compiled
+        self._sink = sink
+        self._settings = settings
+        self._checkpoint = Checkpoint(location)
+        self._topology = compiled.topology()
+        self._token = secrets.token_hex(16)
+        self._driver_pids = driver_pids
+        self._faults = faults
+        self._stopping = threading.Event()
+        self._truncated = -1
+        self._generation = 0
+        self.query = self._checkpoint.open(self._topology)
+        self.data = data_directory(location, self.query, settings)
+        self._sink.bind(self._checkpoint.location)
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Servers up; the first generation may begin."""
+        Path(self.data).mkdir(parents=True, exist_ok=True)
+        self._service = DeterminantServer(self._lookup, self._token, query=self.query)
+        try:
+            self._server = self._start_server()
+        except BaseException:
+            self._service.stop()
+            raise
+        self._watcher = threading.Thread(target=self._watch, name="clonos-commits", daemon=True)
+        self._watcher.start()
+
+    def _start_server(self) -> ReplicaServer:
+        spec = QuerySpec(
+            query=self.query,
+            token=self._token,
+            checkpoint=self._checkpoint.location,
+            data=self.data,
+            driver_pids=self._driver_pids,
+            settings=ReplicaSettings(
+                snapshot_interval=self._settings.snapshot_interval,
+                snapshot_work=self._settings.snapshot_work,
+                recovery_deadline=self._settings.recovery_deadline,
+                function_deadline=self._settings.function_deadline,
+                state_cache=self._settings.state_cache,
+            ),
+            nodes=self._compiled.node_specs(),
+            determinants=(self._service.address,),
+            faults=self._faults,
+            numbers_from=self._checkpoint.given_up() << NUMBERS_PER_GENERATION_BITS,
+        )
+        return ReplicaServer(spec.to_document(), self.data, entry=self._entry).start()
+
+    def give_up_history(self) -> None:
+        """Somebody depends on what nobody holds, and the user prefers repeated output to none.
+
+        Repeating an epoch in part is worth nothing: whatever comes after the gap was recorded against output that will
+        come out differently. So all that was recorded since the last committed epoch is dropped, everywhere, and the
+        output is numbered anew, so that nothing is taken for what has been shown before. The mark is written first:
+        a driver that dies in the middle of this leaves no recording behind that a later one would take for whole.
+        """
+        self._server.stop()
+        self._checkpoint.give_up()
+        shutil.rmtree(os.path.join(self.data, "logs"), ignore_errors=True)
+        self._sink.truncate(self.query, lambda raw: False)
+        self._server = self._start_server()
+
+    def next_generation(self) -> Address:
+        """Fence everything older, in the sinks first: what an old writer still makes visible must be in the logs that
+        the new generation reads."""
+        self._checkpoint.sweep()
+        generation = self._generation = self._checkpoint.next_generation()
+        self._sink.raise_fence(self.query, generation << 48)
+        self._server.set_generation(generation)
+        return Address(f"unix:{self._server.socket_path}", self._token, generation)
+
+    def stop(self) -> None:
+        """Replicas, servers and threads are gone when this returns."""
+        self._stopping.set()
+        self._watcher.join()
+        self._server.stop()
+        self._service.stop()
+
+    def cause_of_failure(self) -> ClonosError | None:
+        """What a replica of this generation has just told its conduit; what cannot be mended before what can.
+
+        In real time all stages of a query fail together, and Spark reports whichever failure it heard first: often that
+        of a neighbour whose connection broke, and not the reason.
+        """
+        try:
+            said = self._server.status()["failures"]
+        except ClonosError:
+            return None
+        since = time.time() - RECENT_SECONDS
+        causes = [
+            named(failure["error"], failure["message"])
+            for failure in said
+            if failure["generation"] == self._generation and failure["at"] >= since
+        ]
+        return min(causes, key=lambda cause: cause.retryable, default=None)
+
+    def spill_directory(self) -> str:
+        """Where conduits put what exceeds their memory."""
+        path = os.path.join(self.data, "spill")
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def status(self) -> dict[str, Any]:
+        return {**self._server.status(), "committed": self._checkpoint.committed(), "query": self.query}
+
+    @property
+    def committed(self) -> int:
+        return self._checkpoint.committed()
+
+    # ------------------------------------------------------------- sink logs
+
+    def _lookup(self, node: int, instance: int, from_offset: int) -> HolderReply:
+        """What the sink keeps of an instance's log."""
+        reader = self._sink.log_reader(self.query)
+        try:
+            segments: list[Segment] = []
+            required = 0
+            for raw in reader.deltas():
+                found, reach = segments_for(raw, node, instance)
+                segments += [piece for piece in found if piece[0] + len(piece[1]) > from_offset]
+                required = max(required, reach)
+            return HolderReply("the sink's log", segments, required, tuple(reader.corrupt))
+        finally:
+            reader.close()
+
+    # --------------------------------------------------------------- commits
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(COMMIT_POLL_SECONDS):
+            try:
+                committed = self._checkpoint.committed()
+                if committed > self._truncated:
+                    self._truncate(committed)
+                    self._truncated = committed
+            except StorageUnavailable as error:
+                LOG.warning("the checkpoint cannot be read now; trying again: %s", error)
+            except ClonosError as error:
+                LOG.warning("logs were not truncated; trying again: %s", error)
+
+    def _truncate(self, epoch: int) -> None:
+        """Forget what no permitted recovery can ask for once `epoch` has committed."""
+        stable = self._stable_offsets(epoch)
+        self._server.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
+        self._sink.truncate(self.query, lambda raw: still_needed(raw, stable))
+
+    def _stable_offsets(self, epoch: int) -> dict[tuple[int, int], int]:
+        """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""
+        stable: dict[tuple[int, int], int] = {}
+        with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
+            for node in self._topology.nodes:
+                if node.kind is not NodeKind.OPERATOR:
+                    continue
+                for instance in range(node.parallelism):
+                    root = f"{self._checkpoint.location}/clonos/state/{node.number}/{instance}"
+                    manifest = SnapshotStore(root, fence=0, pending=scratch).final(epoch)
+                    if manifest is not None:
+                        stable[node.number, instance] = metadata.log_offset(manifest.meta)
+        return stable
+
+
+def data_directory(location: str, query: str, settings: Settings) -> str:
+    """Where this host keeps causal logs and working state of a query. Survives a restart of the driver."""
+    if settings.data_dir:
+        return os.path.join(settings.data_dir, query)
+    filesystem, root = resolve(location.rstrip("/"))
+    local = local_root(filesystem, root)
+    if local is not None:
+        return os.path.join(local, "clonos", "local")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
+    return os.path.join(cache, "clonos", query)

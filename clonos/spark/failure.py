@@ -1,0 +1,52 @@
+"""Which failures of a Spark query are worth another try.
+
+A conduit fails its task with `[clonos:<class>] message`, so that the class of the error survives the way through the
+JVM and Spark's own wrapping. A failure without that mark is Spark's own (an executor lost, a task killed): running the
+epoch again can succeed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clonos import errors
+
+_MARK = re.compile(r"\[clonos:(\w+)\]\s*(.*)", re.DOTALL)
+_TRACE = re.compile(r"\n\s+at [\w.$]+\(.*", re.DOTALL)
+_DETAILS = re.compile(r"\n=== Streaming Query ===.*", re.DOTALL)
+_FINAL_ELSEWHERE = (
+    "AnalysisException",
+    "OffsetOutOfRange",
+    "STREAM_FAILED_INCOMPATIBLE",
+    "STREAMING_REAL_TIME_MODE",
+)
+
+
+class QueryFailed(errors.ClonosError):
+    """The Spark query failed for a reason of Spark's own."""
+
+    retryable = True
+
+
+class SessionStopped(errors.ClonosError):
+    """The Spark session is gone: there is nothing to start the query in."""
+
+
+def translate(error: BaseException) -> errors.ClonosError:
+    """A Spark failure as one of ours."""
+    if isinstance(error, errors.ClonosError):
+        return error
+    text = str(error)
+    mark = _MARK.search(text)
+    if mark is None:
+        kind = errors.ConfigurationError if any(word in text for word in _FINAL_ELSEWHERE) else QueryFailed
+        return kind(_DETAILS.sub("", text).strip() or type(error).__name__)
+    return named(mark.group(1), _TRACE.sub("", _DETAILS.sub("", mark.group(2))).strip())
+
+
+def named(name: str, message: str) -> errors.ClonosError:
+    """An error by the name of its class."""
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.ClonosError):
+        return kind(message)
+    return errors.UserFunctionError(message) if name == "ReplicaFailed" else QueryFailed(message)

@@ -1,0 +1,125 @@
+"""Where a source's records get their identity from.
+
+A record is (channel, position): a source partition and a strictly increasing place in it, the same whenever the record
+is read again. The embedded log and Kafka carry both; from any other source the user must say which columns do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from clonos.core.identity import NODE_BITS
+from clonos.errors import QueryDefinitionError
+from clonos.spark.plan import SourcePlan
+
+# The embedded log's are metadata columns: there whatever was projected away.
+_EMBEDDED = ("_clonos_source_partition", "_clonos_source_position")
+_KAFKA = ("partition", "offset")
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_HIGHEST_CHANNEL = (1 << (63 - NODE_BITS)) - 1
+
+
+def identify(df: Any, channel: Any, position: Any) -> SourcePlan:
+    """A source plan, or a refusal that names the source."""
+    from pyspark.sql import functions as f
+
+    if (channel is None) != (position is None):
+        raise QueryDefinitionError("channel and position come together: give both or neither")
+    if not df.isStreaming:
+        raise QueryDefinitionError(
+            "the DataFrame is not streaming",
+            hint="Read it with spark.readStream; a batch job needs no recovery",
+        )
+    plan = df._jdf.queryExecution().analyzed()
+    leaves = list(_items(plan.collectLeaves()))
+    partitions = _partitions(leaves)
+    if channel is not None:
+        return SourcePlan(df, *_given(df, channel, position), partitions)
+    names = {attribute.name() for attribute in _items(plan.output())}
+    hidden = {attribute.name() for attribute in _items(plan.metadataOutput())}
+    if names | hidden >= set(_EMBEDDED):
+        return SourcePlan(df, f.col(_EMBEDDED[0]), f.col(_EMBEDDED[1]), partitions)
+    if names.issuperset(_KAFKA) and any(_source_name(leaf) == "kafka" for leaf in leaves):
+        return SourcePlan(df, f.col(_KAFKA[0]), f.col(_KAFKA[1]), partitions)
+    raise QueryDefinitionError(
+        f"the records of this source have no identity that Clonos knows: {describe(df)}",
+        hint="Give causal(df, channel=..., position=...): an integer column that names the partition, and one whose "
+        "value strictly increases within it and is the same each time a record is read",
+    )
+
+
+def describe(df: Any) -> str:
+    """The source's line of the plan, for messages."""
+    plan = df._jdf.queryExecution().analyzed()
+    return ", ".join(str(leaf.simpleString(200)).lstrip("~") for leaf in _items(plan.collectLeaves()))
+
+
+def _given(df: Any, channel: Any, position: Any) -> tuple[Any, Any]:
+    """The user's columns, checked; a row without a place stops the query and is never guessed."""
+    from pyspark.sql import functions as f
+
+    columns = []
+    for what, column in (("channel", channel), ("position", position)):
+        found = _column(df, what, column)
+        kind = df.select(found).schema.fields[0].dataType.simpleString()
+        if kind not in _INTEGERS:
+            raise QueryDefinitionError(f"the {what} column is {kind}; it must be an integer")
+        wide = found.cast("bigint")
+        fits = (wide >= 0) & (wide <= _HIGHEST_CHANNEL) if what == "channel" else wide.isNotNull()
+        text = f.concat(
+            f.lit(f"[clonos:InputError] a record has the {what} "),
+            f.coalesce(wide.cast("string"), f.lit("null")),
+            f.lit(f", which names no place: {describe(df)}"),
+        )
+        columns.append(f.when(fits, wide).otherwise(f.raise_error(text).cast("bigint")))
+    return columns[0], columns[1]
+
+
+def _column(df: Any, what: str, column: Any) -> Any:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import Column
+    from pyspark.sql import functions as f
+
+    if isinstance(column, str):
+        if column.lower() not in [name.lower() for name in df.columns]:
+            raise QueryDefinitionError(
+                f"there is no column {column!r} for the {what}; there are {', '.join(df.columns)}"
+            )
+        return f.col("`" + column.replace("`", "``") + "`")
+    if not isinstance(column, Column):
+        raise QueryDefinitionError(f"the {what} is a column or its name, not {column!r}")
+    try:
+        df.select(column)
+    except AnalysisException as error:
+        raise QueryDefinitionError(f"the {what} column cannot be computed: {error}") from error
+    return column
+
+
+def _partitions(leaves: list[Any]) -> int | None:
+    """How many partitions the source has, where that can be known."""
+    total = 0
+    for leaf in leaves:
+        if _source_name(leaf) != "clonos":
+            return None
+        path = str(leaf.extraOptions().get("path")).removeprefix("file://").removeprefix("file:")
+        try:
+            total += int(json.loads(Path(path, "_meta.json").read_text())["partitions"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+    return total
+
+
+def _source_name(leaf: Any) -> str:
+    try:
+        return str(leaf.sourceName())
+    except Exception:  # a leaf that is no streaming source, such as a table joined to the stream
+        return ""
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala Seq."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)

@@ -1,0 +1,97 @@
+"""A causal query before it is compiled: sources, operators and unions as values.
+
+Built lazily, because an instance must know its downstream key and parallelism to stamp deltas per destination, which
+are known only when the sink is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from clonos.errors import QueryDefinitionError
+
+OperatorFactory: TypeAlias = Callable[[pa.Schema, str], Callable[[], Any]]
+"""From an operator's input schema and name to what a replica calls to get the operator."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SourcePlan:
+    """A streaming DataFrame whose records have an identity: `channel` (an integer column, 0 and up) and `position`."""
+
+    df: Any
+    channel: Any
+    position: Any
+    partitions: int | None = None  # where that is known
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What binds an operator to its state, and how it is to run."""
+
+    name: str
+    version: str = "1"
+    parallelism: int | None = None
+    named: bool = True  # by the user; otherwise the compiler numbers operators that share the name
+    ticks: bool = False  # it has processing-time timers, which want to fire also while nothing arrives
+
+    def __post_init__(self) -> None:
+        name = self.name
+        if not isinstance(name, str) or not name or "/" in name or name.startswith("_clonos"):
+            raise QueryDefinitionError(
+                f"{name!r} is not an operator name",
+                hint="Give a short text without '/': it binds state to the operator",
+            )
+        if not isinstance(self.version, str):
+            raise QueryDefinitionError(f"the version of {name!r} must be text, not {self.version!r}")
+        if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
+            raise QueryDefinitionError(f"operator {name!r} has parallelism {self.parallelism}")
+
+    @classmethod
+    def after(
+        cls, what: Any, name: str | None, version: str, parallelism: int | None, *, ticks: bool
+    ) -> Binding:
+        """With the name given, or one after the function or class."""
+        if name is not None:
+            return cls(name, version, parallelism, True, ticks)
+        while isinstance(what, partial):
+            what = what.func
+        derived = getattr(what, "__name__", None) or type(what).__name__
+        return cls(derived.strip("<>") or "operator", version, parallelism, False, ticks)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OperatorPlan:
+    """An operator over the union of its upstreams."""
+
+    upstream: tuple[PlanNode, ...]
+    input: Any  # StructType
+    key: tuple[str, ...]
+    operator: OperatorFactory
+    schema: Any  # StructType of the output
+    binding: Binding
+    event_time: tuple[str, int] | None  # column, delay in microseconds
+
+
+PlanNode: TypeAlias = SourcePlan | OperatorPlan
+
+
+def in_order(roots: tuple[PlanNode, ...]) -> list[PlanNode]:
+    """Every node once, upstream before downstream."""
+    found: list[PlanNode] = []
+
+    def visit(node: PlanNode) -> None:
+        if any(node is known for known in found):
+            return
+        if isinstance(node, OperatorPlan):
+            for upstream in node.upstream:
+                visit(upstream)
+        found.append(node)
+
+    for root in roots:
+        visit(root)
+    return found

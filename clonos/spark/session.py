@@ -1,0 +1,98 @@
+"""What a Spark session needs before a causal query can run in it, and the refusals where it lacks that.
+
+`configure` appends to what the builder already has and never overwrites it: a jar list is extended, a setting that
+the user chose stays. The few settings that a causal query cannot do without are checked again when a query starts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clonos.errors import ConfigurationError, QueryDefinitionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Latency of every pipelined shuffle hop is bounded from below by the first of these.
+DEFAULTS = {
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
+    "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
+    # A stage must run in every epoch, also on an input that turned out empty.
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+CONFIGURED = "spark.clonos.configured"
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Add the plugin's jar, and every setting a causal query needs, to a session builder."""
+    from clonos.environment import check_spark_version, jar_path
+
+    check_spark_version()
+    given: dict[str, Any] = getattr(builder, "_options", {})
+    jar = str(jar_path())
+    jars = [j for j in str(given.get("spark.jars", "")).split(",") if j]
+    if jar not in jars:
+        jars.append(jar)
+    builder = builder.config("spark.jars", ",".join(jars))
+    for key, value in DEFAULTS.items():
+        if key not in given:
+            builder = builder.config(key, value)
+    return builder
+
+
+def require_dataframe(df: Any) -> None:
+    """Refuse what is no DataFrame of this process's own session."""
+    kind = type(df)
+    if kind.__module__.startswith("pyspark.sql.connect"):
+        raise _connect()
+    if not hasattr(df, "_jdf"):
+        raise QueryDefinitionError(f"causal() takes a streaming DataFrame, not {kind.__name__}")
+
+
+def _connect() -> ConfigurationError:
+    return ConfigurationError(
+        "this is a Spark Connect session",
+        hint="A causal query runs its conduits inside the driver's own session; create the session with "
+        "clonos.configure(SparkSession.builder).getOrCreate() in the driver",
+    )
+
+
+def require_session(spark: Any) -> Any:
+    """The session's JVM, or a clear refusal."""
+    from clonos.environment import check_spark_version
+
+    if not hasattr(spark, "_jvm") or type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise _connect()
+    check_spark_version()
+    jvm = spark._jvm
+    if not _has_class(jvm, "org.clonos.spark.CausalStage"):
+        raise ConfigurationError(
+            "the Clonos plugin is not in this Spark session",
+            hint="Create the session with clonos.configure(SparkSession.builder).getOrCreate(), before any other "
+            "session exists in this process",
+        )
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise ConfigurationError(
+            "spark.speculation is on",
+            hint="Two attempts of one instance at once would fence each other; set spark.speculation=false",
+        )
+    return jvm
+
+
+def is_stopped(spark: Any) -> bool:
+    """Whether the session's context has been stopped, from here or from the JVM, or is gone with its JVM."""
+    try:
+        context = spark.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
+    except Exception:
+        return True
+
+
+def _has_class(jvm: Any, name: str) -> bool:
+    try:
+        jvm.java.lang.Class.forName(name, True, jvm.Thread.currentThread().getContextClassLoader())
+    except Exception:
+        return False
+    return True

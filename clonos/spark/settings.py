@@ -1,0 +1,270 @@
+"""Every setting of ours, under `spark.clonos.*`, validated when a query starts.
+
+Few, with defaults that hold for most jobs. The table in docs/settings.md is generated from `SETTINGS`, so that no
+setting is without its sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from clonos.core.recovery import OnGap
+from clonos.core.sharing import FULL
+from clonos.errors import ConfigurationError
+
+PREFIX = "spark.clonos."
+
+_BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_MOST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How the text of a setting becomes its value; `takes` says in words what it may be."""
+
+    read: Callable[[str], Any]
+    takes: str
+
+
+def _number(low: int, high: int) -> Reader:
+    def read(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Reader(
+        read, f"a whole number from {low:,} to {high:,}" if high < _MOST else f"a whole number, {low} or more"
+    )
+
+
+def _quantity(text: str, units: Mapping[str, float], what: str) -> float:
+    match = _QUANTITY.fullmatch(text.strip().lower())
+    if match is None or match[2] not in units:
+        raise ValueError(what)
+    return float(match[1]) * units[match[2]]
+
+
+def _size(low: int, high: int = _MOST) -> Reader:
+    units = _BYTES | {f"{unit}b": factor for unit, factor in _BYTES.items() if unit not in ("", "b")}
+
+    def read(text: str) -> int:
+        value = int(_quantity(text, units, text))
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    words = f"a size such as 64m, {_short(low)} or more"
+    return Reader(
+        read, words if high == _MOST else f"a size such as 1m, from {_short(low)} to {_short(high)}"
+    )
+
+
+def _short(size: int) -> str:
+    for unit in ("g", "m", "k"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return f"{size}b"
+
+
+def _time(low: str, high: str) -> Reader:
+    least, most = (_quantity(text, _SECONDS, text) for text in (low, high))
+
+    def read(text: str) -> float:
+        value = _quantity(text, _SECONDS, text)
+        if not least <= value <= most:
+            raise ValueError
+        return value
+
+    return Reader(read, f"a time such as 500ms, from {low} to {high}")
+
+
+def _one_of(values: Mapping[str, Any]) -> Reader:
+    return Reader(lambda text: values[text.strip().lower()], " or ".join(values))
+
+
+def _depth(text: str) -> int:
+    return FULL if text.strip().lower() == "full" else int(_number(0, _MOST).read(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its key after the prefix, default as text, how it is read, and its sentence."""
+
+    key: str
+    default: str
+    reader: Reader
+    says: str
+
+
+def _setting(key: str, default: str, reader: Reader, says: str) -> dict[str, Setting]:
+    return {"setting": Setting(key, default, reader, says)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one query."""
+
+    parallelism: int = field(
+        metadata=_setting(
+            "parallelism",
+            "2",
+            _number(1, 65_535),
+            "Instances of an operator that names no parallelism of its own",
+        )
+    )
+    depth: int = field(
+        metadata=_setting(
+            "sharing.depth",
+            "full",
+            Reader(_depth, "full, or a whole number"),
+            "How many hops downstream a causal log is shared. Fewer cost fewer bytes and cover fewer failures",
+        )
+    )
+    recording: bool = field(
+        metadata=_setting(
+            "recording",
+            "true",
+            _one_of({"true": True, "false": False}),
+            "Only for measuring: with false nothing is recorded, and output is no longer exact",
+        )
+    )
+    on_gap: OnGap = field(
+        metadata=_setting(
+            "onGap",
+            "fail",
+            _one_of({gap.value: gap for gap in OnGap}),
+            "Where somebody depends on determinants that nobody holds: stop, or go on although output may repeat",
+        )
+    )
+    bundle_rows: int = field(
+        metadata=_setting("bundle.rows", "4096", _number(1, 1 << 20), "Most rows in a bundle")
+    )
+    bundle_bytes: int = field(
+        metadata=_setting("bundle.bytes", "1m", _size(1, 64 << 20), "Bytes after which a bundle is closed")
+    )
+    flush: float = field(
+        metadata=_setting(
+            "bundle.flush",
+            "5ms",
+            _time("0ms", "60s"),
+            "Longest time a row waits for others, while a bundle is under way",
+        )
+    )
+    tick: float = field(
+        metadata=_setting("tick", "20ms", _time("1ms", "60s"), "How often an instance looks at its timers")
+    )
+    inflight_memory: int = field(
+        metadata=_setting(
+            "inflight.memory", "64m", _size(0), "Memory of a conduit's in-flight log; more is spilled to disk"
+        )
+    )
+    heartbeat: float = field(
+        metadata=_setting(
+            "replica.deadline",
+            "10s",
+            _time("1s", "24h"),
+            "A replica that gives no sign of life for so long is replaced",
+        )
+    )
+    attempts: int = field(
+        metadata=_setting(
+            "replica.attempts",
+            "3",
+            _number(1, 1000),
+            "Replicas that may be lost at the same record before the task fails",
+        )
+    )
+    function_deadline: float = field(
+        metadata=_setting(
+            "function.deadline",
+            "5m",
+            _time("1s", "24h"),
+            "A replica whose function makes no progress for so long, at one record, is replaced",
+        )
+    )
+    recovery_deadline: float = field(
+        metadata=_setting(
+            "recovery.deadline",
+            "120s",
+            _time("1s", "24h"),
+            "Longest time an instance may take to restore and fetch its log",
+        )
+    )
+    snapshot_interval: float = field(
+        metadata=_setting(
+            "snapshot.interval",
+            "10s",
+            _time("10ms", "24h"),
+            "Longest time between background snapshots within an epoch",
+        )
+    )
+    snapshot_work: float = field(
+        metadata=_setting(
+            "snapshot.work",
+            "100ms",
+            _time("1ms", "24h"),
+            "CPU time after which a snapshot is taken sooner: about what a recovery repeats. Snapshots take at most a "
+            "thirtieth of an instance's time",
+        )
+    )
+    state_cache: int = field(
+        metadata=_setting(
+            "state.cache",
+            "200000",
+            _number(1, 1 << 31),
+            "Keyed-state entries kept as objects, per instance",
+        )
+    )
+    data_dir: str = field(
+        metadata=_setting(
+            "data",
+            "",
+            Reader(str, "a path"),
+            "Directory on the driver's host for causal logs and working state. Default: inside the checkpoint where "
+            "that is a local path, else under the user's cache directory. It must survive a restart of the driver",
+        )
+    )
+    restart_limit: int = field(
+        metadata=_setting(
+            "restart.limit", "10", _number(0, _MOST), "Restarts of the Spark query without an epoch committed"
+        )
+    )
+    restart_backoff: float = field(
+        metadata=_setting(
+            "restart.backoff",
+            "200ms",
+            _time("0ms", "1h"),
+            "Wait before the first restart; doubles up to 30 s",
+        )
+    )
+
+
+SETTINGS: tuple[Setting, ...] = tuple(f.metadata["setting"] for f in fields(Settings))
+
+
+def read_settings(given: Mapping[str, str]) -> Settings:
+    """Settings from Spark's configuration (keys with our prefix). Raises ConfigurationError."""
+    known = {PREFIX + f.metadata["setting"].key: f for f in fields(Settings)}
+    unknown = sorted(key for key in given if key.startswith(PREFIX) and key not in known)
+    if unknown:
+        raise ConfigurationError(
+            f"unknown setting {', '.join(unknown)}",
+            hint="The settings are " + ", ".join(sorted(known)),
+        )
+    values: dict[str, Any] = {}
+    for key, f in known.items():
+        setting: Setting = f.metadata["setting"]
+        text = given.get(key, setting.default)
+        try:
+            values[f.name] = setting.reader.read(text)
+        except (ValueError, KeyError, OverflowError) as error:
+            raise ConfigurationError(
+                f"{key} is {text!r}; it must be {setting.reader.takes}", hint=setting.says
+            ) from error
+    return Settings(**values)

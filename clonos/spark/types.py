@@ -1,0 +1,104 @@
+"""Spark's schemas and intervals as the surface takes them: from the user, checked, in Spark's own reading."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clonos.errors import QueryDefinitionError
+
+_DAYS_PER_MONTH = 31  # as Spark counts a watermark's delay
+
+
+def struct_type(schema: Any) -> Any:
+    """A StructType from one, or from DDL."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, StructType):
+        return schema
+    if isinstance(schema, str):
+        try:
+            return StructType.fromDDL(schema)
+        except Exception as error:
+            raise QueryDefinitionError(
+                f"the schema {schema!r} cannot be read: {str(error).strip().splitlines()[0]}",
+                hint="Write it as DDL: 'card string, total double'",
+            ) from error
+    raise QueryDefinitionError(f"a schema is a StructType or DDL text, not {type(schema).__name__}")
+
+
+def united(mine: Any, theirs: Any) -> Any:
+    """The schema of a union: equal names and types, nullable where either is."""
+    from pyspark.sql.types import StructField, StructType
+
+    texts = mine.simpleString(), theirs.simpleString()
+    if texts[0] != texts[1]:
+        raise QueryDefinitionError(
+            f"streams with different schemas cannot be united: {texts[0]} and {texts[1]}",
+            hint="Give both the same columns before causal(), or with map()",
+        )
+    return StructType(
+        [
+            StructField(a.name, _nullable(a.dataType, b.dataType), a.nullable or b.nullable, a.metadata)
+            for a, b in zip(mine.fields, theirs.fields)
+        ]
+    )
+
+
+def _nullable(mine: Any, theirs: Any) -> Any:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(mine, StructType):
+        return united(mine, theirs)
+    if isinstance(mine, ArrayType):
+        element = _nullable(mine.elementType, theirs.elementType)
+        return ArrayType(element, mine.containsNull or theirs.containsNull)
+    if isinstance(mine, MapType):
+        key, value = _nullable(mine.keyType, theirs.keyType), _nullable(mine.valueType, theirs.valueType)
+        return MapType(key, value, mine.valueContainsNull or theirs.valueContainsNull)
+    return mine
+
+
+def delay_microseconds(spark: Any, text: str) -> int:
+    """A watermark's delay such as '10 minutes', read by Spark itself."""
+    if not isinstance(text, str):
+        raise QueryDefinitionError(f"a delay is text such as '10 minutes', not {text!r}")
+    jvm = spark._jvm
+    try:
+        interval = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.fromIntervalString(text)
+        unit = jvm.java.util.concurrent.TimeUnit.MICROSECONDS
+        delay: int = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.getDuration(
+            interval, unit, _DAYS_PER_MONTH
+        )
+    except Exception as error:
+        raise QueryDefinitionError(f"{text!r} is not an interval", hint="For example '10 minutes'") from error
+    if delay < 0:
+        raise QueryDefinitionError(f"the watermark's delay {text!r} is negative")
+    return delay
+
+
+def column_named(name: Any, names: list[str], spark: Any) -> str:
+    """The column that a name means, as Spark resolves it."""
+    if name in names:
+        return str(name)
+    if not case_sensitive(spark):
+        found = [column for column in names if column.lower() == str(name).lower()]
+        if len(found) == 1:
+            return found[0]
+    raise QueryDefinitionError(f"there is no column {name!r}; there are {', '.join(names)}")
+
+
+def check_columns(schema: Any, what: str, spark: Any) -> None:
+    """Refuse names that Spark could not tell apart, and those taken for the hidden columns."""
+    names = schema.names if case_sensitive(spark) else [name.lower() for name in schema.names]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise QueryDefinitionError(f"{what} has two columns called {twice[0]!r}")
+    hidden = [name for name in schema.names if name.lower().startswith("_clonos")]
+    if hidden:
+        raise QueryDefinitionError(
+            f"{what} has the column {hidden[0]!r}; names that begin with _clonos are taken"
+        )
+
+
+def case_sensitive(spark: Any) -> bool:
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")) == "true"

@@ -1,0 +1,64 @@
+"""Grouping keys as bytes, and back.
+
+State and timers are kept under bytes. MessagePack is self-delimiting, so keys may be concatenated (variable, grouping
+key, user key) without one ever being the prefix of another by accident; and a timer's key is turned back into the
+tuple that the user's function expects. Types that MessagePack lacks travel as extensions.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgpack
+
+from clonos.errors import InputError, StateError
+
+_DATETIME, _DATE, _DECIMAL, _DELTA = 1, 2, 3, 4
+
+
+def pack(value: Any) -> bytes:
+    """A key (a tuple of plain values) as bytes; equal keys give equal bytes."""
+    try:
+        return msgpack.packb(value, default=_extend, use_bin_type=True)  # type: ignore[no-any-return]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the key {value!r} cannot be kept: {error}") from error
+
+
+def unpack(data: bytes) -> Any:
+    """The key tuple of `pack`."""
+    try:
+        return _tuples(msgpack.unpackb(data, ext_hook=_restore, raw=False, strict_map_key=False))
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise StateError(f"a kept key cannot be read ({data[:40]!r}): {error}") from error
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+def _extend(value: Any) -> Any:
+    if isinstance(value, datetime):
+        # without `fold`, as datetimes are compared: the two instants of a repeated hour are one key, always
+        return msgpack.ExtType(_DATETIME, value.isoformat().encode())
+    if isinstance(value, date):
+        return msgpack.ExtType(_DATE, value.isoformat().encode())
+    if isinstance(value, Decimal):
+        return msgpack.ExtType(_DECIMAL, str(value).encode())
+    if isinstance(value, timedelta):
+        return msgpack.ExtType(_DELTA, str(value // timedelta(microseconds=1)).encode())
+    raise TypeError(f"{type(value).__name__} is not a type for keys")
+
+
+def _restore(code: int, data: bytes) -> Any:
+    text = data.decode()
+    if code == _DATETIME:
+        return datetime.fromisoformat(text)
+    if code == _DATE:
+        return date.fromisoformat(text)
+    if code == _DECIMAL:
+        return Decimal(text)
+    if code == _DELTA:
+        return timedelta(microseconds=int(text))
+    raise ValueError(f"unknown extension {code}")

@@ -1,0 +1,196 @@
+"""`process`, `map`, `flat_map` and `filter`: the record-at-a-time fast path.
+
+Per record there is one attribute switched, one call of the user's function and one `extend`; everything else is done
+per bundle, or only when something is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from clonos.core.operator import Services
+from clonos.errors import InputError, PurityError, QueryDefinitionError
+from clonos.surface import current
+from clonos.surface.context import Context, KeyedContext
+from clonos.surface.outputs import Outputs, failed, row_index
+from clonos.surface.rows import zone_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RAISED = (Exception, SystemExit)  # a function that exits must not take the replica with it silently
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer that is due: what `on_timer(key, timer, ctx)` is told about it."""
+
+    name: str
+    due_us: int
+    event: bool
+
+    @property
+    def at(self) -> datetime:
+        """When it was due, UTC."""
+        return _EPOCH + timedelta(microseconds=self.due_us)
+
+
+class ProcessOperator:
+    """`fn(key, row, ctx)` gives an iterable of output rows, or None; `on_timer(key, timer, ctx)` likewise."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        output: pa.Schema | Sequence[str],
+        *,
+        name: str,
+        on_timer: Callable[..., Any] | None = None,
+        tz: str | None = "UTC",
+    ) -> None:
+        self._fn = fn
+        self._on_timer = on_timer
+        self._name = name
+        self._outputs = Outputs(output, name)
+        self._zone = zone_of(tz)
+        self._ctx: KeyedContext
+
+    def open(self, services: Services) -> None:
+        self._services = services
+        self._ctx = KeyedContext(services, self._zone, self._on_timer is not None)
+
+    def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        ctx, fn = self._ctx, self._fn
+        made: list[Any] = []
+        extend = made.extend
+        result: Any = None
+        left = iter(rows)
+        before = ctx.begin()
+        try:
+            for key, row in zip(keys, left):
+                ctx.key = key
+                result = fn(key, row, ctx)
+                if result is not None:
+                    extend(result)
+        except _RAISED as error:
+            ctx.forget()
+            index = row_index(left, len(rows))
+            raise failed(error, self._name, self._services, index, result=result) from error
+        finally:
+            current.leave(before)
+            ctx.key = None
+        ctx.keep()
+        return self._outputs.settle(made)
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
+        ctx, fn = self._ctx, self._on_timer
+        if fn is None:
+            if due:
+                raise QueryDefinitionError(f"{self._name!r} set a timer, but declares no on_timer=")
+            return []
+        made: list[Any] = []
+        result: Any = None
+        before = ctx.begin()
+        try:
+            for moment, _, name in ctx.fire(due, event):
+                result = fn(ctx.key, Timer(name, moment, event), ctx)
+                if result is not None:
+                    made.extend(result)
+        except _RAISED as error:
+            ctx.forget()
+            what = f" in on_timer, key {ctx.key!r}"
+            raise failed(error, self._name, self._services, None, what, result) from error
+        finally:
+            current.leave(before)
+            ctx.key = None
+        ctx.keep()
+        return self._outputs.settle(made)
+
+    def close(self) -> None:
+        pass
+
+
+class _Stateless:
+    """What `map`, `flat_map` and `filter` share: no key, no state, no timers; with or without a context."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        output: pa.Schema | Sequence[str],
+        *,
+        name: str,
+        pure: bool,
+        tz: str | None = "UTC",
+    ) -> None:
+        self._fn = fn
+        self._pure = pure
+        self._name = name
+        self._outputs = Outputs(output, name)
+        self._zone = zone_of(tz)
+
+    def open(self, services: Services) -> None:
+        self._services = services
+        self._ctx = Context(services, self._zone)
+
+    def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        left = iter(rows)
+        before = current.enter_pure(self._name) if self._pure else self._ctx.begin()
+        try:
+            made = self._run(left, rows)
+        except _RAISED as error:
+            raise failed(error, self._name, self._services, row_index(left, len(rows))) from error
+        finally:
+            current.leave(before)
+        return made
+
+    def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
+        if due:
+            raise PurityError(f"{self._name!r} has no timers, but {len(due)} are due")
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class MapOperator(_Stateless):
+    """`fn(row, ctx)`, or `fn(row)` when pure, gives exactly one output row per row."""
+
+    def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        fn, ctx = self._fn, self._ctx
+        made = list(map(fn, left)) if self._pure else [fn(row, ctx) for row in left]
+        if None in made:
+            raise InputError(
+                f"{self._name!r} gave no row for one",
+                where=self._services.where(made.index(None)),
+                hint="map gives one row for each; use flat_map or filter to drop rows",
+            )
+        return self._outputs.settle(made)
+
+
+class FlatMapOperator(_Stateless):
+    """`fn(row, ctx)`, or `fn(row)` when pure, gives an iterable of output rows, or None."""
+
+    def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        fn = self._fn
+        args: tuple[Context, ...] = () if self._pure else (self._ctx,)
+        made: list[Any] = []
+        for row in left:
+            result = fn(row, *args)
+            if result is not None:
+                made.extend(result)
+        return self._outputs.settle(made)
+
+
+class FilterOperator(_Stateless):
+    """`fn(row, ctx)`, or `fn(row)` when pure, tells whether the row stays."""
+
+    def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        fn, ctx = self._fn, self._ctx
+        if self._pure:
+            return [row for row in left if fn(row)]
+        return [row for row in left if fn(row, ctx)]

@@ -1,0 +1,225 @@
+"""The state variables of transformWithState: `ValueState`, `ListState`, `MapState`, with Spark's methods.
+
+A variable of one grouping key is one kept value: a tuple, a list of tuples, a dict of tuples. What comes out is always
+a copy (see `clonos.surface.values`). The order in which a map is iterated is the order of insertion.
+
+With a time to live each value carries the instant at which it expires, by the bundle clock, so expiry is repeated
+exactly. Reading skips what has expired; a timer removes it. Invariant: while a variable keeps anything for a key, a
+timer is set for the earliest expiry or before; the timer purges and sets itself again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from clonos.errors import StateError
+from clonos.surface.keys import pack
+
+if TYPE_CHECKING:
+    from clonos.surface.transform_with_state import StatefulProcessorHandle
+    from clonos.surface.values import Codec
+
+TTL_TIMER = "\x00ttl:"
+
+
+class _Variable:
+    """A named variable. Subclasses know the shape of what is kept; `_entries` lists its `[value, expiry]` pairs."""
+
+    def __init__(self, handle: StatefulProcessorHandle, name: str, codec: Codec, ttl_us: int | None) -> None:
+        self._handle = handle
+        self._name = name
+        self._prefix = pack(name)
+        self._codec = codec
+        self._ttl = ttl_us
+
+    def clear(self) -> None:
+        """Remove the variable of this key."""
+        self._handle.services.state.delete(self._slot())
+
+    def _slot(self) -> bytes:
+        return self._prefix + self._handle.key_bytes(f"state variable {self._name!r}")
+
+    def _kept(self, shape: type) -> Any:
+        kept = self._handle.services.state.get(self._slot())
+        if kept is not None and type(kept) is not shape:
+            raise StateError(
+                f"what is kept for state variable {self._name!r} is a {type(kept).__name__}, not a {shape.__name__}",
+                hint="Its kind or time to live was changed since the checkpoint was written; use another name",
+            )
+        return kept
+
+    def _keep(self, value: Any, is_new: bool) -> None:
+        self._handle.services.state.put(self._slot(), value)
+        if is_new and self._ttl is not None:
+            self._arm(self._handle.services.clock() + self._ttl)
+
+    def _arm(self, due: int) -> None:
+        key = self._handle.key_bytes(self._name)
+        self._handle.services.timers.set(due, key, TTL_TIMER + self._name)
+
+    def _wrap(self, value: Any) -> Any:
+        """What is kept of one value: itself, or with its expiry."""
+        return value if self._ttl is None else [value, self._handle.services.clock() + self._ttl]
+
+    def _alive(self, entry: Any) -> bool:
+        if self._ttl is None:
+            return True
+        if type(entry) is not list or len(entry) != 2:
+            raise StateError(
+                f"a value kept for state variable {self._name!r} has no time to live",
+                hint="The time to live was added since the checkpoint was written; use another name",
+            )
+        return bool(entry[1] > self._handle.services.clock())
+
+    def _value(self, entry: Any) -> tuple[Any, ...]:
+        return self._codec.load(entry if self._ttl is None else entry[0])
+
+    def purge(self) -> None:
+        """The timer of the current key is due: drop what has expired and wait for the rest."""
+        left = self._unexpired()
+        if not left:
+            self.clear()
+        elif self._ttl is not None:
+            self._handle.services.state.put(self._slot(), left[0])
+            self._arm(min(left[1]))
+
+    def _unexpired(self) -> tuple[Any, list[int]] | None:
+        """What to go on keeping, and when it expires; None if nothing."""
+        raise NotImplementedError
+
+
+class ValueState(_Variable):
+    """A single value per key."""
+
+    def exists(self) -> bool:
+        return self._entry() is not None
+
+    def get(self) -> tuple[Any, ...] | None:
+        """The value, or None."""
+        entry = self._entry()
+        return None if entry is None else self._value(entry)
+
+    def update(self, newValue: tuple[Any, ...]) -> None:
+        if newValue is None:
+            raise StateError(f"state variable {self._name!r} cannot be updated with None", hint="Use clear()")
+        stored = self._wrap(self._codec.store(newValue))
+        self._keep(stored, self._ttl is not None and self._handle.services.state.get(self._slot()) is None)
+
+    def _entry(self) -> Any:
+        kept = self._kept(tuple if self._ttl is None else list)
+        return kept if kept is not None and self._alive(kept) else None
+
+    def _unexpired(self) -> tuple[Any, list[int]] | None:
+        entry = self._entry()
+        return None if entry is None else (entry, [entry[1]])
+
+
+class ListState(_Variable):
+    """A list of values per key."""
+
+    def exists(self) -> bool:
+        return any(map(self._alive, self._kept(list) or ()))
+
+    def get(self) -> Iterator[tuple[Any, ...]]:
+        """The values in the order in which they were appended."""
+        return iter([self._value(entry) for entry in self._kept(list) or () if self._alive(entry)])
+
+    def put(self, newState: list[tuple[Any, ...]]) -> None:
+        """Replace the list."""
+        values = self._store(newState)
+        self._keep(values, self._kept(list) is None)
+
+    def appendValue(self, newState: tuple[Any, ...]) -> None:
+        self.appendList([newState])
+
+    def appendList(self, newState: list[tuple[Any, ...]]) -> None:
+        values = self._store(newState)
+        kept = self._kept(list)
+        if kept is None:
+            self._keep(values, True)
+        else:
+            kept += values
+            self._keep(kept, False)
+
+    def _store(self, values: Any) -> list[Any]:
+        if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
+            raise StateError(
+                f"state variable {self._name!r} takes a list of tuples, not {type(values).__name__}"
+            )
+        stored = [self._wrap(self._codec.store(v)) for v in values]
+        if not stored:
+            raise StateError(f"state variable {self._name!r} cannot take an empty list", hint="Use clear()")
+        return stored
+
+    def _unexpired(self) -> tuple[Any, list[int]] | None:
+        left = [entry for entry in self._kept(list) or () if self._alive(entry)]
+        return (left, [entry[1] for entry in left]) if left else None
+
+
+class MapState(_Variable):
+    """A map per key."""
+
+    def __init__(
+        self, handle: StatefulProcessorHandle, name: str, key: Codec, value: Codec, ttl_us: int | None
+    ) -> None:
+        super().__init__(handle, name, value, ttl_us)
+        self._keys = key
+
+    def exists(self) -> bool:
+        return any(True for _ in self._alive_items())
+
+    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The value under a user key, or None."""
+        entry = (self._kept(dict) or {}).get(self._key(key))
+        return self._value(entry) if entry is not None and self._alive(entry) else None
+
+    def containsKey(self, key: tuple[Any, ...]) -> bool:
+        entry = (self._kept(dict) or {}).get(self._key(key))
+        return entry is not None and self._alive(entry)
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        if key is None or value is None:
+            raise StateError(f"state variable {self._name!r} cannot keep None", hint="Use removeKey()")
+        stored_key, stored = self._key(key), self._wrap(self._codec.store(value))
+        kept = self._kept(dict)
+        if kept is None:
+            self._keep({stored_key: stored}, True)
+        else:
+            kept[stored_key] = stored
+            self._keep(kept, False)
+
+    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """(user key, value) pairs."""
+        return iter([(self._keys.load(k), self._value(v)) for k, v in self._alive_items()])
+
+    def keys(self) -> Iterator[tuple[Any, ...]]:
+        return iter([self._keys.load(k) for k, _ in self._alive_items()])
+
+    def values(self) -> Iterator[tuple[Any, ...]]:
+        return iter([self._value(v) for _, v in self._alive_items()])
+
+    def removeKey(self, key: tuple[Any, ...]) -> None:
+        """Remove a user key, if it is there."""
+        kept = self._kept(dict)
+        if kept is None or kept.pop(self._key(key), None) is None:
+            return
+        if kept:
+            self._keep(kept, False)
+        else:
+            self.clear()
+
+    def _key(self, key: Any) -> tuple[Any, ...]:
+        stored = self._keys.store(key)
+        try:
+            hash(stored)
+        except TypeError as error:
+            raise StateError(f"a key of state variable {self._name!r} cannot be a {error}") from error
+        return stored
+
+    def _alive_items(self) -> Iterator[tuple[Any, Any]]:
+        return ((k, v) for k, v in (self._kept(dict) or {}).items() if self._alive(v))
+
+    def _unexpired(self) -> tuple[Any, list[int]] | None:
+        left = dict(self._alive_items())
+        return (left, [entry[1] for entry in left.values()]) if left else None

@@ -1,0 +1,43 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FetchRequest(_message.Message):
+    __slots__ = ("version", "query", "node", "instance", "from_offset")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    query: str
+    node: int
+    instance: int
+    from_offset: int
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., node: _Optional[int] = ..., instance: _Optional[int] = ..., from_offset: _Optional[int] = ...) -> None: ...
+
+class FetchReply(_message.Message):
+    __slots__ = ("segments", "required", "corrupt", "holder", "next_offset")
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    segments: _containers.RepeatedCompositeFieldContainer[Segment]
+    required: int
+    corrupt: _containers.RepeatedScalarFieldContainer[str]
+    holder: str
+    next_offset: int
+    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., required: _Optional[int] = ..., corrupt: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., next_offset: _Optional[int] = ...) -> None: ...
+
+class Segment(_message.Message):
+    __slots__ = ("start", "data")
+    START_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    data: bytes
+    def __init__(self, start: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...

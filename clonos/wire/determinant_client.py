@@ -1,0 +1,157 @@
+"""The recovering side: asks all possible holders at once.
+
+Who holds what is not known beforehand, and a holder may be gone for the same reason for which somebody recovers. So all
+are asked in parallel, under one deadline, and the answer is two lists: what was said, and who could not be asked and
+why. Whether that suffices is not decided here (`clonos.core.recovery.longest_prefix` does). Only a refusal is an error
+at once: a wrong token or version does not get better by asking others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+
+from clonos.core.recovery import HolderReply
+from clonos.errors import ProtocolError, Unauthenticated
+from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
+from clonos.wire.determinant_service import VERSION
+
+MAX_REPLY: Final = 256 * 1024 * 1024
+_MAX_PAGES: Final = 100_000
+_REFUSALS = {
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.INVALID_ARGUMENT: ProtocolError,
+    grpc.StatusCode.UNIMPLEMENTED: ProtocolError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A holder that did not answer."""
+
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.reason})"
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What came back. `replies` and `unreachable` are in the order of the addresses."""
+
+    replies: list[HolderReply] = field(default_factory=list)
+    unreachable: list[Unreachable] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Holder:
+    address: str
+    channel: grpc.Channel
+    future: Any = None
+    segments: list[tuple[int, bytes]] = field(default_factory=list)
+    required: int = 0
+    corrupt: list[str] = field(default_factory=list)
+    name: str = ""
+    failure: str | None = None
+
+
+def fetch(
+    addresses: Sequence[str],
+    token: str,
+    node: int,
+    instance: int,
+    from_offset: int = 0,
+    *,
+    timeout: float = 10.0,
+    query: str = "",
+    wait_for_ready: bool = False,
+) -> Fetched:
+    """Asks every address for the log of one instance. Returns when all have answered or `timeout` has passed.
+
+    With `wait_for_ready` a holder that does not listen yet is waited for until then; without, it is reported
+    unreachable at once. Raises Unauthenticated or ProtocolError when a holder refuses.
+    """
+    deadline = time.monotonic() + timeout
+    options = [("grpc.max_receive_message_length", MAX_REPLY)]
+    holders = [_Holder(one, grpc.insecure_channel(one, options)) for one in dict.fromkeys(addresses)]
+    request = determinants_pb2.FetchRequest(
+        version=VERSION, query=query, node=node, instance=instance, from_offset=from_offset
+    )
+    try:
+        for holder in holders:
+            holder.future = _ask(holder, request, token, deadline, wait_for_ready)
+        for holder in holders:
+            _collect(holder, request, token, deadline, wait_for_ready)
+    finally:
+        for holder in holders:
+            if holder.future is not None:
+                holder.future.cancel()
+            holder.channel.close()
+    return _summary(holders)
+
+
+def _ask(
+    holder: _Holder, request: determinants_pb2.FetchRequest, token: str, deadline: float, wait: bool
+) -> Any:
+    stub: Any = determinants_pb2_grpc.DeterminantsStub(holder.channel)  # type: ignore[no-untyped-call]
+    return stub.Fetch.future(
+        request,
+        timeout=max(0.001, deadline - time.monotonic()),
+        metadata=[("authorization", f"Bearer {token}")],
+        wait_for_ready=wait,
+    )
+
+
+def _collect(
+    holder: _Holder, request: determinants_pb2.FetchRequest, token: str, deadline: float, wait: bool
+) -> None:
+    """All pages of one holder; what came before a failure is kept, since every piece stands for itself."""
+    asked = request.from_offset
+    for _ in range(_MAX_PAGES):
+        try:
+            reply = holder.future.result()
+        except grpc.FutureCancelledError:
+            holder.failure = "cancelled"
+            return
+        except grpc.RpcError as error:
+            _failed(holder, error)
+            return
+        holder.name = reply.holder or holder.address
+        holder.required = max(holder.required, reply.required)
+        holder.corrupt += [line for line in reply.corrupt if line not in holder.corrupt]
+        holder.segments += [(segment.start, segment.data) for segment in reply.segments]
+        if not reply.next_offset:
+            return
+        if reply.next_offset <= asked:
+            raise ProtocolError(f"holder {holder.address} continues at {reply.next_offset}, before {asked}")
+        asked = reply.next_offset
+        onward = determinants_pb2.FetchRequest()
+        onward.CopyFrom(request)
+        onward.from_offset = asked
+        holder.future = _ask(holder, onward, token, deadline, wait)
+
+
+def _failed(holder: _Holder, error: grpc.RpcError) -> None:
+    call: Any = error
+    code = call.code()
+    refusal = _REFUSALS.get(code)
+    if refusal is not None:
+        raise refusal(f"holder {holder.address} refused: {call.details()}") from None
+    holder.failure = f"{code.name}: {call.details()}"
+
+
+def _summary(holders: Sequence[_Holder]) -> Fetched:
+    fetched = Fetched()
+    for holder in holders:
+        if holder.name:
+            fetched.replies.append(
+                HolderReply(holder.name, holder.segments, holder.required, tuple(holder.corrupt))
+            )
+        if holder.failure is not None:
+            fetched.unreachable.append(Unreachable(holder.address, holder.failure))
+    return fetched

@@ -1,0 +1,164 @@
+"""The holder's side of a recovery: answers what it has of an instance's causal log.
+
+The service knows nothing about where logs are kept: it is given a `lookup`, so that replica servers answer from their
+directories and the driver from what sinks keep. What it adds is what every boundary needs: the query's token (compared
+in constant time), the version, bounded messages, and errors that the recovering side can tell apart. A log that does
+not fit into one message is answered in pages; a page ends where the next begins, on whatever byte that is, since a log
+is only bytes at offsets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NoReturn, TypeAlias
+
+import grpc
+
+from clonos.core.causal_log import Segment
+from clonos.core.recovery import HolderReply
+from clonos.errors import ClonosError, ConfigurationError
+from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
+
+VERSION: Final = 1
+MAX_REQUEST: Final = 64 * 1024
+PAGE_BYTES: Final = 32 * 1024 * 1024
+_CORRUPT_LINES: Final = 50
+_BIND_SECONDS: Final = 2.0
+
+Lookup: TypeAlias = Callable[[int, int, int], HolderReply]
+"""(node, instance, from_offset) -> what is known. May be called from several threads at once."""
+
+
+class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
+    def __init__(self, lookup: Lookup, token: str, query: str, page_bytes: int) -> None:
+        self._lookup = lookup
+        self._expected = f"Bearer {token}".encode()
+        self._query = query
+        self._page_bytes = page_bytes
+
+    def Fetch(self, request: determinants_pb2.FetchRequest, context: Any) -> determinants_pb2.FetchReply:
+        self._check(request, context)
+        try:
+            reply = self._lookup(request.node, request.instance, request.from_offset)
+        except ClonosError as error:
+            code = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.INTERNAL
+            _abort(context, code, f"{type(error).__name__}: {error}")
+        segments, next_offset = page(reply.segments, request.from_offset, self._page_bytes)
+        return determinants_pb2.FetchReply(
+            segments=[determinants_pb2.Segment(start=start, data=data) for start, data in segments],
+            required=reply.required,
+            corrupt=[line[:1000] for line in reply.corrupt[:_CORRUPT_LINES]],
+            holder=reply.holder,
+            next_offset=next_offset,
+        )
+
+    def _check(self, request: determinants_pb2.FetchRequest, context: Any) -> None:
+        said = dict(context.invocation_metadata()).get("authorization", "")
+        offered = said if isinstance(said, bytes) else str(said).encode()
+        if not hmac.compare_digest(offered, self._expected):
+            _abort(
+                context, grpc.StatusCode.UNAUTHENTICATED, "the token is missing or not the one of this query"
+            )
+        if request.version != VERSION:
+            _abort(
+                context,
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"version {request.version} is not spoken here, {VERSION} is; use the same release everywhere",
+            )
+        if request.query and self._query and request.query != self._query:
+            _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"query {request.query!r} is not served here")
+
+
+def _abort(context: Any, code: grpc.StatusCode, message: str) -> NoReturn:
+    context.abort(code, message)
+    raise AssertionError("abort returned")
+
+
+def page(segments: Iterable[Segment], start: int, limit: int) -> tuple[list[Segment], int]:
+    """The pieces from `start` on, up to about `limit` bytes, and the offset of the rest (0: there is none)."""
+    wanted = sorted(
+        (max(at, start), data[max(0, start - at) :]) for at, data in segments if at + len(data) > start
+    )
+    room = limit
+    cut: int | None = None
+    for at, data in wanted:
+        if cut is None and len(data) > room:
+            cut = max(at + room, start + 1)
+        room -= len(data)
+    if cut is None:
+        return wanted, 0
+    return [(at, data[: cut - at]) for at, data in wanted if at < cut], cut
+
+
+def merged(pieces: Iterable[Segment]) -> list[Segment]:
+    """Overlapping and adjacent pieces joined; what contradicts the rest stays a piece of its own, for the asker to
+    find."""
+    joined: list[tuple[int, bytearray]] = []
+    for start, data in sorted(pieces, key=lambda piece: (piece[0], -len(piece[1]))):
+        if joined:
+            last_start, last = joined[-1]
+            end = last_start + len(last)
+            overlap = data[: end - start]
+            if start <= end and last[start - last_start : start - last_start + len(overlap)] == overlap:
+                last += data[end - start :]
+                continue
+        joined.append((start, bytearray(data)))
+    return [(start, bytes(data)) for start, data in joined]
+
+
+class DeterminantServer:
+    """A running gRPC server for one query."""
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        token: str,
+        *,
+        query: str = "",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        threads: int = 4,
+        page_bytes: int = PAGE_BYTES,
+    ) -> None:
+        options = [("grpc.max_receive_message_length", MAX_REQUEST), ("grpc.so_reuseport", 0)]
+        self._server = grpc.server(
+            ThreadPoolExecutor(threads, thread_name_prefix="determinants"),
+            options=options,
+            maximum_concurrent_rpcs=64,
+        )
+        servicer = _Servicer(lookup, token, query, page_bytes)
+        add: Any = determinants_pb2_grpc.add_DeterminantsServicer_to_server
+        add(servicer, self._server)
+        self.address = f"{host}:{self._bind(host, port)}"
+        self._server.start()
+
+    def _bind(self, host: str, port: int) -> int:
+        """The wanted port if it becomes free soon (a predecessor may just be dying), else any."""
+        deadline = time.monotonic() + _BIND_SECONDS
+        while port:
+            with contextlib.suppress(RuntimeError):
+                if self._server.add_insecure_port(f"{host}:{port}") == port:
+                    return port
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        try:
+            bound = int(self._server.add_insecure_port(f"{host}:0"))
+        except RuntimeError as error:
+            raise ConfigurationError(f"the determinant service cannot listen at {host}: {error}") from None
+        if not bound:
+            raise ConfigurationError(f"the determinant service cannot listen at {host}")
+        return bound
+
+    def stop(self, grace: float = 0.5) -> None:
+        self._server.stop(grace).wait()
+
+    def __enter__(self) -> DeterminantServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,371 @@
+"""What the frames between a conduit and a replica say, as typed values.
+
+Everything here crosses a boundary: the other end may be another version, another program or an attacker. So each
+message has one packer and one parser, the parser checks every field before anyone sees the value, and the only
+exception it raises is ProtocolError, saying what was wrong. Fields that a parser does not know are ignored, so that
+a newer peer may say more. The layouts are those of docs/wire.md.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, TypeAlias
+
+from clonos.errors import ProtocolError
+from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
+
+VERSION: Final = 1
+MODES: Final = ("microbatch", "realtime")
+MAX_NODE: Final = 63
+MAX_FENCE: Final = (1 << 63) - 1
+
+_RESUME = struct.Struct("<QQ")
+_BUNDLE = struct.Struct("<QI")
+_U64 = struct.Struct("<Q")
+_OUTPUT = struct.Struct("<QQQII")
+_STABLE = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who connects: one incarnation of one instance, for one epoch."""
+
+    token: str = field(repr=False)
+    generation: int
+    node: int
+    instance: int
+    epoch: int
+    fence: int
+    fresh: bool
+    stage_attempt: int = 0
+    task_attempt: int = 0
+    mode: str = "microbatch"
+    version: int = VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> Hello:
+        _version(said, "HELLO")
+        hello = cls(
+            token=_text(said, "token", "HELLO"),
+            generation=_whole(said, "generation", "HELLO", 0, (1 << 15) - 1),
+            node=_whole(said, "node", "HELLO", 1, MAX_NODE),
+            instance=_whole(said, "instance", "HELLO", 0, (1 << 31) - 1),
+            epoch=_whole(said, "epoch", "HELLO", 0, MAX_FENCE),
+            fence=_whole(said, "fence", "HELLO", 0, MAX_FENCE),
+            fresh=_flag(said, "fresh", "HELLO"),
+            stage_attempt=_whole(said, "stage_attempt", "HELLO", 0, (1 << 31) - 1),
+            task_attempt=_whole(said, "task_attempt", "HELLO", 0, MAX_FENCE),
+            mode=_text(said, "mode", "HELLO"),
+        )
+        if hello.mode not in MODES:
+            raise ProtocolError(f"HELLO: mode {hello.mode!r} is none of {', '.join(MODES)}")
+        if hello.fence >> 48 != hello.generation:
+            raise ProtocolError(f"HELLO: fence {hello.fence} is not of generation {hello.generation}")
+        return hello
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """A request of the driver to the replica server, in place of a conduit's HELLO."""
+
+    token: str = field(repr=False)
+    request: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What the conduit holds from before: the last output row taken over, and the instance's own log."""
+
+    passed: int
+    log_start: int
+    log: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    window: int
+    window_bytes: int
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    seq: int
+    rows: int
+    batch: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    taken: int
+    passed: int
+    log_start: int
+    log: memoryview
+    rows: int
+    batch: memoryview | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    seq: int
+    log_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    passed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    progress: int
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    error: str
+    message: str
+    retryable: bool
+    traceback: str = ""
+
+
+Message: TypeAlias = (
+    Hello | Admin | Resume | Welcome | Bundle | Tick | End | Output | Stable | Ended | Heartbeat | Error
+)
+
+
+def pack_hello(hello: Hello) -> Packed:
+    return pack_json(FrameType.HELLO, hello.to_dict())
+
+
+def pack_admin(token: str, request: Mapping[str, Any]) -> Packed:
+    return pack_json(FrameType.HELLO, {"version": VERSION, "token": token, "admin": dict(request)})
+
+
+def pack_resume(passed: int, log_start: int, log: Buffer = b"") -> Packed:
+    return pack(FrameType.RESUME, _fields(_RESUME, "RESUME", passed, log_start), log)
+
+
+def pack_welcome(window: int, window_bytes: int) -> Packed:
+    said = {"version": VERSION, "window": window, "window_bytes": window_bytes}
+    return pack_json(FrameType.WELCOME, said)
+
+
+def pack_bundle(seq: int, rows: int, batch: Buffer) -> Packed:
+    return pack(FrameType.BUNDLE, _fields(_BUNDLE, "BUNDLE", seq, rows), batch)
+
+
+def pack_tick() -> Packed:
+    return pack(FrameType.TICK)
+
+
+def pack_end(seq: int) -> Packed:
+    return pack(FrameType.END, _fields(_U64, "END", seq))
+
+
+def pack_output(
+    taken: int, passed: int, log_start: int, log: Buffer = b"", rows: int = 0, batch: Buffer | None = None
+) -> Packed:
+    if (rows > 0) != (batch is not None):
+        raise ProtocolError(f"OUTPUT: {rows} rows and {'a' if batch is not None else 'no'} record batch")
+    size = memoryview(log).nbytes
+    fields = _fields(_OUTPUT, "OUTPUT", taken, passed, log_start, size, rows)
+    parts = (log,) if batch is None else (log, batch)
+    return pack(FrameType.OUTPUT, fields, *parts)
+
+
+def pack_stable(seq: int, log_offset: int) -> Packed:
+    return pack(FrameType.STABLE, _fields(_STABLE, "STABLE", seq, log_offset))
+
+
+def pack_ended(passed: int) -> Packed:
+    return pack(FrameType.ENDED, _fields(_U64, "ENDED", passed))
+
+
+def pack_heartbeat(progress: int) -> Packed:
+    return pack(FrameType.HEARTBEAT, _fields(_U64, "HEARTBEAT", progress))
+
+
+def pack_error(error: str, message: str, *, retryable: bool, traceback: str = "") -> Packed:
+    said = {"error": error, "message": message, "retryable": retryable, "traceback": traceback}
+    return pack_json(FrameType.ERROR, said)
+
+
+def pack_exception(error: BaseException, *, traceback: str = "") -> Packed:
+    """ERROR from an exception; what is not ours is final, since nobody promised that trying again helps."""
+    retryable = bool(getattr(error, "retryable", False))
+    return pack_error(type(error).__name__, str(error), retryable=retryable, traceback=traceback)
+
+
+def pack_json(kind: FrameType, said: Mapping[str, Any]) -> Packed:
+    return pack(kind, json.dumps(said, separators=(",", ":")).encode())
+
+
+def _fields(layout: struct.Struct, name: str, *values: int) -> bytes:
+    try:
+        return layout.pack(*values)
+    except struct.error as error:
+        raise ProtocolError(f"{name}: {values} does not fit the wire: {error}") from None
+
+
+def parse(frame: Frame) -> Message:
+    """The message of a frame; ProtocolError where it does not hold what its type promises."""
+    return _PARSERS[frame.type](frame.payload)
+
+
+def parse_json(payload: memoryview, name: str) -> dict[str, Any]:
+    try:
+        said = json.loads(bytes(payload).decode())
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"{name}: not UTF-8 JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise ProtocolError(f"{name}: a JSON object is expected, not {type(said).__name__}")
+    return said
+
+
+def _parse_hello(payload: memoryview) -> Hello | Admin:
+    said = parse_json(payload, "HELLO")
+    if "admin" not in said:
+        return Hello.from_dict(said)
+    _version(said, "HELLO")
+    request = said["admin"]
+    if not isinstance(request, dict):
+        raise ProtocolError("HELLO: admin is not an object")
+    return Admin(token=_text(said, "token", "HELLO"), request=request)
+
+
+def _parse_resume(payload: memoryview) -> Resume:
+    passed, log_start = _split(_RESUME, payload, "RESUME")
+    return Resume(passed, log_start, payload[_RESUME.size :])
+
+
+def _parse_welcome(payload: memoryview) -> Welcome:
+    said = parse_json(payload, "WELCOME")
+    _version(said, "WELCOME")
+    return Welcome(
+        window=_whole(said, "window", "WELCOME", 1, (1 << 31) - 1),
+        window_bytes=_whole(said, "window_bytes", "WELCOME", 1, MAX_FENCE),
+    )
+
+
+def _parse_bundle(payload: memoryview) -> Bundle:
+    seq, rows = _split(_BUNDLE, payload, "BUNDLE")
+    if seq == 0 or rows == 0 or payload.nbytes == _BUNDLE.size:
+        raise ProtocolError(f"BUNDLE: seq {seq} with {rows} rows in {payload.nbytes - _BUNDLE.size} bytes")
+    return Bundle(seq, rows, payload[_BUNDLE.size :])
+
+
+def _parse_tick(payload: memoryview) -> Tick:
+    if payload.nbytes:
+        raise ProtocolError(f"TICK: {payload.nbytes} bytes where none belong")
+    return Tick()
+
+
+def _parse_output(payload: memoryview) -> Output:
+    taken, passed, log_start, size, rows = _split(_OUTPUT, payload, "OUTPUT")
+    rest = payload[_OUTPUT.size :]
+    if size > rest.nbytes:
+        raise ProtocolError(f"OUTPUT: {size} log bytes announced, {rest.nbytes} there")
+    batch = rest[size:]
+    if (rows > 0) != (batch.nbytes > 0):
+        raise ProtocolError(f"OUTPUT: {rows} rows in {batch.nbytes} bytes")
+    return Output(taken, passed, log_start, rest[:size], rows, batch if rows else None)
+
+
+def _parse_stable(payload: memoryview) -> Stable:
+    return Stable(*_whole_payload(_STABLE, payload, "STABLE"))
+
+
+def _parse_end(payload: memoryview) -> End:
+    return End(*_whole_payload(_U64, payload, "END"))
+
+
+def _parse_ended(payload: memoryview) -> Ended:
+    return Ended(*_whole_payload(_U64, payload, "ENDED"))
+
+
+def _parse_heartbeat(payload: memoryview) -> Heartbeat:
+    return Heartbeat(*_whole_payload(_U64, payload, "HEARTBEAT"))
+
+
+def _parse_error(payload: memoryview) -> Error:
+    said = parse_json(payload, "ERROR")
+    traceback = said.get("traceback")
+    return Error(
+        error=_text(said, "error", "ERROR"),
+        message=_text(said, "message", "ERROR"),
+        retryable=_flag(said, "retryable", "ERROR"),
+        traceback=traceback if isinstance(traceback, str) else "",
+    )
+
+
+_PARSERS = {
+    FrameType.HELLO: _parse_hello,
+    FrameType.RESUME: _parse_resume,
+    FrameType.WELCOME: _parse_welcome,
+    FrameType.BUNDLE: _parse_bundle,
+    FrameType.TICK: _parse_tick,
+    FrameType.END: _parse_end,
+    FrameType.OUTPUT: _parse_output,
+    FrameType.STABLE: _parse_stable,
+    FrameType.ENDED: _parse_ended,
+    FrameType.HEARTBEAT: _parse_heartbeat,
+    FrameType.ERROR: _parse_error,
+}
+
+
+def _split(layout: struct.Struct, payload: memoryview, name: str) -> tuple[int, ...]:
+    if payload.nbytes < layout.size:
+        raise ProtocolError(f"{name}: {payload.nbytes} bytes, at least {layout.size} belong there")
+    return layout.unpack_from(payload)
+
+
+def _whole_payload(layout: struct.Struct, payload: memoryview, name: str) -> tuple[int, ...]:
+    if payload.nbytes != layout.size:
+        raise ProtocolError(f"{name}: {payload.nbytes} bytes, exactly {layout.size} belong there")
+    return layout.unpack(payload)
+
+
+def _version(said: Mapping[str, Any], name: str) -> None:
+    if said.get("version") != VERSION:
+        raise ProtocolError(
+            f"{name}: wire version {said.get('version')!r}, this end speaks {VERSION}",
+            hint="Use the same release of the jar and of the Python package",
+        )
+
+
+def _whole(said: Mapping[str, Any], key: str, name: str, low: int, high: int) -> int:
+    value = said.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ProtocolError(f"{name}: {key} {value!r} is not a whole number from {low} to {high}")
+    return value
+
+
+def _flag(said: Mapping[str, Any], key: str, name: str) -> bool:
+    value = said.get(key)
+    if not isinstance(value, bool):
+        raise ProtocolError(f"{name}: {key} {value!r} is not true or false")
+    return value
+
+
+def _text(said: Mapping[str, Any], key: str, name: str) -> str:
+    value = said.get(key)
+    if not isinstance(value, str):
+        raise ProtocolError(f"{name}: {key} is not a text")
+    return value

@@ -1,0 +1,374 @@
+package org.clonos.spark.conduit;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Drives {@link ConduitProtocol}: one thread that owns the connection, the in-flight log and the protocol, sleeping in
+ * a selector. It meets the puller in the {@link BundleBuilder} and Spark's task thread in the {@link OutputQueue}.
+ *
+ * <p>Silence of the replica is judged only after a look at the socket found nothing to read, so a pause of this
+ * process is never taken for one of the replica.
+ */
+final class Conduit implements Runnable {
+  private static final Logger LOG = LoggerFactory.getLogger(Conduit.class);
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final int READS_PER_TURN = 16;
+  private static final long NEVER = Long.MAX_VALUE;
+
+  private final StageSpec spec;
+  private final Place place;
+  private final Schema outputSchema;
+  private final BufferAllocator allocator;
+  private final Link link;
+  private final OutputQueue output;
+  private final InflightLog inflight;
+  private final ConduitProtocol protocol;
+  private BundleBuilder builder;
+
+  private volatile boolean stopping;
+  private int rowsSeen;
+  private boolean exhaustedSeen;
+  private boolean done;
+  private long connectAt = NEVER;
+  private long lostAt;
+  private String lostBecause;
+
+  Conduit(
+      StageSpec spec,
+      Place place,
+      Schema outputSchema,
+      BufferAllocator allocator,
+      Link link,
+      OutputQueue output) {
+    this.spec = spec;
+    this.place = place;
+    this.outputSchema = outputSchema;
+    this.allocator = allocator;
+    this.link = link;
+    this.output = output;
+    this.inflight =
+        new InflightLog(
+            spec.spillPath(), place.node() + "-" + place.instance() + "-" + place.epoch() + "-" + place.taskAttemptId());
+    this.protocol = new ConduitProtocol(spec.limits(place.taskAttemptId()));
+  }
+
+  void attach(BundleBuilder bundles) {
+    builder = bundles;
+  }
+
+  /** Ends the loop from outside. */
+  void stop() {
+    stopping = true;
+    link.wake();
+  }
+
+  @Override
+  public void run() {
+    try {
+      happen(new Event.Start());
+      while (!done) {
+        turn();
+      }
+    } catch (Throwable e) {
+      output.finish(e);
+    } finally {
+      free();
+    }
+  }
+
+  private void free() {
+    try {
+      link.close();
+      inflight.close();
+    } catch (IOException e) {
+      LOG.warn("{}: could not clean up: {}", place, e.toString());
+    }
+  }
+
+  private void turn() throws Throwable {
+    if (stopping) {
+      happen(new Event.Stop());
+      done = true;
+      return;
+    }
+    takeInput();
+    throttle();
+    if (done) {
+      return;
+    }
+    if (link.open()) {
+      link.flush();
+    }
+    long now = now();
+    link.await(Math.min(connectAt, protocol.nextTime()) - now);
+    if (link.connecting()) {
+      finishConnect();
+    } else if (connectAt <= now()) {
+      connect();
+    }
+    if (link.open()) {
+      read();
+    }
+    happen(new Event.Time());
+  }
+
+  private void takeInput() throws Throwable {
+    BundleBuilder.Fill fill = builder.fill();
+    if (fill.failure() != null) {
+      throw fill.failure();
+    }
+    if (fill.rows() != rowsSeen) {
+      rowsSeen = fill.rows();
+      happen(new Event.Rows(fill.rows(), fill.bytes()));
+    }
+    if (fill.exhausted() && !exhaustedSeen) {
+      exhaustedSeen = true;
+      happen(new Event.Exhausted());
+    }
+  }
+
+  private void throttle() throws IOException {
+    if (link.open() && link.reading() == output.full()) {
+      boolean wanted = !link.reading();
+      link.reading(wanted);
+      happen(wanted ? new Event.Resumed() : new Event.Paused());
+    }
+  }
+
+  private void connect() throws IOException {
+    connectAt = NEVER;
+    try {
+      if (link.connect()) {
+        happen(new Event.Connected());
+      }
+    } catch (IOException | RuntimeException e) {
+      connectFailed(e);
+    }
+  }
+
+  private void finishConnect() throws IOException {
+    try {
+      if (link.finishConnect()) {
+        happen(new Event.Connected());
+      }
+    } catch (IOException e) {
+      connectFailed(e);
+    }
+  }
+
+  private void connectFailed(Exception e) throws IOException {
+    link.disconnect();
+    happen(new Event.ConnectFailed("cannot connect to " + spec.socket() + ": " + e));
+  }
+
+  /** Handles what has arrived. */
+  private void read() throws IOException {
+    if (!link.reading()) {
+      return;
+    }
+    try {
+      for (int i = 0; i < READS_PER_TURN && link.open() && !output.full(); i++) {
+        int count = link.fill();
+        if (count == 0) {
+          return;
+        }
+        if (count < 0) {
+          happen(new Event.Lost("the replica closed the connection"));
+          return;
+        }
+        happen(new Event.Heard());
+        FrameReader.Frame frame;
+        while (link.open() && (frame = link.next()) != null) {
+          frame(frame);
+        }
+      }
+    } catch (IOException e) {
+      happen(new Event.Lost(e.toString()));
+    }
+  }
+
+  private void frame(FrameReader.Frame frame) throws IOException {
+    ByteBuffer in = frame.payload();
+    try {
+      switch (frame.type()) {
+        case Frames.OUTPUT -> output(in);
+        case Frames.STABLE -> happen(new Event.Stable(in.getLong(), in.getLong()));
+        case Frames.HEARTBEAT -> happen(new Event.Heartbeat(in.getLong()));
+        case Frames.WELCOME -> welcome(JSON.readTree(in.array()));
+        case Frames.ENDED -> happen(new Event.Ended(in.getLong()));
+        case Frames.ERROR -> error(JSON.readTree(in.array()));
+        default -> throw new BadFrame("a frame of type " + frame.type());
+      }
+    } catch (java.nio.BufferUnderflowException e) {
+      throw new BadFrame("a frame of type " + frame.type() + " that is too short");
+    }
+  }
+
+  private void welcome(JsonNode body) throws IOException {
+    if (body.path("version").asInt() != 1) {
+      throw new BadFrame("a WELCOME of version " + body.path("version"));
+    }
+    happen(new Event.Welcome(body.path("window").asInt(), body.path("window_bytes").asLong()));
+    if (lostBecause != null && protocol.state() != ConduitProtocol.State.FAILED) {
+      LOG.warn("{}: replaced the replica in {} ms; it was lost because {}", place, now() - lostAt, lostBecause);
+      lostBecause = null;
+    }
+  }
+
+  private void error(JsonNode body) throws IOException {
+    happen(
+        new Event.ReplicaError(
+            body.path("error").asText("ClonosError"),
+            body.path("message").asText(),
+            body.path("retryable").asBoolean(),
+            body.path("traceback").asText("")));
+  }
+
+  private void output(ByteBuffer in) throws IOException {
+    long taken = in.getLong();
+    long passed = in.getLong();
+    long logStart = in.getLong();
+    int logLength = in.getInt();
+    int rows = in.getInt();
+    if (logLength < 0 || logLength > in.remaining() || rows < 0) {
+      throw new BadFrame("an OUTPUT of " + logLength + " log bytes and " + rows + " rows");
+    }
+    byte[] log = new byte[logLength];
+    in.get(log);
+    if (rows == 0) {
+      happen(new Event.Output(taken, passed, logStart, log, 0, 0, 0));
+      return;
+    }
+    OutputBatch batch = OutputBatch.read(in, rows, outputSchema, allocator);
+    long last = batch.position(rows - 1);
+    if (!happen(new Event.Output(taken, passed, logStart, log, rows, batch.position(0), last), batch)) {
+      batch.close();
+    }
+  }
+
+  private void happen(Event event) throws IOException {
+    happen(event, null);
+  }
+
+  /** Lets an event happen and does what follows; true when the batch that came with it was passed on. */
+  private boolean happen(Event event, OutputBatch batch) throws IOException {
+    if (event instanceof Event.Lost lost) {
+      lost(lost.reason());
+    } else if (event instanceof Event.ReplicaError error) {
+      lost(error.error() + ": " + error.message());
+    }
+    boolean passedOn = false;
+    for (Action action : protocol.handle(event, now())) {
+      if (action instanceof Action.PassOn) {
+        output.put(batch);
+        passedOn = true;
+      } else if (action instanceof Action.Fail failure) {
+        fail(failure, event);
+      } else {
+        perform(action);
+      }
+    }
+    return passedOn;
+  }
+
+  private void lost(String reason) {
+    if (lostBecause == null) {
+      lostAt = now();
+    }
+    lostBecause = reason;
+  }
+
+  private void perform(Action action) throws IOException {
+    if (action instanceof Action.Send send) {
+      link.send(inflight.frame(send.seq()));
+    } else if (action instanceof Action.Seal seal) {
+      seal(seal.seq());
+    } else if (action instanceof Action.Tick) {
+      if (!link.backlog()) {
+        link.send(Frames.frame(Frames.TICK, new byte[0]));
+      }
+    } else if (action instanceof Action.Forget forget) {
+      inflight.forget(forget.seq());
+    } else if (action instanceof Action.Spill spill) {
+      spill(spill.seq());
+    } else if (action instanceof Action.Connect connect) {
+      connectAt = now() + connect.delayMs();
+      if (lostBecause == null && !connect.fresh()) {
+        lost("it was silent");
+      }
+    } else if (action instanceof Action.Hello hello) {
+      link.send(Frames.frame(Frames.HELLO, hello(hello)));
+    } else if (action instanceof Action.Resume resume) {
+      link.send(resume(resume));
+    } else if (action instanceof Action.End end) {
+      FrameBuffer frame = new FrameBuffer(32);
+      frame.putLong(end.seq());
+      link.send(frame.frame(Frames.END));
+    } else if (action instanceof Action.Close) {
+      link.disconnect();
+    } else if (action instanceof Action.Finish) {
+      done = true;
+      output.finish(null);
+    }
+  }
+
+  private void seal(long seq) throws IOException {
+    byte[] frame = builder.seal(seq);
+    inflight.keep(seq, frame);
+    rowsSeen = 0;
+    happen(new Event.Sealed(seq, 0, frame.length));
+  }
+
+  private void spill(long seq) {
+    try {
+      inflight.spill(seq);
+    } catch (IOException e) {
+      throw new CausalStageException(
+          "StorageUnavailable", place + ": cannot spill in-flight records to " + spec.spillDir() + ": " + e, e);
+    }
+  }
+
+  private byte[] hello(Action.Hello hello) throws IOException {
+    ObjectNode body = JSON.createObjectNode();
+    body.put("version", 1);
+    body.put("token", spec.token());
+    body.put("generation", spec.generation());
+    body.put("node", place.node());
+    body.put("instance", place.instance());
+    body.put("epoch", place.epoch());
+    body.put("fence", hello.fence());
+    body.put("fresh", hello.fresh());
+    body.put("stage_attempt", place.stageAttempt());
+    body.put("task_attempt", place.taskAttempt());
+    body.put("mode", spec.mode());
+    return JSON.writeValueAsString(body).getBytes(StandardCharsets.UTF_8);
+  }
+
+  private static byte[] resume(Action.Resume resume) {
+    FrameBuffer frame = new FrameBuffer(64 + resume.log().length);
+    frame.putLong(resume.passed());
+    frame.putLong(resume.logStart());
+    frame.write(ByteBuffer.wrap(resume.log()));
+    return frame.frame(Frames.RESUME);
+  }
+
+  private void fail(Action.Fail failure, Event event) {
+    boolean said = event instanceof Event.ReplicaError error && !error.retryable();
+    String message = said ? failure.message() : place + ": " + failure.message();
+    done = true;
+    output.finish(new CausalStageException(failure.error(), message));
+  }
+
+  private static long now() {
+    return System.nanoTime() / 1_000_000;
+  }
+}

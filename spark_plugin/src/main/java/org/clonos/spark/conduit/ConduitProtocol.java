@@ -1,0 +1,391 @@
+package org.clonos.spark.conduit;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * The conduit's rules (docs/wire.md) as a state machine without IO: events and the time go in, actions come out.
+ *
+ * <p>Bundles are numbered once per task attempt and kept until the replica's state is stable beyond them. Three marks
+ * walk along the numbers: {@code stable} (forgotten up to here), {@code taken} (this replica has them) and
+ * {@code sent} (on this connection). Losing a replica sets the last two back to the first; nothing else changes, so a
+ * replacement sees the same bundles under the same numbers. The same scripted scenarios run against this class and
+ * its model in {@code clonos/core/conduit.py}.
+ *
+ * <p>Not thread safe: one thread owns it.
+ */
+public final class ConduitProtocol {
+  /** Where a conduit stands. */
+  public enum State { CONNECTING, OPEN, ENDING, ENDED, FAILED }
+
+  private static final long MAX_REPLACEMENTS = 0xffff;
+
+  private final Limits limits;
+  private final List<Action> actions = new ArrayList<>();
+  private final BundleSizes kept = new BundleSizes();
+  private final KeptLog log = new KeptLog();
+
+  private State state = State.CONNECTING;
+  private boolean connected;
+  private boolean fresh = true;
+  private long replacement;
+  private int connectFailures;
+  private long connectingSince;
+
+  private int window;
+  private long windowBytes;
+  private long stable;
+  private long taken;
+  private long sent;
+  private long underWayBytes;
+  private long passed;
+
+  private int pendingRows;
+  private long pendingBytes;
+  private long pendingSince;
+  private boolean sealing;
+  private boolean exhausted;
+
+  private long unspilledFrom = 1;
+  private long memoryBytes;
+
+  private boolean paused;
+  private long heardAt;
+  private long tickedAt;
+
+  private int losses;
+  private long takenMark;
+  private long passedMark;
+  private boolean stableSinceLoss;
+  private String lastLoss = "";
+
+  public ConduitProtocol(Limits limits) {
+    this.limits = limits;
+  }
+
+  public State state() {
+    return state;
+  }
+
+  /** The connection number within the task attempt: 0 for the first. */
+  public long replacement() {
+    return replacement;
+  }
+
+  /** Takes one event at a time (milliseconds on any steady clock) and says what is to be done. */
+  public List<Action> handle(Event event, long now) {
+    if (state == State.ENDED || state == State.FAILED) {
+      return List.of();
+    }
+    actions.clear();
+    dispatch(event, now);
+    return List.copyOf(actions);
+  }
+
+  private void dispatch(Event event, long now) {
+    if (event instanceof Event.Rows rows) {
+      rows(rows, now);
+    } else if (event instanceof Event.Sealed sealedBundle) {
+      sealed(sealedBundle, now);
+    } else if (event instanceof Event.Exhausted) {
+      exhausted = true;
+      pump(now);
+    } else if (event instanceof Event.Time) {
+      time(now);
+    } else if (event instanceof Event.Start) {
+      connectingSince = now;
+      actions.add(new Action.Connect(fence(), true, 0));
+    } else if (event instanceof Event.ConnectFailed failed) {
+      connectFailed(failed, now);
+    } else if (event instanceof Event.Connected) {
+      connected(now);
+    } else if (event instanceof Event.Stop) {
+      close();
+      state = State.FAILED;
+    } else if (connected) {
+      heardAt = now;
+      connectionEvent(event, now);
+    }
+  }
+
+  private void connectionEvent(Event event, long now) {
+    if (event instanceof Event.Output output) {
+      output(output, now);
+    } else if (event instanceof Event.Stable mark) {
+      stable(mark, now);
+    } else if (event instanceof Event.Welcome welcome) {
+      welcome(welcome, now);
+    } else if (event instanceof Event.Ended ended) {
+      ended(ended);
+    } else if (event instanceof Event.ReplicaError error) {
+      replicaError(error, now);
+    } else if (event instanceof Event.Lost lost) {
+      lost(lost.reason(), now);
+    } else if (event instanceof Event.Paused) {
+      paused = true;
+    } else if (event instanceof Event.Resumed) {
+      paused = false;
+    }
+  }
+
+  /** When the next {@link Event.Time} can matter, for a runtime that sleeps. */
+  public long nextTime() {
+    long next = connected ? tickedAt + limits.tickMs() : Long.MAX_VALUE;
+    if (state == State.CONNECTING) {
+      next = Math.min(next, connectingSince + limits.connectMs());
+    }
+    if (connected && !paused) {
+      next = Math.min(next, heardAt + limits.heartbeatMs());
+    }
+    if (state == State.OPEN && pendingRows > 0 && sent == kept.last() && roomFor(pendingBytes)) {
+      next = Math.min(next, pendingSince + limits.flushMs());
+    }
+    return next;
+  }
+
+  private long fence() {
+    return limits.fenceBase() | replacement;
+  }
+
+  private void connected(long now) {
+    connected = true;
+    paused = false;
+    connectFailures = 0;
+    heardAt = now;
+    tickedAt = now;
+    actions.add(new Action.Hello(fence(), fresh));
+    actions.add(new Action.Resume(passed, log.start(), log.bytes()));
+  }
+
+  private void connectFailed(Event.ConnectFailed failed, long now) {
+    lastLoss = failed.reason();
+    if (now - connectingSince >= limits.connectMs()) {
+      connectDeadline();
+      return;
+    }
+    long delay = Math.min(500, 50L << Math.min(connectFailures, 4));
+    connectFailures++;
+    actions.add(new Action.Connect(fence(), fresh, delay));
+  }
+
+  private void welcome(Event.Welcome welcome, long now) {
+    if (state != State.CONNECTING) {
+      protocolError("WELCOME on a connection that is already open");
+      return;
+    }
+    if (welcome.window() < 1 || welcome.windowBytes() < 1) {
+      protocolError("WELCOME with window " + welcome.window() + " and window_bytes " + welcome.windowBytes());
+      return;
+    }
+    window = welcome.window();
+    windowBytes = welcome.windowBytes();
+    fresh = false;
+    state = State.OPEN;
+    pump(now);
+  }
+
+  private void rows(Event.Rows rows, long now) {
+    if (pendingRows == 0 && rows.rows() > 0) {
+      pendingSince = now;
+    }
+    pendingRows = rows.rows();
+    pendingBytes = rows.bytes();
+    pump(now);
+  }
+
+  private void sealed(Event.Sealed bundle, long now) {
+    kept.add(bundle.bytes());
+    memoryBytes += bundle.bytes();
+    sealing = false;
+    pendingRows = 0;
+    pendingBytes = 0;
+    spill();
+    pump(now);
+  }
+
+  /** Oldest first: what is spilled last is most likely still to be sent, or soon to be forgotten. */
+  private void spill() {
+    while (memoryBytes > limits.inflightBytes() && unspilledFrom <= kept.last()) {
+      actions.add(new Action.Spill(unspilledFrom));
+      memoryBytes -= kept.get(unspilledFrom);
+      unspilledFrom++;
+    }
+  }
+
+  /** Sends what the window allows: kept bundles first, then the one under construction, then END. */
+  private void pump(long now) {
+    if (state != State.OPEN) {
+      return;
+    }
+    while (sent < kept.last()) {
+      long bytes = kept.get(sent + 1);
+      if (!roomFor(bytes)) {
+        return;
+      }
+      sent++;
+      underWayBytes += bytes;
+      actions.add(new Action.Send(sent));
+    }
+    if (sealing) {
+      return;
+    }
+    if (pendingRows > 0) {
+      if (due(now) && roomFor(pendingBytes)) {
+        sealing = true;
+        actions.add(new Action.Seal(kept.last() + 1));
+      }
+    } else if (exhausted) {
+      actions.add(new Action.End(kept.last()));
+      state = State.ENDING;
+    }
+  }
+
+  private boolean roomFor(long bytes) {
+    return sent - taken < window && (underWayBytes == 0 || underWayBytes + bytes <= windowBytes);
+  }
+
+  private boolean due(long now) {
+    return sent - taken < limits.idleBundles()
+        || pendingRows >= limits.bundleRows()
+        || pendingBytes >= limits.bundleBytes()
+        || exhausted
+        || now - pendingSince >= limits.flushMs();
+  }
+
+  private void output(Event.Output output, long now) {
+    if (output.taken() > kept.last()) {
+      protocolError("OUTPUT says bundle " + output.taken() + " is taken, the last one is " + kept.last());
+    } else if (output.log().length > 0 && log.leavesHole(output.logStart())) {
+      protocolError("OUTPUT leaves a hole in the causal log before offset " + output.logStart());
+    } else if (output.rows() > 0 && output.first() <= passed) {
+      protocolError("OUTPUT begins at " + output.first() + ", output up to " + passed + " is passed on already");
+    } else if (output.rows() > 0 && output.last() > output.passed()) {
+      protocolError("OUTPUT ends at " + output.last() + " but says it passed " + output.passed());
+    } else {
+      log.append(output.logStart(), output.log());
+      passed = Math.max(passed, output.passed());
+      if (output.rows() > 0) {
+        actions.add(new Action.PassOn(output.rows()));
+      }
+      take(output.taken());
+      pump(now);
+    }
+  }
+
+  /** A replacement may say at once that it has bundles which were never sent to it. */
+  private void take(long upto) {
+    if (upto > sent) {
+      sent = upto;
+      taken = upto;
+      underWayBytes = 0;
+    }
+    while (taken < upto) {
+      taken++;
+      underWayBytes -= kept.get(taken);
+    }
+  }
+
+  private void stable(Event.Stable mark, long now) {
+    if (mark.seq() > kept.last()) {
+      protocolError("STABLE for bundle " + mark.seq() + ", the last one is " + kept.last());
+      return;
+    }
+    log.forgetBefore(mark.logOffset());
+    stableSinceLoss = true;
+    if (mark.seq() > stable) {
+      take(mark.seq());
+      stable = mark.seq();
+      for (; unspilledFrom <= stable; unspilledFrom++) {
+        memoryBytes -= kept.get(unspilledFrom);
+      }
+      kept.forget(stable);
+      actions.add(new Action.Forget(stable));
+    }
+    pump(now);
+  }
+
+  private void ended(Event.Ended ended) {
+    if (state != State.ENDING) {
+      protocolError("ENDED before END was sent");
+    } else if (ended.passed() < passed) {
+      protocolError("ENDED at output " + ended.passed() + ", output up to " + passed + " is passed on already");
+    } else {
+      close();
+      state = State.ENDED;
+      actions.add(new Action.Finish());
+    }
+  }
+
+  private void replicaError(Event.ReplicaError error, long now) {
+    String text = error.traceback().isEmpty() ? error.message() : error.message() + "\n" + error.traceback();
+    if (error.retryable()) {
+      lost(error.error() + ": " + text, now);
+    } else {
+      fail(error.error(), text);
+    }
+  }
+
+  private void lost(String reason, long now) {
+    close();
+    boolean progress = stableSinceLoss || taken > takenMark || passed > passedMark;
+    losses = progress ? 1 : losses + 1;
+    takenMark = Math.max(takenMark, taken);
+    passedMark = Math.max(passedMark, passed);
+    stableSinceLoss = false;
+    lastLoss = reason;
+    long firstNotTaken = taken + 1;
+    taken = stable;
+    sent = stable;
+    underWayBytes = 0;
+    replacement++;
+    connectingSince = now;
+    state = State.CONNECTING;
+    if (losses > limits.attempts() || replacement > MAX_REPLACEMENTS) {
+      fail(
+          "ReplicaLost",
+          "the replica was lost " + losses + " times without progress; the first bundle not taken is "
+              + firstNotTaken + "; last reason: " + reason);
+      return;
+    }
+    long delay = losses == 1 ? 0 : Math.min(2000, 100L << Math.min(losses - 2, 5));
+    actions.add(new Action.Connect(fence(), fresh, delay));
+  }
+
+  private void time(long now) {
+    if (state == State.CONNECTING && now - connectingSince >= limits.connectMs()) {
+      connectDeadline();
+    } else if (connected && !paused && now - heardAt >= limits.heartbeatMs()) {
+      lost("nothing was heard from the replica for " + (now - heardAt) + " ms", now);
+    } else {
+      if (connected && now - tickedAt >= limits.tickMs()) {
+        tickedAt = now;
+        actions.add(new Action.Tick());
+      }
+      pump(now);
+    }
+  }
+
+  private void connectDeadline() {
+    fail(
+        "ReplicaLost",
+        "no replica was ready within " + limits.connectMs() + " ms; the first bundle not taken is " + (taken + 1)
+            + "; last reason: " + (lastLoss.isEmpty() ? "no answer" : lastLoss));
+  }
+
+  private void protocolError(String message) {
+    fail("ProtocolError", message);
+  }
+
+  private void fail(String error, String message) {
+    close();
+    state = State.FAILED;
+    actions.add(new Action.Fail(error, message));
+  }
+
+  private void close() {
+    if (connected) {
+      connected = false;
+      actions.add(new Action.Close());
+    }
+  }
+}

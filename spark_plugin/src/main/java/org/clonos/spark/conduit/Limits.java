@@ -1,0 +1,19 @@
+package org.clonos.spark.conduit;
+
+/**
+ * The numbers a conduit works with. {@code idleBundles} is how many bundles may be under way before rows wait for
+ * company: below it a row leaves at once, above it a bundle leaves when it is full or {@code flushMs} old.
+ * {@code attempts} is how many replacements without progress are tried; {@code connectMs} the time from asking for a
+ * replica to its WELCOME.
+ */
+public record Limits(
+    long fenceBase,
+    int bundleRows,
+    long bundleBytes,
+    int idleBundles,
+    long flushMs,
+    long inflightBytes,
+    long tickMs,
+    long heartbeatMs,
+    long connectMs,
+    int attempts) {}

@@ -1,0 +1,96 @@
+package org.clonos.spark.conduit;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.nio.file.Path;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+
+/** What the compiled query says about one stage; checked when it is parsed. */
+public record StageSpec(
+    int node,
+    String name,
+    StructType outputSchema,
+    String socket,
+    String token,
+    long generation,
+    String mode,
+    int parallelism,
+    String spillDir,
+    int bundleRows,
+    long bundleBytes,
+    int idleBundles,
+    long flushMs,
+    long inflightBytes,
+    long tickMs,
+    long heartbeatMs,
+    long connectMs,
+    int attempts) {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  public static StageSpec parse(String json) {
+    JsonNode spec;
+    try {
+      spec = JSON.readTree(json);
+    } catch (JsonProcessingException e) {
+      throw new IllegalArgumentException("the stage's specification is not JSON: " + e.getOriginalMessage());
+    }
+    StageSpec parsed =
+        new StageSpec(
+            (int) number(spec, "node", null, 1, 63),
+            text(spec, "name"),
+            (StructType) DataType.fromJson(text(spec, "output_schema")),
+            text(spec, "socket"),
+            text(spec, "token"),
+            number(spec, "generation", null, 0, 0x7fff),
+            text(spec, "mode"),
+            (int) number(spec, "parallelism", null, 1, Integer.MAX_VALUE),
+            text(spec, "spill_dir"),
+            (int) number(spec, "bundle_rows", 4096L, 1, 1 << 20),
+            number(spec, "bundle_bytes", 1L << 20, 1, 64 << 20),
+            (int) number(spec, "idle_bundles", 1L, 1, 1 << 20),
+            number(spec, "flush_ms", 5L, 0, 60_000),
+            number(spec, "inflight_bytes", 64L << 20, 0, Long.MAX_VALUE),
+            number(spec, "tick_ms", 20L, 1, 60_000),
+            number(spec, "heartbeat_ms", 10_000L, 1, Long.MAX_VALUE / 2),
+            number(spec, "connect_ms", 60_000L, 1, Long.MAX_VALUE / 2),
+            (int) number(spec, "attempts", 3L, 0, 1000));
+    Link.check(parsed.socket);
+    if (!parsed.mode.equals("microbatch") && !parsed.mode.equals("realtime")) {
+      throw new IllegalArgumentException("mode must be microbatch or realtime, not '" + parsed.mode + "'");
+    }
+    return parsed;
+  }
+
+  private static String text(JsonNode spec, String field) {
+    JsonNode value = spec.get(field);
+    if (value == null || !value.isTextual()) {
+      throw new IllegalArgumentException("the stage's specification needs the text '" + field + "'");
+    }
+    return value.textValue();
+  }
+
+  private static long number(JsonNode spec, String field, Long absent, long low, long high) {
+    JsonNode value = spec.get(field);
+    if (value == null && absent != null) {
+      return absent;
+    }
+    if (value == null || !value.isIntegralNumber() || value.longValue() < low || value.longValue() > high) {
+      throw new IllegalArgumentException(
+          "the stage's specification needs '" + field + "' between " + low + " and " + high + ", not " + value);
+    }
+    return value.longValue();
+  }
+
+  Limits limits(long taskAttemptId) {
+    long fenceBase = generation << 48 | (taskAttemptId & 0xffffffffL) << 16;
+    return new Limits(
+        fenceBase, bundleRows, bundleBytes, idleBundles, flushMs, inflightBytes, tickMs, heartbeatMs, connectMs,
+        attempts);
+  }
+
+  Path spillPath() {
+    return Path.of(spillDir);
+  }
+}

@@ -1,0 +1,33 @@
+package org.clonos.spark.source;
+
+import java.util.Map;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** {@code spark.readStream.format("clonos").load(path)}. */
+public final class LogSourceProvider implements TableProvider, DataSourceRegister {
+  @Override
+  public String shortName() {
+    return "clonos";
+  }
+
+  @Override
+  public StructType inferSchema(CaseInsensitiveStringMap options) {
+    return LogTable.SCHEMA;
+  }
+
+  @Override
+  public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+    String path = new CaseInsensitiveStringMap(properties).get("path");
+    if (path == null) {
+      throw new IllegalArgumentException("the clonos source needs a path: .load(\"/directory/of/the/log\")");
+    }
+    String directory = path.replaceFirst("^file:(//)?(?=/)", "");
+    LogFormat.partitions(directory);
+    return new LogTable(directory);
+  }
+}

@@ -1,0 +1,75 @@
+"""The determinant service of one host, as a process of its own beside the replica server.
+
+    python -m standby.determinants --spec FILE --data DIR --parent PID
+
+It only reads: the causal logs of this host's replicas, on request. It tells its address in one line of JSON on stdout
+and ends when its stdin does or its parent dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from clonos.errors import ClonosError
+from clonos.store.log_store import LogStore
+from clonos.wire.determinant_service import DeterminantServer
+from standby.holdings import Holdings
+from standby.loop import log
+from standby.processes import die_with_parent
+from standby.server import read_spec
+
+_TIDY_SECONDS = 10.0
+
+
+def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m standby.determinants", description=__doc__)
+    parser.add_argument("--spec", required=True, help="msgpack file with the query's spec")
+    parser.add_argument("--data", required=True, help="the replica server's data directory")
+    parser.add_argument("--parent", type=int, help="end when this process is not the parent any more")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
+    parser.add_argument("--port", type=int, default=0, help="port to prefer")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parse_options(argv)
+    if options.parent is not None:
+        die_with_parent(options.parent)
+    try:
+        spec = read_spec(options.spec)
+        holdings = Holdings(
+            Path(options.data) / "logs", f"replica server on {socket.gethostname()}", LogStore.read_only
+        )
+        server = DeterminantServer(
+            holdings.lookup,
+            spec["token"],
+            query=str(spec.get("query") or ""),
+            host=options.host,
+            port=options.port,
+        )
+    except ClonosError as error:
+        log(str(error))
+        return 2
+    with server:
+        os.write(1, json.dumps({"grpc": server.address}).encode() + b"\n")
+        _wait_for_end(holdings)
+    return 0
+
+
+def _wait_for_end(holdings: Holdings) -> None:
+    """Until stdin ends."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    while not poll.poll(_TIDY_SECONDS * 1000) or os.read(0, 4096):
+        holdings.forget_unused()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,522 @@
+"""An operator's instance inside a replica process.
+
+Drives `core.instance`: bundles in, `Persist` to the log store and `Emit` to the conduit out, in the order given. Keeps
+keyed state and takes snapshots: between epochs in the background, so that only the hard links are made in the
+instance's thread; at an epoch's end in the foreground, since the stage may only return when it is durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import os
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from clonos.core.causal_log import Segment
+from clonos.core.delta import still_needed
+from clonos.core.destination import Router, route_by_key, route_to
+from clonos.core.identity import Origin
+from clonos.core.instance import Action, Emit, Instance, InstanceConfig, InstanceSnapshot, Persist, Row
+from clonos.core.instance import Bundle as Records
+from clonos.core.recovery import (
+    HolderReply,
+    Recovered,
+    RecoveryState,
+    joins_known_log,
+    of_same_attempt,
+    put_together,
+    stands_for_known_output,
+    suffices,
+)
+from clonos.core.sequence import BundlesTaken
+from clonos.core.services import CausalServices
+from clonos.core.sharing import fold_deltas
+from clonos.errors import ClonosError, LogCorrupt, ReplicaLost, StorageUnavailable, Where
+from clonos.faults import FaultInjector, Point
+from clonos.store.keyed_state import KeyedState
+from clonos.store.log_store import LogStore
+from clonos.store.snapshots import Manifest, PendingSnapshot, SnapshotStore
+from clonos.store.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
+from clonos.surface.rows import zone_of
+from clonos.wire.framing import Packed, to_bytes
+from clonos.wire.messages import Bundle, Hello, Resume, pack_error, pack_output, pack_stable
+from standby import holders, metadata
+from standby.batches import BundleReader, EncodedRows, OutputWriter
+from standby.connection import ConduitGone, Connection
+from standby.loop import log
+from standby.outcomes import Outcomes
+from standby.progress import Recovery
+from standby.spec import NodeSpec, QuerySpec, RouteKind
+from standby.suspect import Suspect
+from standby.watchdog import Watchdog
+
+SNAPSHOT_SHARE = 30
+"""Work between two snapshots, as a multiple of what the last one took."""
+
+
+class OperatorHost:
+    """See the module. One per process; single-threaded but for the upload of snapshots."""
+
+    def __init__(self, query: QuerySpec, node: NodeSpec, instance: int, faults: FaultInjector) -> None:
+        assert node.output is not None and node.operator is not None
+        self._query = query
+        self._node = node
+        self._origin = Origin(node.number, instance)
+        self._faults = faults
+        self._reader = BundleReader(node.input, node.zone)
+        self._writer = OutputWriter(node.output, node.zone, node.name, self._origin)
+        place = f"{node.number}/{instance}"
+        self._log_path = os.path.join(query.data, "logs", place)
+        self._state_path = os.path.join(query.data, "state", place)
+        self._pending_path = os.path.join(query.data, "pending", place)
+        self._snapshot_root = f"{query.checkpoint.rstrip('/')}/clonos/state/{place}"
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        self._instance: Instance | None = None
+        self._taken = 0
+        self._covered = BundlesTaken()
+        self._sequence = 0
+        self._last_snapshot = time.monotonic()
+        self._work_snapped = time.thread_time()
+        self._preparing = 0.0
+        self._snapshot_cost = 0.0
+        self._upload: _Upload | None = None
+        self._ended: PendingSnapshot | None = None
+        self._recovery: Recovery | None = None
+        self._to_repeat = 0
+        start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
+        path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
+        self._suspect = Suspect(path, start)
+        self._watchdog = Watchdog(query.settings.function_deadline)
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def progress(self) -> int:
+        return self._instance.processed if self._instance is not None else 0
+
+    def open(self, hello: Hello, resume: Resume, connection: Connection) -> None:
+        self._hello = hello
+        self._connection = connection
+        self._resume_passed = resume.passed
+        self._taken = 0
+        self._covered = BundlesTaken()
+        if self._instance is not None:
+            self._snapshots.claim(hello.fence)
+            self._check_newest(hello)
+        elif self._restore(hello, resume):
+            self._faults.reached(Point.RECOVERY, hello.epoch)
+
+    def _check_newest(self, hello: Hello) -> None:
+        """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
+        if self._ended is None or self._ended.name.epoch == hello.epoch - 1:
+            return
+        newest = self._snapshots.final(hello.epoch - 1)
+        if newest is None or newest.name != self._ended.name:
+            raise ReplicaLost(
+                "this process has missed an epoch that another one ran",
+                where=Where(self._node.name, self._origin.instance, hello.epoch),
+                hint="A new one starts from the snapshot",
+            )
+
+    def start(self) -> None:
+        self._perform(self._live.open_epoch(self._hello.epoch, passed=self._resume_passed))
+        self._perform(self._live.tick(self.clock()))  # an epoch may be over before the conduit's first tick
+
+    def _restore(self, hello: Hello, resume: Resume) -> bool:
+        """Whether there was anything to return to."""
+        recovery = Recovery(hello.epoch)
+        for path in (self._state_path, self._pending_path):
+            shutil.rmtree(path, ignore_errors=True)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._snapshots = SnapshotStore(self._snapshot_root, fence=hello.fence, pending=self._pending_path)
+        if hello.fresh:
+            self._snapshots.discard_from(hello.epoch)
+        manifest = self._snapshots.latest(
+            epoch=hello.epoch,
+            final_only=hello.fresh,
+            usable=lambda found: self._is_usable(found, hello, resume),
+        )
+        snapshot: InstanceSnapshot | None = None
+        if manifest is not None:
+            self._snapshots.restore(manifest, self._state_path)
+            snapshot = metadata.decode(manifest.meta, self._reader.row_class)
+            if manifest.epoch == hello.epoch:
+                self._covered = BundlesTaken(metadata.taken(manifest.meta))
+            self._sequence = manifest.sequence + 1
+        self._state = KeyedState(self._state_path, cache_entries=self._query.settings.state_cache)
+        recovery.done("state")
+        own, held = self._open_log(hello)
+        recovered = self._recover(hello, resume, snapshot, own)
+        recovery.done("log")
+        self._instance = self._make_instance()
+        self._instance.restore(
+            snapshot,
+            own_before=recovered.before,
+            recorded=recovered.recorded,
+            held=held,
+            numbers_from=self._query.numbers_from,
+        )
+        recovery.done("function")
+        if snapshot is None and not recovered.recorded:
+            return False
+        self._recovery = recovery
+        self._to_repeat = len(recovered.recorded)
+        return True
+
+    def _is_usable(self, found: Manifest, hello: Hello, resume: Resume) -> bool:
+        """Whether a replacement may start from a snapshot inside the epoch."""
+        return (
+            of_same_attempt(found.fence, hello.fence)
+            and joins_known_log(
+                metadata.log_offset(found.meta), known_upto=resume.log_start + len(resume.log)
+            )
+            and stands_for_known_output(
+                metadata.emitted(found.meta), passed=resume.passed, before=lambda: self._emitted_before(hello)
+            )
+        )
+
+    def _emitted_before(self, hello: Hello) -> int:
+        """The number of the last row of the epochs before."""
+        manifest = self._snapshots.final(hello.epoch - 1)
+        return max(self._query.numbers_from, metadata.emitted(manifest.meta) if manifest is not None else 0)
+
+    def _open_log(self, hello: Hello) -> tuple[list[Segment] | None, list[bytes]]:
+        """The own log and the received deltas that this host has kept. A damaged store is set aside, not trusted in
+        part: the others are asked for what it held (None)."""
+        os.makedirs(self._log_path, exist_ok=True)
+        try:
+            self._log = LogStore(self._log_path)
+            try:
+                return list(self._log.own()), list(self._log.deltas())
+            except LogCorrupt:
+                self._log.close()
+                raise
+        except LogCorrupt as error:
+            aside = os.path.join(
+                self._query.data, "damaged", f"{self._origin.node}-{self._origin.instance}-{hello.fence}"
+            )
+            os.makedirs(os.path.dirname(aside), exist_ok=True)
+            os.rename(self._log_path, aside)
+            log(f"the causal log is damaged and was moved to {aside}; the other holders are asked: {error}")
+            os.makedirs(self._log_path)
+            self._log = LogStore(self._log_path)
+            return None, []
+
+    def _recover(
+        self, hello: Hello, resume: Resume, snapshot: InstanceSnapshot | None, own: list[Segment] | None
+    ) -> Recovered:
+        """The own log from the snapshot on, from whoever may know it."""
+        offset = snapshot.log_offset if snapshot is not None else 0
+        if not hello.fresh and offset < resume.log_start:
+            raise StorageUnavailable(
+                f"the newest snapshot that can be read reaches log offset {offset}, but the conduit has forgotten what "
+                f"lies before {resume.log_start}",
+                where=Where(self._node.name, self._origin.instance, hello.epoch),
+                hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
+            )
+        where = Where(self._node.name, self._origin.instance, hello.epoch)
+        damaged, own = own is None, own or []
+        # Truncation bounds what the own store holds: all of it may still be asked for, also of epochs before this one,
+        # which real-time mode commits late.
+        base = min([offset, *(start for start, _ in own)])
+        replies = [HolderReply("the instance's own log store", own)]
+        # A store that lacks what the conduit has seen is not the one that the instance wrote: then everybody is asked.
+        complete = suffices(replies, offset, resume.log_start + len(resume.log))
+        if not hello.fresh:
+            replies.append(HolderReply("the conduit", [(resume.log_start, bytes(resume.log))]))
+        if hello.fresh or damaged or not complete:
+            replies += holders.ask(
+                [*self._query.determinants, *_local_service(self._query.data)],
+                self._query.token,
+                self._query.query,
+                self._origin,
+                base,
+                where=where,
+                deadline=self._query.settings.recovery_deadline,
+            )
+        recovered = put_together(self._origin, base, offset, replies, where=where)
+        self._log.cut_own(offset + len(recovered.recorded))
+        return recovered
+
+    def _make_instance(self) -> Instance:
+        node = self._node
+        assert node.operator is not None
+        services = CausalServices(
+            state=self._state,
+            timers=TimerQueue(self._state, PROCESSING_TIME),
+            event_timers=TimerQueue(self._state, EVENT_TIME),
+            random=random.Random(),
+            outcomes=Outcomes(),
+        )
+        operator = self._watchdog.watch(node.operator())
+        self._watchdog.on_stuck = lambda row, why: self._stuck(services.where(row), why, row is not None)
+        operator.open(services)
+        self._operator = operator
+        config = InstanceConfig(
+            name=node.name,
+            origin=self._origin,
+            router=_router(node, self._origin.instance),
+            keys_of=_keys_of(node.key),
+            depth=node.depth,
+            recording=node.recording,
+            watermark_of=_watermark_of(node.event_time, node.zone),
+        )
+        return Instance(config, operator, services, self)
+
+    def close(self) -> None:
+        if self._upload is not None:
+            self._upload.join()
+        if self._instance is not None:
+            self._operator.close()
+            self._log.close()
+            self._state.close()
+
+    # ---------------------------------------------------------------- frames
+
+    @property
+    def _live(self) -> Instance:
+        assert self._instance is not None
+        return self._instance
+
+    @property
+    def _here(self) -> Where:
+        return Where(self._node.name, self._origin.instance, self._hello.epoch)
+
+    def warn(self, hello: Hello, previous: Mapping[str, Any] | None) -> None:
+        self._suspect.warn(hello, previous)
+
+    def look(self) -> None:
+        self._watchdog.look()
+
+    def _stuck(self, where: Where, why: str, known: bool) -> None:
+        """The process is about to end itself."""
+        if known:
+            self._suspect.blame(where)
+        with contextlib.suppress(ConduitGone):
+            self._connection.send(pack_error("ReplicaLost", f"{why} ({where})", retryable=True))
+
+    def bundle(self, bundle: Bundle) -> None:
+        self._covered.take(bundle.seq, self._here)
+        records = self._reader.read(bundle.batch)
+        actions = self._carefully(records) if self._suspect.careful else self._live.take(records)
+        self._taken = bundle.seq
+        self._perform(actions)
+        if not any(isinstance(action, Emit) for action in actions):
+            self._connection.send(pack_output(self._taken, self._live.passed, self._live.log_offset))
+        if self._faults.active:
+            self._faults.reached(Point.INPUT, self._hello.epoch, self._live.processed)
+        self._snapshot_if_due()
+
+    def _carefully(self, records: Records) -> list[Action]:
+        """One record at a time, each written down before it is run, until the first bundle that nobody finished."""
+        ran = False
+        for at, row in enumerate(records.rows):
+            channel, position = int(records.channels[at]), int(records.positions[at])
+            if self._live.runs_at_once(channel, position):
+                ran = True
+                name, instance = self._node.name, self._origin.instance
+                self._suspect.about_to_run(Where(name, instance, self._hello.epoch, channel, position))
+            one = Records([channel], [position], [row], records.deltas if at == 0 else ())
+            self._perform(self._live.take(one))
+        if ran:
+            self._suspect.passed()
+        return []
+
+    def tick(self) -> None:
+        self._perform(self._live.tick(self.clock()))
+        self._snapshot_if_due()
+
+    def end(self, seq: int) -> int:
+        self._faults.reached(Point.BEFORE_SNAPSHOT, self._hello.epoch)
+        self._covered.end(seq, self._here)
+        self._perform(self._live.flush())
+        if self._upload is not None:
+            self._upload.join()
+            self.finished()
+        self._ended = self._begin_snapshot(final=True)
+        self._snapshots.finish(self._ended)
+        self._faults.reached(Point.AFTER_SNAPSHOT, self._hello.epoch)
+        return self._live.passed
+
+    def _perform(self, actions: Iterable[Action]) -> None:
+        if self._recovery is not None and self._live.state is RecoveryState.LIVE:
+            self._recovery.live(self._to_repeat)
+            self._recovery = None
+        frames: list[Packed] = []
+        for action in actions:
+            if isinstance(action, Persist):
+                self.persist(action, durable=False)
+            else:
+                frames.append(self._output(action))
+        if frames:
+            if self._faults.active and self._faults.armed(
+                Point.OUTPUT, self._hello.epoch, self._live.processed
+            ):
+                half = to_bytes(frames[-1])
+                self._connection.send(*frames[:-1], [half[: len(half) // 2]])
+                try:
+                    self._faults.reached(Point.OUTPUT, self._hello.epoch, self._live.processed)
+                finally:  # a task's failure is told in a frame of its own
+                    self._connection.send([half[len(half) // 2 :]])
+            else:
+                self._connection.send(*frames)
+
+    def _output(self, emit: Emit) -> Packed:
+        batch = self._writer.batch(emit) if emit.count else None
+        return pack_output(self._taken, emit.passed, emit.log_start, emit.log, emit.count, batch)
+
+    # ------------------------------------------------------------- snapshots
+
+    def _begin_snapshot(self, *, final: bool) -> PendingSnapshot:
+        self._log.fold(fold_deltas)
+        pending = self._snapshots.begin(
+            self._state,
+            metadata.encode(self._live.snapshot(), taken=self._covered.upto),
+            epoch=self._hello.epoch,
+            sequence=self._sequence,
+            final=final,
+        )
+        self._sequence += 1
+        self._last_snapshot = time.monotonic()
+        self._work_snapped = time.thread_time()
+        return pending
+
+    def _snapshot_if_due(self) -> None:
+        """Work done since the last snapshot is what a recovery repeats, so it is work that makes one due, as long as
+        taking them is a small part of it; time makes it due for the conduit's sake, which keeps what came since."""
+        if self._upload is not None:
+            return
+        settings = self._query.settings
+        now = time.thread_time()
+        enough = max(settings.snapshot_work, SNAPSHOT_SHARE * self._snapshot_cost)
+        worked = now - self._work_snapped >= enough
+        if worked or time.monotonic() - self._last_snapshot >= settings.snapshot_interval:
+            prepared = self._state.prepare()
+            if prepared:
+                reached = (self._taken, self._live.log_offset)
+                pending = self._begin_snapshot(final=False)
+                self._upload = _Upload(self._snapshots, pending, reached, self._wake_write)
+            self._preparing += time.thread_time() - now
+            if prepared:
+                self._snapshot_cost, self._preparing = self._preparing, 0.0
+
+    def wakeups(self) -> int:
+        return self._wake_read
+
+    def finished(self) -> None:
+        try:
+            os.read(self._wake_read, 64)
+        except BlockingIOError:
+            return
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            upload.join()
+            if upload.error is not None:
+                raise upload.error
+            self._snapshot_cost += upload.cost
+            self._connection.send(pack_stable(*upload.reached))
+
+    def commit(self, epoch: int, stable: Mapping[tuple[int, int], int]) -> None:
+        if self._instance is None:
+            return
+        self._instance.truncate({Origin(*origin): offset for origin, offset in stable.items()})
+        own = stable.get(self._origin)
+        if own is not None:
+            self._log.truncate_own(own)
+        self._log.truncate_deltas(lambda raw: still_needed(raw, stable))
+        self._snapshots.forget(before_epoch=epoch)
+
+    # -------------------------------------------- InstancePorts, for the core
+
+    def clock(self) -> int:
+        return time.time_ns() // 1000
+
+    def entropy(self) -> int:
+        return random.SystemRandom().getrandbits(64)
+
+    def encode(self, rows: list[Row]) -> EncodedRows:
+        # What is repeated has fitted the schema once, and is seldom handed on again.
+        return self._writer.encode(rows, lazily=self._live.state is RecoveryState.REPLAYING)
+
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        own = (persist.own_start, b"".join(persist.own)) if persist.own else None
+        if own is not None or persist.deltas:
+            self._log.append(persist.deltas, own)
+        if durable:
+            self._log.sync()
+
+
+class _Upload(threading.Thread):
+    """A snapshot on its way to checkpoint storage."""
+
+    def __init__(
+        self, store: SnapshotStore, pending: PendingSnapshot, reached: tuple[int, int], wake: int
+    ) -> None:
+        super().__init__(name="snapshot", daemon=True)
+        self._store = store
+        self._pending = pending
+        self._wake = wake
+        self.reached = reached
+        self.error: ClonosError | None = None
+        self.cost = 0.0
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._store.finish(self._pending)
+        except ClonosError as error:
+            self.error = error
+        self.cost = time.thread_time()
+        os.write(self._wake, b"x")
+
+
+def _local_service(data: str) -> list[str]:
+    """This host's determinant service. Its port is on file because it is chosen after the spec is written."""
+    try:
+        with open(os.path.join(data, "determinants.port")) as file:
+            return [f"127.0.0.1:{int(file.read())}"]
+    except FileNotFoundError:
+        return []
+
+
+def _router(node: NodeSpec, instance: int) -> Router:
+    route = node.route
+    assert route is not None
+    if route.kind is RouteKind.KEY:
+        return route_by_key(route.columns, route.parallelism, zone=zone_of(node.zone) or dt.UTC)
+    return route_to(instance % route.parallelism)
+
+
+def _keys_of(columns: tuple[int, ...]) -> Callable[[list[Row]], list[Row]]:
+    if not columns:
+        return lambda rows: [()] * len(rows)
+    if len(columns) == 1:
+        only = columns[0]
+        return lambda rows: [(row[only],) for row in rows]
+    return lambda rows: [tuple([row[c] for c in columns]) for row in rows]
+
+
+def _watermark_of(event_time: tuple[int, int] | None, zone: str) -> Callable[[list[Row]], int | None] | None:
+    if event_time is None:
+        return None
+    column, delay = event_time
+    local = zone_of(zone) or dt.UTC
+    start = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    microsecond = dt.timedelta(microseconds=1)
+
+    def reached(rows: list[Row]) -> int | None:
+        latest = max((row[column] for row in rows if row[column] is not None), default=None)
+        if latest is None:
+            return None
+        aware: dt.datetime = latest if latest.tzinfo is not None else latest.replace(tzinfo=local)
+        return (aware - start) // microsecond - delay
+
+    return reached

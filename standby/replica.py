@@ -1,0 +1,206 @@
+"""The replica process: one instance of one operator or sink, epoch after epoch.
+
+Forked warm by the supervisor, it waits to be told which instance it is and for conduits' connections, one per task
+attempt. Within a connection it is single-threaded and event-driven: frames from the conduit, words from the supervisor,
+finished background work. An error that the protocol foresees goes to the conduit as an ERROR frame with its traceback;
+then the process ends, because what it holds in memory is no longer trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clonos.core.identity import Origin
+from clonos.errors import ClonosError, FaultInjected, ProtocolError, UserFunctionError, Where
+from clonos.faults import FaultInjector, Point, read_script
+from clonos.wire.messages import (
+    Bundle,
+    End,
+    Hello,
+    Resume,
+    Tick,
+    pack_ended,
+    pack_error,
+    pack_welcome,
+    parse,
+)
+from standby.connection import ConduitGone, Connection, Heartbeat
+from standby.control import Control, ControlChannel, ControlClosed
+from standby.host import Host
+from standby.loop import log
+from standby.operator_host import OperatorHost
+from standby.sink_host import SinkHost
+from standby.spec import load
+from standby.suspect import REPORTED
+
+HEARTBEAT_SECONDS = 0.5
+_LONGEST_REASON = 16 * 1024
+
+
+class Replica:
+    """The process's loop."""
+
+    def __init__(self, control: ControlChannel, spec_path: str) -> None:
+        self._control = control
+        self._spec_path = spec_path
+        self._host: Host | None = None
+        self._name: str | None = None
+        self._words: list[Control] = []
+
+    def run(self) -> None:
+        """Until the supervisor says so or is gone."""
+        while True:
+            control = self._words.pop(0) if self._words else self._control.receive()
+            assert control is not None
+            self._hear(control)
+
+    def _hear(self, control: Control) -> None:
+        said = control.message
+        if "assign" in said:
+            self._host = self._assigned(said["assign"]["node"], said["assign"]["instance"])
+        elif "connect" in said:
+            self._serve(Hello.from_dict(said["connect"]), control.fds[0], said.get("previous"))
+        elif "commit" in said:
+            self._commit(said)
+        elif "exit" in said:
+            if self._host is not None:
+                self._host.close()
+            raise SystemExit(0)
+
+    def _assigned(self, number: int, instance: int) -> Host:
+        self._query = load(self._spec_path)
+        node = self._query.node(number)
+        self._name = node.name
+        faults = FaultInjector(
+            read_script(self._query.faults),
+            operator=node.name,
+            instance=instance,
+            marks=Path(self._query.data) / "faults",
+            driver_pids=self._query.driver_pids,
+        )
+        self._faults = faults
+        kind = SinkHost if node.sink is not None else OperatorHost
+        return kind(self._query, node, instance, faults)
+
+    def _commit(self, said: Mapping[str, Any]) -> None:
+        if self._host is not None:
+            self._host.commit(said["commit"], stable_offsets(said.get("truncate", {})))
+
+    # -------------------------------------------------------- one connection
+
+    def _serve(self, hello: Hello, fd: int, previous: Mapping[str, Any] | None) -> None:
+        connection = Connection(socket.socket(fileno=fd))
+        heartbeat = Heartbeat(connection, HEARTBEAT_SECONDS, self._look)
+        try:
+            if self._host is not None:
+                self._host.warn(hello, previous)
+            self._converse(hello, connection, heartbeat)
+        except ConduitGone as error:
+            log(f"epoch {hello.epoch}: {error}")
+        except ControlClosed:
+            raise
+        except Exception as error:
+            self._report(hello, connection, error)
+            raise SystemExit(REPORTED) from error
+        finally:
+            heartbeat.stop()
+            connection.close()
+
+    def _look(self) -> None:
+        if self._host is not None:
+            self._host.look()
+
+    def _report(self, hello: Hello, connection: Connection, error: Exception) -> None:
+        """Tell the conduit. A scripted or user failure is the task's; of the rest, what is retryable is retried."""
+        text = "".join(traceback.format_exception(error))
+        log(text)
+        name, message, retryable = type(error).__name__, str(error), False
+        if isinstance(error, ClonosError):
+            retryable = error.retryable and not isinstance(error, FaultInjected | UserFunctionError)
+            message = str(error.at(Where(self._name, hello.instance, hello.epoch)))
+        else:
+            name, message = "ReplicaFailed", f"{name}: {message}"
+        failed = {
+            "generation": hello.generation,
+            "error": name,
+            "message": f"{message}\n{text}"[:_LONGEST_REASON],
+        }
+        with contextlib.suppress(ControlClosed):
+            self._control.send({"failed": failed})
+        with contextlib.suppress(ConduitGone):
+            connection.send(pack_error(name, message, retryable=retryable, traceback=text))
+
+    def _converse(self, hello: Hello, connection: Connection, heartbeat: Heartbeat) -> None:
+        host = self._host
+        if host is None:
+            raise ProtocolError("a connection came before the process was told which instance it is")
+        resume = parse(connection.next())
+        if not isinstance(resume, Resume):
+            raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
+        settings = self._query.settings
+        host.open(hello, resume, connection)
+        connection.send(pack_welcome(settings.window, settings.window_bytes))
+        host.start()
+        while True:
+            if not self._await(connection, host):
+                continue
+            message = parse(connection.next())
+            if isinstance(message, Bundle):
+                host.bundle(message)
+                heartbeat.progress = host.progress
+            elif isinstance(message, Tick):
+                host.tick()
+            elif isinstance(message, End):
+                passed = host.end(message.seq)
+                self._control.send({"at_end": hello.epoch})
+                connection.send(pack_ended(passed))
+                self._faults.reached(Point.BEFORE_SPARK_COMMIT, hello.epoch)
+                return
+            else:
+                raise ProtocolError(f"{type(message).__name__} is not for a replica")
+
+    def _await(self, connection: Connection, host: Host) -> bool:
+        """Wait for a frame; meanwhile, and before it, serve the supervisor and finished background work.
+
+        Whether there is something to read.
+        """
+        wakeups = host.wakeups()
+        watched: list[Any] = [connection, self._control] + ([wakeups] if wakeups is not None else [])
+        ready = select.select(watched, [], [], 0 if connection.buffered else None)[0]
+        if self._control in ready:
+            for control in self._control.poll():
+                if "commit" in control.message:
+                    self._commit(control.message)
+                else:
+                    self._words.append(control)
+                    if "connect" in control.message:
+                        raise ConduitGone("another connection has come")
+                    if "exit" in control.message:
+                        raise ConduitGone("the supervisor says so")
+        if wakeups is not None and wakeups in ready:
+            host.finished()
+        return connection.buffered or connection in ready
+
+
+def stable_offsets(said: Mapping[str, Any]) -> dict[tuple[int, int], int]:
+    """Offsets by origin from their wire form `{"node/instance": offset}`."""
+    offsets: dict[tuple[int, int], int] = {}
+    for name, offset in said.items():
+        node, instance = name.split("/")
+        offsets[Origin(int(node), int(instance))] = int(offset)
+    return offsets
+
+
+def main(control: socket.socket, spec_path: str) -> None:
+    """The forked child's entry. Returns when the supervisor is gone."""
+    try:
+        Replica(ControlChannel(control), spec_path).run()
+    except ControlClosed:
+        os._exit(0)

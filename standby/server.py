@@ -1,0 +1,288 @@
+"""The replica server: one long-lived process per host that runs the replicas of one query.
+
+    python -m standby.server --spec FILE --socket PATH --data DIR
+
+It is started by the driver (standby.launcher) and dies with it: its standard input is a pipe that nobody writes to,
+and its end means that the driver is gone. Conduits connect to the Unix socket; the first frame decides where a
+connection goes (docs/wire.md). The socket is bound before the slow imports, so that whoever comes back while the
+server restarts waits in the queue instead of failing. One line of JSON on standard output says that it is ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from clonos.errors import ClonosError, ConfigurationError, ProtocolError
+from clonos.wire.framing import FrameType
+from clonos.wire.messages import VERSION, Admin, pack_json
+from standby import spares
+from standby.acceptor import Acceptor
+from standby.loop import Loop, log
+from standby.processes import raise_descriptor_limit
+from standby.sidecar import Sidecar
+from standby.supervisor import Supervisor
+
+DEFAULT_ENTRY = "standby.replica:main"
+_PARENT_SECONDS = 1.0
+_LOCK_SECONDS = 5.0
+
+
+def read_spec(path: str) -> dict[str, Any]:
+    """The query's spec, of which the server reads the token and its own settings."""
+    try:
+        spec = msgpack.unpackb(Path(path).read_bytes(), raw=False, strict_map_key=False)
+    except OSError as error:
+        raise ConfigurationError(f"the spec file {path} cannot be read: {error}") from None
+    except Exception as error:  # msgpack raises many kinds
+        raise ConfigurationError(f"the spec file {path} is not msgpack: {error}") from None
+    if not isinstance(spec, dict) or spec.get("version") != 1:
+        raise ConfigurationError(f"the spec file {path} is not of version 1")
+    if not isinstance(spec.get("token"), str) or not spec["token"]:
+        raise ConfigurationError(f"the spec file {path} has no token")
+    return spec
+
+
+def lock_data(data: Path) -> int:
+    """One server per data directory; a predecessor that is just dying is waited for."""
+    fd = os.open(data / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ConfigurationError(f"another replica server uses {data}") from None
+            time.sleep(0.02)
+
+
+def bind_unix(path: str) -> socket.socket:
+    """Listens at the path, in place of a predecessor that has left its socket behind, but not of a living one."""
+    if len(os.fsencode(path)) > 100:
+        raise ConfigurationError(f"the socket path {path} is longer than 100 bytes")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise ConfigurationError(f"the socket {path} cannot be made: {error}") from None
+        if _listening(path):
+            raise ConfigurationError(f"another replica server listens at {path}") from None
+        os.unlink(path)
+        listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(512)
+    return listener
+
+
+def _listening(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
+def bind_tcp(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host or "127.0.0.1", int(port)))
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigurationError(f"cannot listen at {address!r}: {error}") from None
+    listener.listen(512)
+    return listener
+
+
+class Server:
+    """Puts the parts together and answers the driver."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.spec = read_spec(options.spec)
+        wanted = self._setting("spares", 2)
+        self.data = Path(options.data)
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._lock = lock_data(self.data)
+        self.socket_path: str = options.socket
+        self._private: bool = options.private_socket_dir
+        self.listeners = [bind_unix(self.socket_path)]
+        self.tcp: str | None = None
+        if options.tcp:
+            self.listeners.append(bind_tcp(options.tcp))
+            self.tcp = "{}:{}".format(*self.listeners[1].getsockname())
+        self.loop = Loop()
+        self.loop.on_signal(signal.SIGCHLD, self._children_changed)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self.loop.on_signal(number, self.loop.stop)
+        self.sidecar = Sidecar(self.loop, options.spec, self.data, self._ready)
+        if not options.no_determinants:
+            self.sidecar.start()
+        for problem in spares.warm(options.entry):
+            log(f"not imported ahead: {problem}")
+        spares.check_forkable()
+        self.supervisor = Supervisor(self.loop, None, self.data, options.entry, options.spec, spares=wanted)
+        self.acceptor = Acceptor(
+            self.loop,
+            self.spec["token"],
+            self.supervisor.connect,
+            self._admin,
+            timeout=options.hello_timeout,
+        )
+        self.supervisor.acceptor = self.acceptor
+        self._announced = False
+        self._parent = os.getppid()
+        if options.no_determinants:
+            self._ready("")
+
+    def run(self) -> None:
+        for listener in self.listeners:
+            self.acceptor.listen(listener)
+        self._watch_driver()
+        try:
+            self.loop.run(self.supervisor.idle)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.socket_path)
+            if self._private:
+                os.rmdir(os.path.dirname(self.socket_path))
+        self.acceptor.close()
+        self.supervisor.close()
+        self.sidecar.close()
+        self.loop.close()
+        os.close(self._lock)
+
+    def _setting(self, name: str, default: int) -> int:
+        settings = self.spec.get("settings")
+        value = settings.get(name, default) if isinstance(settings, dict) else default
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 64:
+            raise ConfigurationError(f"setting {name} is {value!r}; a whole number from 0 to 64 is expected")
+        return value
+
+    def _children_changed(self) -> None:
+        self.supervisor.reap()
+        self.sidecar.check()
+
+    def _ready(self, grpc: str) -> None:
+        if not self._announced:
+            self._announced = True
+            line = {"ready": True, "grpc": grpc or None, "tcp": self.tcp, "pid": os.getpid()}
+            with contextlib.suppress(OSError):
+                os.write(1, json.dumps(line).encode() + b"\n")
+
+    def _watch_driver(self) -> None:
+        """The end of stdin is the end of the driver; so is a new parent, should a fork of the driver keep the pipe."""
+        mode = os.fstat(0).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            os.set_blocking(0, False)
+            self.loop.watch(0, lambda _events: self._driver_said())
+            self._check_parent()
+
+    def _driver_said(self) -> None:
+        try:
+            if os.read(0, 4096):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.loop.stop()
+
+    def _check_parent(self) -> None:
+        if os.getppid() != self._parent:
+            log("the driver is gone")
+            self.loop.stop()
+        self.loop.later(_PARENT_SECONDS, self._check_parent)
+
+    def _admin(self, sock: socket.socket, admin: Admin) -> None:
+        def answer(**said: Any) -> None:
+            self.acceptor.answer(sock, pack_json(FrameType.WELCOME, {"version": VERSION, "ok": True, **said}))
+
+        try:
+            self._obey(admin.request, answer)
+        except ClonosError as error:
+            self.acceptor.refuse(sock, error)
+
+    def _obey(self, request: dict[str, Any], answer: Callable[..., None]) -> None:
+        if "commit" in request:
+            epoch = _number(request, "commit")
+            message = {"commit": epoch, "truncate": request.get("truncate") or {}}
+            answer(replicas=self.supervisor.broadcast(message))
+        elif "generation" in request:
+            generation = _number(request, "generation")
+            self.supervisor.set_generation(generation, lambda: answer(generation=generation))
+        elif request.get("status"):
+            status = self.supervisor.status()
+            sidecar = self.sidecar.process
+            answer(
+                status={**status, "grpc": self.sidecar.address, "grpc_pid": sidecar.pid if sidecar else None}
+            )
+        elif request.get("stop"):
+            answer()
+            self.loop.later(0.0, self.loop.stop)
+        else:
+            raise ProtocolError(
+                f"an admin request must be commit, generation, status or stop, not {request!r}"
+            )
+
+
+def _number(request: dict[str, Any], name: str) -> int:
+    value = request[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ProtocolError(f"admin request: {name} {value!r} is not a whole number")
+    return value
+
+
+def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m standby.server", description=__doc__)
+    parser.add_argument("--spec", required=True, help="msgpack file with the query's spec")
+    parser.add_argument("--socket", required=True, help="path of the Unix socket, at most 100 bytes")
+    parser.add_argument("--data", required=True, help="directory for logs, fences and what replicas write")
+    parser.add_argument(
+        "--private-socket-dir", action="store_true", help="remove the socket's directory at the end"
+    )
+    parser.add_argument("--tcp", help="also listen at HOST:PORT; port 0 takes a free one")
+    parser.add_argument(
+        "--entry", default=DEFAULT_ENTRY, help="what a replica process runs, as module:function"
+    )
+    parser.add_argument(
+        "--hello-timeout", type=float, default=5.0, help="seconds a connection may stay silent"
+    )
+    parser.add_argument("--no-determinants", action="store_true", help="do not serve determinant requests")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parse_options(argv)
+    spares.quiet_libraries()
+    raise_descriptor_limit()
+    try:
+        server = Server(options)
+    except ClonosError as error:
+        log(str(error))
+        return 2
+    server.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

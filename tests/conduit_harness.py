@@ -1,0 +1,138 @@
+"""Causal stages on real Spark with scripted replicas behind them: what the tests of the plugin share."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fake_replica import Replicas
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
+HIDDEN = StructType.fromJson(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "_clonos_channel", "type": "long", "nullable": False, "metadata": {}},
+            {"name": "_clonos_position", "type": "long", "nullable": False, "metadata": {}},
+            {"name": "_clonos_destination", "type": "integer", "nullable": False, "metadata": {}},
+            {"name": "_clonos_delta", "type": "binary", "nullable": True, "metadata": {}},
+        ],
+    }
+)
+OPERATOR, SINK = 2, 3
+
+
+def new_session(jar: Path, cores: int = 8) -> SparkSession:
+    settings = {
+        "spark.jars": str(jar),
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
+        "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    }
+    builder = SparkSession.builder.master(f"local[{cores},1]").appName("conduit")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+class Rig:
+    """source -> exchange -> operator (echo) -> exchange -> sink, both stages played by `Replicas`."""
+
+    def __init__(self, spark: SparkSession, folder: Path, mode: str, **settings: Any) -> None:
+        self.spark, self.folder, self.mode, self.settings = spark, folder, mode, settings
+        self.socket = str(folder / "s")
+        self.replicas: Replicas
+        self.query: StreamingQuery
+
+    def stage(self, frame: DataFrame, node: int, schema: StructType) -> DataFrame:
+        specification = {
+            "node": node,
+            "name": f"node {node}",
+            "output_schema": schema.json(),
+            "socket": f"unix:{self.socket}",
+            "token": "secret",
+            "generation": 1,
+            "mode": self.mode,
+            "spill_dir": str(self.folder / "spill"),
+            "parallelism": 2,
+            **self.settings,
+        }
+        assert self.spark._jvm is not None
+        stage = self.spark._jvm.org.clonos.spark.CausalStage.apply(frame._jdf, json.dumps(specification))
+        return DataFrame(stage, self.spark)
+
+    def start(self, log: Path, columns: list[str], **script: Any) -> None:
+        """Starts on an embedded log; the columns are SQL expressions."""
+        source = self.spark.readStream.format("clonos").load(str(log))
+        identity = [
+            "cast(_clonos_source_partition as long) * 64 + 1 as _clonos_channel",
+            "_clonos_source_position as _clonos_position",
+            "cast(null as binary) as _clonos_delta",
+        ]
+        self.start_on(source.selectExpr(*identity, *columns), **script)
+
+    def start_on(self, identified: DataFrame, *, realtime: str = "2 seconds", **script: Any) -> None:
+        user = StructType(identified.schema.fields[3:])
+        arrow = to_arrow_schema(user, timezone="UTC")
+        self.replicas = Replicas(
+            self.socket, {OPERATOR: arrow, SINK: arrow}, sinks=frozenset({SINK}), **script
+        )
+        operator = self.stage(
+            identified.repartitionById(2, F.pmod(F.hash("_clonos_position"), F.lit(2))),
+            OPERATOR,
+            StructType([*HIDDEN.fields, *user.fields]),
+        )
+        exchanged = operator.repartitionById(2, F.col("_clonos_destination")).drop("_clonos_destination")
+        writer = self.stage(exchanged, SINK, HIDDEN).writeStream
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        if self.mode == "realtime":
+            writer = writer.outputMode("update").trigger(realTime=realtime)
+        else:
+            writer = writer.outputMode("append").trigger(processingTime="0 seconds")
+        assert self.spark._jvm is not None
+        writer._jwrite.foreach(self.spark._jvm.org.clonos.spark.DiscardingWriter())
+        self.query = writer.start()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.replicas.collected[SINK]
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            failure = self.query.exception()
+            assert failure is None, str(failure)[:2000]
+            assert time.monotonic() < end, f"{len(self.rows)} rows, violations {self.replicas.violations}"
+            time.sleep(0.01)
+
+    def committed(self) -> list[int]:
+        folder = self.folder / "checkpoint" / "commits"
+        return sorted(int(path.name) for path in folder.glob("[0-9]*")) if folder.exists() else []
+
+    def stop(self) -> None:
+        self.query.stop()
+        self.replicas.close()
+
+
+def conduit_threads(spark: SparkSession) -> list[str]:
+    assert spark._jvm is not None
+    names = [str(thread.getName()) for thread in spark._jvm.java.lang.Thread.getAllStackTraces().keySet()]
+    return [name for name in names if name.startswith("clonos-")]
+
+
+def arrow_memory(spark: SparkSession) -> int:
+    assert spark._jvm is not None
+    return int(spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().getAllocatedMemory())

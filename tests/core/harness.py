@@ -1,0 +1,214 @@
+"""One instance on a bench: programs for rows, a nature that never answers twice alike, and all that comes out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clonos.core import determinant_codec as codec
+from clonos.core.destination import route_by_key
+from clonos.core.identity import Origin
+from clonos.core.instance import (
+    Action,
+    Bundle,
+    Emit,
+    Instance,
+    InstanceConfig,
+    InstanceSnapshot,
+    Persist,
+    Row,
+)
+from clonos.core.services import CausalServices
+from clonos.sim.furniture import Outcomes, Refused, Timers
+from clonos.sim.records import Rows
+
+ORIGIN = Origin(2, 0)
+USES = (
+    "clock",
+    "exact",
+    "draw",
+    "call",
+    "refused",
+    "drawing call",
+    "effect",
+    "refused effect",
+    "timer",
+    "state",
+    "emit",
+    "nothing",
+)
+
+
+class Program:
+    """An operator whose rows say what it does: (key, number, uses)."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def open(self, services: CausalServices) -> None:
+        self._services = services
+
+    def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
+        produced: list[Row] = []
+        for (key,), (_, number, uses) in zip(keys, rows, strict=True):
+            notes: list[Any] = []
+            for index, use in enumerate(uses):
+                if use == "emit":
+                    produced.append((key, number, tuple(notes)))
+                else:
+                    notes.append(self._use(use, key, f"{number}-{index}"))
+            self._services.state.setdefault("order", []).append((number, tuple(notes)))
+        return produced
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
+        return [(key.decode(), -1, (at, name, self._services.random.random())) for at, key, name in due]
+
+    def _use(self, use: str, key: str, place: str) -> Any:
+        services, bench = self._services, self._bench
+        if use == "clock":
+            return services.clock()
+        if use == "exact":
+            return services.exact_clock()
+        if use == "draw":
+            return services.random.random()
+        if use == "timer":
+            return services.timers.set(services.clock() + 5, key.encode(), place)
+        if use == "state":
+            services.state[key] = services.state.get(key, 0) * 31 + len(services.state.get("order", []))
+            return services.state[key]
+        closure = {
+            "call": bench.ask,
+            "refused": bench.refuse,
+            "drawing call": lambda: [services.random.random(), bench.ask()],
+            "effect": bench.act,
+            "refused effect": bench.act_refused,
+        }.get(use)
+        if closure is None:
+            return None
+        try:
+            if "effect" in use:
+                return services.effect(closure, (place,), {}, place)
+            return services.call(closure)
+        except Refused as error:
+            return str(error)
+
+
+@dataclass
+class Bench:
+    """An instance, its ports and its output."""
+
+    nature: random.Random
+    program: type[Program] = Program
+    parallelism: int = 3
+    rows: list[Row] = field(default_factory=list)
+    saved: list[tuple[int, bytes]] = field(default_factory=list)
+    performed: list[str] = field(default_factory=list)
+    durable: int = 0  # the log is stable up to here
+    dies_at: str | None = None  # the effect in which the process dies
+
+    def __post_init__(self) -> None:
+        self.time = self.nature.randint(0, 10**6)
+        self.services = CausalServices(
+            state={},
+            timers=Timers(),
+            event_timers=Timers(),
+            random=random.Random(self.nature.random()),
+            outcomes=Outcomes(),
+        )
+        operator = self.program(self)
+        operator.open(self.services)
+        config = InstanceConfig(
+            "op", ORIGIN, route_by_key([0], self.parallelism), lambda rows: [(row[0],) for row in rows]
+        )
+        self.instance = Instance(config, operator, self.services, self)
+
+    # ports
+
+    def clock(self) -> int:
+        self.time += self.nature.randint(1, 9)
+        return self.time
+
+    def entropy(self) -> int:
+        return self.nature.getrandbits(64)
+
+    def encode(self, rows: list[Row]) -> Rows:
+        return Rows(rows)
+
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        self._save(persist)
+        if durable:
+            self.durable = self.end
+
+    # what closures reach
+
+    def ask(self) -> float:
+        return self.nature.random()
+
+    def refuse(self) -> None:
+        raise Refused(f"refused {self.nature.random()}")
+
+    def act(self, place: str) -> float:
+        announced = codec.decode_steps(self.log[: self.durable], 0)[-1]
+        assert not announced.complete, "an effect took place before the step it belongs to was stable"
+        assert announced.effects[-1].key == place
+        assert announced.effects[-1].outcome is None
+        self.performed.append(place)
+        if place == self.dies_at:
+            raise Died(place)
+        return self.nature.random()
+
+    def act_refused(self, place: str) -> None:
+        self.act(place)
+        self.refuse()
+
+    # driving
+
+    def restore(self, recorded: bytes, snapshot: InstanceSnapshot | None = None) -> None:
+        self.instance.restore(snapshot, recorded=recorded)
+        self.durable = len(recorded)
+
+    def open(self, epoch: int = 0, passed: int = 0) -> None:
+        self.carry_out(self.instance.open_epoch(epoch, passed=passed))
+
+    def take(self, records: Sequence[tuple[int, int, Row]], deltas: Iterable[bytes] = ()) -> None:
+        channels, positions, rows = zip(*records, strict=True) if records else ((), (), ())
+        self.carry_out(self.instance.take(Bundle(list(channels), list(positions), list(rows), list(deltas))))
+
+    def tick(self) -> None:
+        self.carry_out(self.instance.tick(self.clock()))
+
+    def carry_out(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Persist):
+                self._save(action)
+            else:
+                assert isinstance(action, Emit)
+                assert self.end >= action.log_start + len(action.log), "rows leave before they are saved"
+                self.rows += action.payload.rows if isinstance(action.payload, Rows) else []
+
+    def _save(self, persist: Persist) -> None:
+        data = b"".join(persist.own)
+        if data:
+            assert persist.own_start == self.end, "what is saved does not go on where it ended"
+            self.saved.append((persist.own_start, data))
+
+    @property
+    def end(self) -> int:
+        return self.saved[-1][0] + len(self.saved[-1][1]) if self.saved else 0
+
+    @property
+    def log(self) -> bytes:
+        return b"".join(data for _, data in self.saved)
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+def chunk_ends(log: bytes) -> list[int]:
+    ends = [0]
+    while ends[-1] < len(log):
+        ends.append(codec.chunk_at(log, ends[-1])[1])
+    return ends

@@ -1,0 +1,149 @@
+"""The self-judging job as a driver process of its own, to be killed: `python driver.py SETUP.json`.
+
+Says in lines of JSON on stdout what happens: `{"event": "started", "pids": [JVM, Python]}`, and at the end
+`{"event": "ended", "error": ..., "restarts": [...]}`. Ends when its stdin does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ledger_job import MODES, Run
+
+FIELDS = ("mode", "count", "keys", "faults", "parallelism", "trigger", "settings", "patience")
+START_SECONDS = 180.0
+
+
+def main(path: str) -> None:
+    import conftest
+
+    said = json.loads(Path(path).read_text())
+    setup = Run(Path(said.pop("base")), **said)
+    assert setup.mode in MODES
+    spark = conftest.session()
+    query = setup.start(spark)
+    jvm = int(spark._jvm.ProcessHandle.current().pid())
+    say(event="started", pids=[jvm, os.getpid()])
+    threading.Thread(target=lambda: (sys.stdin.read(), query.stop()), daemon=True).start()
+    error = None
+    try:
+        query.awaitTermination()
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    say(event="ended", error=error, restarts=query.restarts)
+    spark.stop()
+
+
+def say(**event: Any) -> None:
+    os.write(1, json.dumps(event).encode() + b"\n")
+
+
+class Driver:
+    """A driver process, seen from the test. Its temporary files go to a directory of its own."""
+
+    def __init__(self, setup: Run, temporary: Path) -> None:
+        config = setup.base / "driver.json"
+        config.write_text(
+            json.dumps({"base": str(setup.base), **{name: getattr(setup, name) for name in FIELDS}})
+        )
+        self.pids: list[int] = []
+        self.last: dict[str, Any] = {}
+        self.log = setup.base / "driver.log"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(config)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={
+                    **os.environ,
+                    "TMPDIR": str(temporary),
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                },
+            )
+        self._started = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.last = json.loads(line)
+            if self.last["event"] == "started":
+                self.pids = self.last["pids"]
+                self._started.set()
+        self._started.set()
+
+    def await_start(self) -> Driver:
+        assert self._started.wait(START_SECONDS) and self.pids, self.log.read_text()[-4000:]
+        return self
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self, *, jvm: bool = True) -> None:
+        """SIGKILL, the way an operating system takes a driver: without a word."""
+        for pid in self.pids if jvm else self.pids[1:]:
+            os.kill(pid, signal.SIGKILL)
+        self.wait(60)
+
+    def stop(self) -> dict[str, Any]:
+        """In order; what it said at the end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self.wait(120)
+        return self.last
+
+    def wait(self, seconds: float) -> int:
+        code = self._process.wait(seconds)
+        self._reader.join(10)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return code
+
+    def end(self) -> None:
+        """Whatever state it is in."""
+        if self.alive:
+            for pid in [*self.pids, self._process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.wait(60)
+
+
+def processes_of(text: str) -> list[str]:
+    """Processes, this one aside, whose command line names something."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if text in command and state != "Z":
+            found.append(f"{entry.name} {command}")
+    return found
+
+
+def until(reached: Any, seconds: float, what: str) -> None:
+    """Wait for something that must come about."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,252 @@
+"""The job that judges itself: two ledgers in a row, on real Spark, and how to run it through faults.
+
+The first operator, keyed by `k`, keeps a ledger with a recorded random draw and the bundle clock. The second, keyed by
+a bucket of the input id, keeps a ledger over the first one's hashes, with a recorded call that never answers the same
+twice and the exact clock. Every nondeterministic outcome thus stands in a hash chain, and so does the arrival order.
+A run is right exactly when both ledgers are (`clonos.ledger.judge`).
+
+Half of the input is there when the query starts, so that the first epoch has enough of it for any fault; the rest
+comes bit by bit once an epoch has committed, so that there is another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import clonos
+from clonos.ledger import Verdict, extend, judge, micros
+from clonos.source.writer import LogWriter
+
+FIRST = "a_key string, a_n bigint, id string, a_draw bigint, a_at bigint, a_prev string, a_hash string, bucket string"
+SECOND = (
+    "b_key string, b_n bigint, b_id string, b_draw bigint, b_at bigint, b_prev string, b_hash string, "
+    + FIRST
+)
+BUCKETS = 5
+MODES = ("microbatch", "realtime")
+TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "1 second"}}
+STEPS = 20
+PREFIX = "spark.clonos."
+
+
+def entropy() -> int:
+    """A service that never answers the same twice."""
+    return int.from_bytes(os.urandom(6))
+
+
+def first(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    entry = extend(ctx.state, key[0], row.id, ctx.random.getrandbits(48), micros(ctx.now()))
+    yield (*entry.row(), str(int(row.id) % BUCKETS))
+
+
+def second(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    entry = extend(ctx.state, key[0], row.a_hash, ctx.call(entropy), ctx.now_us(exact=True))
+    yield (*entry.row(), *row)
+
+
+@dataclass
+class Run:
+    """How one run is set up."""
+
+    base: Path
+    mode: str = "microbatch"
+    count: int = 600
+    keys: int = 7
+    faults: str = ""
+    feed_seconds: float = 1.0
+    parallelism: int = 2
+    trigger: dict[str, str] | None = None
+    deadline: float = 120.0
+    first: Callable[..., Any] = first
+    second: Callable[..., Any] = second
+    settings: dict[str, str] = field(default_factory=dict)  # spark.clonos.*, without the prefix
+    patience: float = 30.0
+    all_fire: bool = True  # whether the end is awaited until every fault has fired
+    appended: int = 0
+
+    @property
+    def database(self) -> Path:
+        return self.base / "out.db"
+
+    @property
+    def source(self) -> Path:
+        return self.base / "in"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.base / "checkpoint"
+
+    @property
+    def data(self) -> Path:
+        """What this host keeps of the query."""
+        return self.checkpoint / "clonos" / "local"
+
+    # ----------------------------------------------------------------- input
+
+    def append(self, writer: LogWriter, upto: int) -> None:
+        """Inputs that are not there yet, over two partitions in a fixed but mixed manner."""
+        for i in range(self.appended, upto):
+            writer.append(i * 7 % 11 % 2, json.dumps({"k": f"k{i % self.keys}", "id": str(i)}).encode())
+        writer.flush()
+        self.appended = max(self.appended, upto)
+
+    def prepare(self) -> None:
+        """The first half of the input."""
+        with LogWriter(self.source, 2) as writer:
+            self.append(writer, self.count // 2)
+
+    def feed(self, stop: threading.Event) -> None:
+        """The second half, once an epoch has committed."""
+        while not self.epochs("commits"):
+            if stop.wait(0.02):
+                return
+        half = self.count - self.count // 2
+        with LogWriter(self.source, 2) as writer:
+            for step in range(STEPS):
+                self.append(writer, self.count // 2 + half * (step + 1) // STEPS)
+                if stop.wait(self.feed_seconds / STEPS):
+                    return
+
+    # ----------------------------------------------------------------- query
+
+    def start(self, spark: Any) -> Any:
+        """Start the query, with its settings and no others."""
+        given = {key for key in dict(spark.conf.getAll) if key.startswith(PREFIX)}
+        own = {PREFIX + name: value for name, value in self.settings.items() if PREFIX + name not in given}
+        before = {
+            PREFIX + name: spark.conf.get(PREFIX + name) for name in self.settings if PREFIX + name in given
+        }
+        try:
+            for name, value in self.settings.items():
+                spark.conf.set(PREFIX + name, value)
+            return self._start(spark)
+        finally:
+            for name in own:
+                spark.conf.unset(name)
+            for name, value in before.items():
+                spark.conf.set(name, value)
+
+    def _start(self, spark: Any) -> Any:
+        from pyspark.sql import functions as f
+
+        raw = spark.readStream.format("clonos").option("path", str(self.source)).load()
+        parsed = raw.select(
+            f.from_json(f.col("value").cast("string"), "k string, id string").alias("j")
+        ).select("j.*")
+        return (
+            clonos.causal(parsed)
+            .groupBy("k")
+            .process(self.first, FIRST, name="first", parallelism=self.parallelism)
+            .groupBy("bucket")
+            .process(self.second, SECOND, name="second", parallelism=self.parallelism)
+            .writeStream.to(self.sink())
+            .option("checkpointLocation", str(self.checkpoint))
+            .option("clonos.faults", self.faults)
+            .trigger(**(self.trigger or TRIGGERS[self.mode]))
+            .start()
+        )
+
+    def sink(self) -> Any:
+        return clonos.sinks.sql(f"sqlite:///{self.database}", "out", patience=self.patience)
+
+    # -------------------------------------------------------------- outcomes
+
+    def rows(self, columns: str = "count(*)") -> list[tuple[Any, ...]]:
+        """What the outside sees, in the order in which it became visible."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
+            return connection.execute(f"select {columns} from out order by rowid").fetchall()
+
+    def visible(self) -> int:
+        """Rows that the outside sees."""
+        try:
+            return int(self.rows()[0][0])
+        except sqlite3.OperationalError:
+            return 0
+
+    def epochs(self, kind: str) -> list[int]:
+        """Of Spark's logs `commits` or `offsets`."""
+        folder = self.checkpoint / kind
+        return sorted(int(path.name) for path in folder.glob("[0-9]*")) if folder.exists() else []
+
+    def fired(self) -> list[str]:
+        """Marks of the faults that have fired."""
+        return sorted(path.name for path in (self.data / "faults").glob("*"))
+
+    def deaths(self) -> list[dict[str, Any]]:
+        """Every death of a replica that nobody asked for."""
+        path = self.data / "deaths.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def judge(self) -> tuple[Verdict, Verdict]:
+        """The verdicts on both ledgers."""
+        rows = self.rows(
+            "a_key, a_n, id, a_draw, a_at, a_prev, a_hash, b_key, b_n, b_id, b_draw, b_at, b_prev, b_hash"
+        )
+        return (
+            judge([row[:7] for row in rows], map(str, range(self.count))),
+            judge([row[7:] for row in rows], [row[6] for row in rows]),
+        )
+
+
+@contextlib.contextmanager
+def running(spark: Any, setup: Run) -> Iterator[Any]:
+    """The query with its input coming; stopped at the end."""
+    if not setup.source.exists():
+        setup.prepare()
+    stop = threading.Event()
+    feeder = threading.Thread(target=setup.feed, args=(stop,))
+    query = setup.start(spark)
+    try:
+        feeder.start()
+        yield query
+    finally:
+        stop.set()
+        feeder.join()
+        query.stop()
+
+
+def run(spark: Any, setup: Run) -> Any:
+    """Run the job to its end in this session; the handle, stopped. Raises the query's error, or TimeoutError."""
+    with running(spark, setup) as query:
+        await_end(query, setup)
+    return query
+
+
+def await_end(query: Any, setup: Run) -> None:
+    """Until every input has its row, every fault has fired, and an epoch has committed after that."""
+    expected = len(json.loads(setup.faults)) if setup.faults and setup.all_fire else 0
+    await_(query, setup, lambda: setup.visible() >= setup.count and len(setup.fired()) >= expected)
+    if setup.mode == "realtime":
+        last = max(setup.epochs("commits"), default=-1)
+        await_(query, setup, lambda: max(setup.epochs("commits"), default=-1) > last)
+    else:
+        await_(query, setup, lambda: setup.epochs("commits") == setup.epochs("offsets"))
+
+
+def await_(query: Any, setup: Run, reached: Callable[[], bool]) -> None:
+    """Wait for something while the query runs. Raises its error where it ends, and TimeoutError."""
+    until = time.monotonic() + setup.deadline
+    while not reached():
+        if query.awaitTermination(0.05):
+            raise AssertionError("the query has ended by itself")
+        if time.monotonic() > until:
+            raise TimeoutError(
+                f"after {setup.deadline} s: {setup.visible()} of {setup.count} rows, fired {setup.fired()}, "
+                f"{query.causal_status()}"
+            )
+
+
+def assert_exact(setup: Run) -> None:
+    one, two = setup.judge()
+    assert one.exact, f"first ledger: {one}\n" + "\n".join(one.first_problems)
+    assert two.exact, f"second ledger: {two}\n" + "\n".join(two.first_problems)
+    assert one.outputs == setup.count

@@ -1,0 +1,123 @@
+"""Replica processes that lack one part of the protocol: entries for the replica server, `sabotage:<name>`.
+
+Each takes away the recording or the replay of one kind of determinant, or one of the deduplications, and then runs the
+replica as it is. `blind_*` also takes the divergence detection away, so that nobody but the oracle can notice.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from clonos.core import determinant_codec as codec
+from clonos.core.determinant import Kind
+from clonos.core.instance import Bundle, Instance
+from clonos.core.replayer import StepReplayer
+from clonos.core.sink_log import SinkInstance, Write
+from clonos.sinks import sql_writer
+from standby import replica
+
+
+def forget_clocks() -> None:
+    codec.append_clock = lambda entries, at: None
+
+
+def forget_instants() -> None:
+    codec.append_instants = lambda entries, at: None
+
+
+def forget_calls() -> None:
+    codec.append_call = lambda entries, outcome: None
+
+
+def forget_seeds() -> None:
+    begin = Instance._begin_epoch
+
+    def begin_anyhow(self: Any, epoch: int, seed: int) -> None:
+        begin(self, epoch, seed)
+        self._services.random.seed(int.from_bytes(os.urandom(8)))
+
+    Instance._begin_epoch = begin_anyhow
+
+
+def forget_order() -> None:
+    """A step takes as many records as it had, from whatever channel there are some."""
+    repeat = Instance._repeat
+
+    def arrived(self: Any, step: Any) -> bool:
+        return sum(map(len, self._pending.values())) >= sum(count for _, count in step.runs)
+
+    def repeat_anyhow(self: Any, step: Any) -> Any:
+        if step.kind is Kind.ORDER:
+            left = sum(count for _, count in step.runs)
+            step.runs = []
+            for channel in sorted(self._pending, reverse=True):
+                count = min(left, len(self._pending[channel]))
+                left -= count
+                if count:
+                    step.runs.append((channel, count))
+        return repeat(self, step)
+
+    Instance._arrived = arrived
+    Instance._repeat = repeat_anyhow
+
+
+def forget_cursor() -> None:
+    """The sink makes visible whatever comes."""
+
+    def take(self: Any, bundle: Bundle) -> Write:
+        ids = [f"1-0-{int.from_bytes(os.urandom(6))}" for _ in bundle.rows]
+        return Write(list(bundle.rows), ids, {}, [])
+
+    SinkInstance.take = take
+    sql_writer.check_bundle = lambda *bundle: None
+
+
+def forget_passed() -> None:
+    """The operator hands on again what it had handed on."""
+    open_epoch = Instance.open_epoch
+
+    def open_anyhow(self: Any, epoch: int, *, passed: int = 0) -> Any:
+        return open_epoch(self, epoch, passed=0)
+
+    Instance.open_epoch = open_anyhow
+
+
+def blind() -> None:
+    """A replay that differs is taken for what was recorded."""
+
+    def close(self: Any, outputs: int, digest: int) -> bytes:
+        instance, step = self._ports, self._step
+        base: int = instance._recorded_base
+        recorded: bytes = instance._recorded[step.start - base : step.stop - base]
+        return recorded
+
+    StepReplayer._beyond = lambda self, kind, asked: None
+    StepReplayer._diverged = lambda self, what: None
+    StepReplayer.close = close
+
+
+def _entry(*parts: Callable[[], None]) -> Callable[[socket.socket, str], None]:
+    def run(control: socket.socket, spec_path: str) -> None:
+        for part in parts:
+            part()
+        replica.main(control, spec_path)
+
+    return run
+
+
+KINDS = {
+    "clocks": forget_clocks,
+    "instants": forget_instants,
+    "calls": forget_calls,
+    "seeds": forget_seeds,
+    "order": forget_order,
+}
+for _name, _part in KINDS.items():
+    globals()[f"no_{_name}"] = _entry(_part)
+    globals()[f"blind_no_{_name}"] = _entry(_part, blind)
+no_cursor = _entry(forget_cursor)
+no_passed = _entry(forget_passed)
+only_blind = _entry(blind)

@@ -1,0 +1,83 @@
+"""The driver is killed; another one continues from the checkpoint. Nobody of the old one is left meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driver import Driver, processes_of, until
+from ledger_job import MODES, Run, assert_exact
+
+from clonos.faults import Fault, Point, Strike, script
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
+
+GONE_SECONDS = 20.0
+# A driver that has just started is slow: its first real-time epoch shall not be over before its first record.
+TRIGGERS = {"microbatch": None, "realtime": {"realTime": "4 seconds"}}
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A directory whose paths are short enough for sockets."""
+    path = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def driver_struck(point: Point, operator: str, epoch: int | None = None, after: int = 0) -> Fault:
+    return Fault(point=point, strike=Strike.DRIVER, operator=operator, epoch=epoch, after=after)
+
+
+def survive(setup: Run, temporary: Path, kills: int) -> None:
+    """Drivers one after the other, the first `kills` of which are killed by the script."""
+    setup.prepare()
+    stop = threading.Event()
+    feeder = threading.Thread(target=setup.feed, args=(stop,))
+    feeder.start()
+    driver = None
+    try:
+        for _ in range(kills):
+            driver = Driver(setup, temporary)
+            driver.wait(setup.deadline)
+            nobody_left(setup, temporary)
+        assert len(setup.fired()) == kills
+        driver = Driver(setup, temporary).await_start()
+        until(lambda: setup.visible() >= setup.count or not driver.alive, setup.deadline, "all rows")
+        ended = driver.stop()
+        assert ended["error"] is None
+        nobody_left(setup, temporary)
+    finally:
+        stop.set()
+        feeder.join()
+        if driver is not None:
+            driver.end()
+    assert_exact(setup)
+
+
+def nobody_left(setup: Run, temporary: Path) -> None:
+    until(
+        lambda: not processes_of(str(setup.checkpoint)), GONE_SECONDS, "the end of every process of the query"
+    )
+    until(lambda: not list(temporary.glob("clonos-*")), GONE_SECONDS, "no socket directory left")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_killed_driver_is_continued(tmp_path: Path, temporary: Path, mode: str) -> None:
+    """In the middle of the first epoch, just after the sink has shown something."""
+    fault = driver_struck(Point.AFTER_COMMIT, "sink", 0, 30)
+    survive(Run(tmp_path, mode=mode, faults=script(fault), trigger=TRIGGERS[mode]), temporary, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_logs_shared_one_hop(tmp_path: Path, temporary: Path, mode: str) -> None:
+    """Between the snapshot of a later epoch and Spark's commit of it."""
+    fault = driver_struck(Point.AFTER_SNAPSHOT, "second", 1)
+    one_hop = {"sharing.depth": "1"}
+    survive(
+        Run(tmp_path, mode=mode, faults=script(fault), trigger=TRIGGERS[mode], settings=one_hop), temporary, 1
+    )

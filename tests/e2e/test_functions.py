@@ -1,0 +1,112 @@
+"""User functions that go wrong: a clear end where it must end, and nothing lost; the mended query continues exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bad_functions import At, Crashes, Exits, KillsItself, Loops, Raises, draws_random, reads_clock
+from ledger_job import MODES, Run, assert_exact, await_end, first, run, running
+
+from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
+from clonos.faults import Fault, Point, Strike, script
+
+pytestmark = pytest.mark.spark
+
+BAD = "411"  # the id of the record at which functions go wrong: in the second half, after an epoch has committed
+PLACE = r"operator 'first', instance [01], epoch \d+, channel (1|65), position \d+"
+
+
+def end_of(spark: Any, setup: Run, kind: type[ClonosError], pattern: str = PLACE) -> Any:
+    """The query ends with this error, and is not started again before it does."""
+    with running(spark, setup) as query, pytest.raises(kind, match=pattern) as caught:
+        await_end(query, setup)
+    assert not query.restarts
+    assert query.exception() is caught.value
+    assert 0 < setup.visible() < setup.count
+    return caught.value
+
+
+def mend(spark: Any, setup: Run) -> None:
+    """With a good function in its place the query continues, and nothing shows what has happened."""
+    setup.first, setup.faults = first, ""
+    run(spark, setup)
+    assert_exact(setup)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("function", "cause"), [(reads_clock, "clock"), (draws_random, "random")])
+def test_unrecorded_outcomes_are_found_out(
+    spark: Any, tmp_path: Path, mode: str, function: Callable[..., Any], cause: str
+) -> None:
+    fault = Fault(point=Point.INPUT, strike=Strike.REPLICA, operator="first", epoch=1, after=20)
+    error = end_of(spark, Run(tmp_path, mode=mode, first=function, faults=script(fault)), DivergenceError)
+    assert "digest" in str(error) and cause in str(error) and "ctx." in str(error)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exception_ends_the_query(spark: Any, tmp_path: Path, mode: str) -> None:
+    setup = Run(tmp_path, mode=mode, first=Raises(BAD))
+    error = end_of(spark, setup, UserFunctionError)
+    assert (
+        "LookupError" in str(error) and "nobody lives here" in str(error) and "bad_functions.py" in str(error)
+    )
+    mend(spark, setup)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [Exits, KillsItself, Crashes])
+def test_a_record_that_ends_every_process_is_named(
+    spark: Any, tmp_path: Path, mode: str, kind: type[At]
+) -> None:
+    setup = Run(tmp_path, mode=mode, first=kind(BAD), settings={"replica.attempts": "4"})
+    error = end_of(spark, setup, PoisonRecord)
+    assert "ended 2 processes in a row" in str(error)
+    assert (
+        len(setup.deaths()) <= 4 + 4
+    )  # Spark's own attempts of a task find the mark, and do not run the record
+    mend(spark, setup)
+
+
+def test_a_crash_that_does_not_come_again_is_survived(spark: Any, tmp_path: Path) -> None:
+    setup = Run(tmp_path, mode="realtime", first=Crashes(BAD, str(tmp_path / "once")))
+    query = run(spark, setup)
+    assert_exact(setup)
+    assert [death["signal"] for death in setup.deaths()] == ["SIGSEGV"]
+    assert not query.restarts
+    assert not list((setup.data / "replicas").glob("*.suspect"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_function_that_hangs_once_is_replaced(spark: Any, tmp_path: Path, mode: str) -> None:
+    function = Loops(BAD, str(tmp_path / "once"))
+    query = run(
+        spark, setup := Run(tmp_path, mode=mode, first=function, settings={"function.deadline": "2s"})
+    )
+    assert_exact(setup)
+    assert not query.restarts
+    (death,) = setup.deaths()
+    assert death["code"] == 71
+    assert "no progress" in death["stderr"] and "go_wrong" in death["stderr"]
+
+
+def test_a_function_that_hangs_each_time_is_named(spark: Any, tmp_path: Path) -> None:
+    setup = Run(tmp_path, mode="realtime", first=Loops(BAD), settings={"function.deadline": "1s"})
+    error = end_of(spark, setup, PoisonRecord)
+    assert "no progress for 1 s" in str(error)
+    mend(spark, setup)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_process_that_hangs_is_replaced(spark: Any, tmp_path: Path, mode: str) -> None:
+    """Stopped by a signal, it cannot even show that it lives."""
+    fault = Fault(point=Point.INPUT, strike=Strike.STOP, operator="second", epoch=1, after=20)
+    query = run(
+        spark,
+        setup := Run(tmp_path, mode=mode, faults=script(fault), settings={"replica.deadline": "1s"}),
+    )
+    assert_exact(setup)
+    assert not query.restarts
+    assert [death["kind"] for death in setup.deaths()] == ["hang"]

@@ -1,0 +1,117 @@
+"""What a query stands on fails: the sink, the disk, a snapshot. A clear error or a pause, and nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_job import MODES, Run, assert_exact, await_, await_end, run, running
+
+from clonos.errors import ReplicaLost, SnapshotCorrupt, StorageUnavailable
+
+pytestmark = pytest.mark.spark
+
+
+@contextlib.contextmanager
+def sink_down(setup: Run) -> Iterator[None]:
+    """Nobody else can write to the database."""
+    with contextlib.closing(sqlite3.connect(setup.database, timeout=30, isolation_level=None)) as connection:
+        connection.execute("begin exclusive")
+        yield
+        connection.execute("rollback")
+
+
+@pytest.mark.parametrize(("mode", "patience"), [("realtime", 30.0), ("realtime", 1.0), ("microbatch", 1.0)])
+def test_a_sink_that_is_down_for_ten_seconds(spark: Any, tmp_path: Path, mode: str, patience: float) -> None:
+    """Waited for by the sink itself, or, when that loses its patience, by starting again until it is back."""
+    setup = Run(tmp_path, mode=mode, patience=patience)
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        with sink_down(setup):
+            seen = setup.visible()
+            time.sleep(10.0)
+            assert query.isActive
+        assert seen < setup.count
+        await_end(query, setup)
+    assert_exact(setup)
+    if patience > 10:
+        assert not query.restarts
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of 24 MiB; needs the right to mount one."""
+    path = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)], capture_output=True, timeout=20
+    )
+    if mounted.returncode != 0:
+        path.rmdir()
+        pytest.skip("cannot mount a small file system here")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True, timeout=20)
+    path.rmdir()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_disk_that_is_full_for_a_while(spark: Any, tmp_path: Path, small_disk: Path, mode: str) -> None:
+    setup = Run(tmp_path, mode=mode, settings={"data": str(small_disk), "restart.limit": "1000"})
+    ballast = small_disk / "ballast"
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        fill(ballast)
+        time.sleep(4.0)
+        ballast.unlink()
+        await_end(query, setup)
+    assert_exact(setup)
+
+
+def fill(path: Path) -> None:
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_disk_that_stays_full(spark: Any, tmp_path: Path, small_disk: Path, mode: str) -> None:
+    """The query ends and says so; with room on the disk it continues."""
+    setup = Run(tmp_path, mode=mode, settings={"data": str(small_disk), "restart.limit": "2"})
+    ballast = small_disk / "ballast"
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        fill(ballast)
+        with pytest.raises((StorageUnavailable, ReplicaLost), match="disk is full"):
+            await_(query, setup, lambda: False)
+    ballast.unlink()
+    run(spark, setup)
+    assert_exact(setup)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_snapshot_that_was_cut_off(spark: Any, tmp_path: Path, mode: str) -> None:
+    """It is not believed; with the file mended the query continues."""
+    setup = Run(tmp_path, mode=mode)
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: len(setup.epochs("commits")) > 0 and setup.appended == setup.count)
+    (victim, *_) = sorted((setup.checkpoint / "clonos/state/2/0/files").iterdir(), key=size, reverse=True)
+    good = tmp_path / "good"
+    shutil.copy2(victim, good)
+    with victim.open("r+b") as file:
+        file.truncate(size(victim) // 2)
+    with running(spark, setup) as query, pytest.raises(SnapshotCorrupt, match=victim.name):
+        await_(query, setup, lambda: False)
+    shutil.copy2(good, victim)
+    run(spark, setup)
+    assert_exact(setup)
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size

@@ -1,0 +1,286 @@
+"""Replicas for tests of the conduit: they speak the wire, echo rows, and can be told to fail.
+
+An instance gives one output row per input row, numbered through all epochs, and writes eight bytes of "causal log" per
+bundle. Everything is deterministic, so a replacement that is fed the same bundles repeats the same rows, and whatever
+the conduit loses, repeats or reorders shows in `violations` or in the rows that arrive downstream.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+HELLO, RESUME, WELCOME, BUNDLE, TICK, END, OUTPUT, STABLE, ENDED, HEARTBEAT, ERROR = range(1, 12)
+
+HIDDEN_IN = [
+    ("_clonos_channel", pa.int64()),
+    ("_clonos_position", pa.int64()),
+    ("_clonos_delta", pa.binary()),
+]
+HIDDEN_OUT = [
+    pa.field("_clonos_channel", pa.int64(), nullable=False),
+    pa.field("_clonos_position", pa.int64(), nullable=False),
+    pa.field("_clonos_destination", pa.int32(), nullable=False),
+    pa.field("_clonos_delta", pa.binary()),
+]
+
+
+def frame(kind: int, payload: bytes = b"") -> bytes:
+    checksum = zlib.crc32(payload, zlib.crc32(bytes([kind])))
+    return struct.pack("<IBI", 5 + len(payload), kind, checksum) + payload
+
+
+class Closed(Exception):
+    """The conduit went away, or the test closed the connection."""
+
+
+class Wire:
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.held = bytearray()
+
+    def _bytes(self, count: int) -> bytes:
+        while len(self.held) < count:
+            try:
+                data = self.connection.recv(1 << 20)
+            except OSError as error:
+                raise Closed(str(error)) from error
+            if not data:
+                raise Closed("end of stream")
+            self.held += data
+        taken = bytes(self.held[:count])
+        del self.held[:count]
+        return taken
+
+    def receive(self) -> tuple[int, bytes]:
+        length, kind, checksum = struct.unpack("<IBI", self._bytes(9))
+        payload = self._bytes(length - 5)
+        assert zlib.crc32(payload, zlib.crc32(bytes([kind]))) == checksum
+        return kind, payload
+
+    def send(self, kind: int, payload: bytes = b"") -> None:
+        try:
+            self.connection.sendall(frame(kind, payload))
+        except OSError as error:
+            raise Closed(str(error)) from error
+
+
+@dataclass
+class Snapshot:
+    seq: int = 0
+    output: int = 0
+    log: int = 0
+
+
+@dataclass
+class Instance:
+    """What survives the loss of a replica: the snapshots, and what it saw, for the test to look at."""
+
+    ends: dict[int, Snapshot] = field(default_factory=dict)
+    within: dict[int, Snapshot] = field(default_factory=dict)
+    fences: list[int] = field(default_factory=list)
+    hellos: list[dict[str, object]] = field(default_factory=list)
+    bundles: int = 0
+    ticks: int = 0
+    rows: int = 0
+    bundle_rows: list[int] = field(default_factory=list)
+    checksums: dict[tuple[int, int], int] = field(default_factory=dict)
+    collected: set[tuple[int, int]] = field(default_factory=set)
+
+
+class Replicas:
+    """Serves every instance of some nodes on one Unix socket, or on a TCP port.
+
+    `script(node, instance, attempt, bundles)` is asked before a bundle is answered and may return "die" (close without
+    answering), "die_after" (answer first), "hang", "error" or "retryable", "garbage" (a frame with a wrong checksum)
+    or "misfit" (output that has another schema).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        users: dict[int, pa.Schema],
+        *,
+        parallelism: int = 2,
+        sinks: frozenset[int] = frozenset(),
+        script: Callable[[int, int, int, int], str | None] = lambda *_: None,
+        stable_every: int = 0,
+        window: int = 8,
+        delay: float = 0.0,
+        port: int = 0,
+    ) -> None:
+        self.path, self.users, self.sinks, self.script = path, users, sinks, script
+        self.parallelism, self.stable_every, self.window, self.delay = (
+            parallelism,
+            stable_every,
+            window,
+            delay,
+        )
+        self.instances: dict[tuple[int, int], Instance] = {}
+        self.collected: dict[int, list[dict[str, object]]] = {node: [] for node in sinks}
+        self.violations: list[str] = []
+        self.lock = threading.Lock()
+        self.connections: list[socket.socket] = []
+        if port:
+            self.listener = socket.create_server(("127.0.0.1", port))
+        else:
+            self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.listener.bind(path)
+            self.listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.listener.close()
+        for connection in self.connections:
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            self._converse(Wire(connection))
+        except Closed:
+            pass
+        except Exception as error:
+            self.violations.append(repr(error))
+            raise
+        finally:
+            connection.close()
+
+    def check(self, condition: bool, message: str) -> None:
+        if not condition:
+            self.violations.append(message)
+
+    def _converse(self, wire: Wire) -> None:
+        kind, payload = wire.receive()
+        self.check(kind == HELLO, f"first frame is {kind}")
+        hello = json.loads(payload)
+        node, number, epoch = hello["node"], hello["instance"], hello["epoch"]
+        with self.lock:
+            instance = self.instances.setdefault((node, number), Instance())
+            self.check(all(hello["fence"] > fence for fence in instance.fences), "the fence was not raised")
+            instance.fences.append(hello["fence"])
+            instance.hellos.append(hello)
+            attempt = len(instance.fences)
+        kind, payload = wire.receive()
+        passed, log_start = struct.unpack_from("<QQ", payload)
+        kept = payload[16:]
+        before = instance.ends.get(epoch - 1, Snapshot())
+        if hello["fresh"]:
+            instance.within.pop(epoch, None)
+            instance.checksums.clear()
+            instance.collected.clear()
+            self.check(passed == 0 and not kept, "a fresh RESUME carries something")
+        start = instance.within.get(epoch, Snapshot(0, before.output, before.log))
+        self.check(not kept or log_start == start.log, f"RESUME log at {log_start}, snapshot at {start.log}")
+        state = Snapshot(start.seq, start.output, start.log)
+        wire.send(
+            WELCOME, json.dumps({"version": 1, "window": self.window, "window_bytes": 64 << 20}).encode()
+        )
+        schema = pa.schema([*HIDDEN_IN, *self.users[node]])
+        while True:
+            kind, payload = wire.receive()
+            if kind == TICK:
+                instance.ticks += 1
+                wire.send(HEARTBEAT, struct.pack("<Q", instance.rows))
+            elif kind == END:
+                (last,) = struct.unpack("<Q", payload)
+                self.check(last == state.seq, f"END after {last}, taken {state.seq}")
+                instance.ends[epoch] = Snapshot(0, state.output, state.log)
+                wire.send(ENDED, struct.pack("<Q", state.output))
+                return
+            elif kind == BUNDLE:
+                self._bundle(wire, instance, (node, number, epoch, attempt), state, payload, passed, schema)
+            else:
+                self.check(False, f"frame of type {kind}")
+
+    def _bundle(
+        self,
+        wire: Wire,
+        instance: Instance,
+        who: tuple[int, int, int, int],
+        state: Snapshot,
+        payload: bytes,
+        passed: int,
+        schema: pa.Schema,
+    ) -> None:
+        node, number, epoch, attempt = who
+        seq, rows = struct.unpack_from("<QI", payload)
+        if seq <= state.seq:
+            return
+        self.check(seq == state.seq + 1, f"bundle {seq} after {state.seq}")
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload[12:]), schema)
+        batch.validate(full=True)
+        self.check(batch.num_rows == rows, "rows do not fit")
+        checksum = zlib.crc32(payload)
+        self.check(instance.checksums.setdefault((epoch, seq), checksum) == checksum, f"bundle {seq} changed")
+        instance.bundles += 1
+        what = self.script(node, number, attempt, instance.bundles)
+        if what == "die":
+            raise Closed("scripted")
+        if what == "garbage":
+            wire.connection.sendall(frame(HEARTBEAT, bytes(8))[:-1] + b"X")
+        if what == "misfit":
+            message = pa.record_batch([[1] * rows], names=["a"]).serialize().to_pybytes()
+            wire.send(OUTPUT, struct.pack("<QQQII", seq, state.output + rows, state.log, 0, rows) + message)
+        if what == "hang":
+            time.sleep(30)
+        if what in ("error", "retryable"):
+            error = {"error": "UserFunctionError", "message": "scripted", "retryable": what == "retryable"}
+            wire.send(ERROR, json.dumps({**error, "traceback": "Traceback: line 1"}).encode())
+            raise Closed("scripted")
+        if self.delay:
+            time.sleep(self.delay)
+        instance.rows += rows
+        instance.bundle_rows.append(rows)
+        first = state.output + 1
+        state.output += 0 if node in self.sinks else rows
+        entry = struct.pack("<Q", seq)
+        log_start, state.log = state.log, state.log + len(entry)
+        state.seq = seq
+        if node in self.sinks:
+            if (epoch, seq) not in instance.collected:
+                instance.collected.add((epoch, seq))
+                self._collect(node, batch)
+            wire.send(OUTPUT, struct.pack("<QQQII", seq, state.output, log_start, len(entry), 0) + entry)
+        else:
+            out = self._echo(node, number, batch, first)
+            out = out.slice(min(out.num_rows, max(0, passed - first + 1)))
+            message = out.serialize().to_pybytes() if out.num_rows else b""
+            head = struct.pack("<QQQII", seq, state.output, log_start, len(entry), out.num_rows)
+            wire.send(OUTPUT, head + entry + message)
+        if what == "die_after":
+            raise Closed("scripted")
+        if self.stable_every and seq % self.stable_every == 0:
+            instance.within[epoch] = Snapshot(state.seq, state.output, state.log)
+            wire.send(STABLE, struct.pack("<QQ", seq, state.log))
+
+    def _echo(self, node: int, number: int, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        count = batch.num_rows
+        columns = [
+            pa.array([(number << 6) | node] * count, pa.int64()),
+            pa.array(range(first, first + count), pa.int64()),
+            pa.array([position % self.parallelism for position in range(first, first + count)], pa.int32()),
+            pa.array([b"d" if index == 0 else None for index in range(count)], pa.binary()),
+            *batch.columns[len(HIDDEN_IN) :],
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*HIDDEN_OUT, *self.users[node]]))
+
+    def _collect(self, node: int, batch: pa.RecordBatch) -> None:
+        with self.lock:
+            self.collected[node].extend(batch.to_pylist())

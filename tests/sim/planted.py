@@ -1,0 +1,632 @@
+"""Planted bugs: each takes one rule of the protocol away. Small patches, applied by `test_sim_planted`.
+
+Where the core itself would notice (a divergence), the check is switched off as well, so that the checkers alone must.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from clonos.core import instance as instance_module
+from clonos.core import recovery as recovery_module
+from clonos.core.causal_log import CausalLog
+from clonos.core.conduit import Conduit
+from clonos.core.determinant import Kind
+from clonos.core.frontier import Frontier
+from clonos.core.identity import Origin
+from clonos.core.instance import Instance, Persist
+from clonos.core.recorder import StepRecorder
+from clonos.core.recovery import HolderReply, Recovered
+from clonos.core.replayer import StepReplayer
+from clonos.core.sequence import BundlesTaken
+from clonos.core.sharing import FULL, Journal
+from clonos.core.sink_log import SinkInstance
+from clonos.errors import ClonosError
+from clonos.sim import operator_host
+from clonos.sim.checkpoint import Snapshots
+from clonos.sim.coordinator import Coordinator
+from clonos.sim.operator_host import OperatorHost
+from clonos.sim.plan import Fault, Plan, SinkKind
+from clonos.sim.server import ReplicaServer
+from clonos.sim.sinks import SinkPlace
+
+Patch = pytest.MonkeyPatch
+
+# --------------------------------------------------------------------- replay
+
+
+def blind(patch: Patch) -> None:
+    """Switch off the core's own detection of a replay that differs (I10)."""
+    patch.setattr(StepReplayer, "_diverged", lambda self, what: None)
+    patch.setattr(instance_module, "DivergenceError", _Ignored)
+
+    def append_own(self: Instance, chunk: bytes) -> None:
+        at = self._log_end - self._recorded_base
+        known = self._recorded[at : at + len(chunk)]
+        real_append(self, known if len(known) == len(chunk) else chunk)
+
+    real_append = Instance._append_own
+    patch.setattr(Instance, "_append_own", append_own)
+
+
+class _Ignored(ClonosError):
+    """Raised where a divergence would be."""
+
+
+def clock_is_read_again(patch: Patch) -> None:
+    blind(patch)
+    patch.setattr(StepReplayer, "_read_clock", StepRecorder._read_clock)
+
+
+def exact_clock_is_read_again(patch: Patch) -> None:
+    blind(patch)
+    patch.setattr(StepReplayer, "_read_instant", StepRecorder._read_instant)
+
+
+def call_is_made_again(patch: Patch) -> None:
+    blind(patch)
+    patch.setattr(StepReplayer, "_outcome_of_call", StepRecorder._outcome_of_call)
+
+
+def seed_is_drawn_again(patch: Patch) -> None:
+    blind(patch)
+    real = Instance._begin_epoch
+    fresh = itertools.count(1)
+
+    def begin(self: Instance, epoch: int, seed: int) -> None:
+        real(self, epoch, seed)
+        self._services.random.seed(next(fresh))
+
+    patch.setattr(Instance, "_begin_epoch", begin)
+
+
+def order_is_forgotten(patch: Patch) -> None:
+    blind(patch)
+    real = Instance._repeat
+
+    def repeat(self: Instance, step: Any) -> Any:
+        step.runs = sorted(step.runs, reverse=True)
+        return real(self, step)
+
+    patch.setattr(Instance, "_repeat", repeat)
+
+
+def timers_are_not_repeated(patch: Patch) -> None:
+    blind(patch)
+    real = Instance._repeat
+    patch.setattr(Instance, "_repeat", lambda self, step: [] if step.kind is Kind.TIMER else real(self, step))
+
+
+def timers_fire_one_record_late(patch: Patch) -> None:
+    """A recorded firing is repeated behind the step that followed it."""
+    blind(patch)
+    real = Instance._advance
+
+    def advance(self: Instance) -> Any:
+        steps = list(self._steps)
+        for at in range(len(steps) - 1):
+            if steps[at].kind is Kind.TIMER and steps[at + 1].kind is Kind.ORDER:
+                steps[at], steps[at + 1] = steps[at + 1], steps[at]
+                break
+        self._steps = type(self._steps)(steps)
+        return real(self)
+
+    patch.setattr(Instance, "_advance", advance)
+
+
+def divergence_is_not_reported(patch: Patch) -> None:
+    blind(patch)
+
+
+# --------------------------------------------------------------- what is saved
+
+
+def rows_leave_before_they_are_saved(patch: Patch) -> None:
+    """Process before log: what is to be saved lies about until the next call, in the memory of the process."""
+    real = OperatorHost._perform
+
+    def perform(self: OperatorHost, actions: Any) -> Any:
+        waiting = self.__dict__.setdefault("waiting", [])
+        late = [action for action in actions if isinstance(action, Persist)]
+        now = [*waiting, *(action for action in actions if not isinstance(action, Persist))]
+        self.__dict__["waiting"] = late
+        return real(self, now)
+
+    patch.setattr(OperatorHost, "_perform", perform)
+
+
+def received_logs_are_not_saved(patch: Patch) -> None:
+    real = OperatorHost.persist
+
+    def persist(self: OperatorHost, persist: Persist, *, durable: bool) -> None:
+        real(self, Persist((), persist.own_start, persist.own), durable=durable)
+
+    patch.setattr(OperatorHost, "persist", persist)
+
+
+def recovered_log_is_not_saved(patch: Patch) -> None:
+    real = Instance.restore
+
+    def restore(self: Instance, *args: Any, **kwargs: Any) -> None:
+        ports, self._ports = self._ports, _Nowhere()
+        real(self, *args, **kwargs)
+        self._ports = ports
+
+    patch.setattr(Instance, "restore", restore)
+
+
+class _Nowhere:
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        """Lost."""
+
+
+def effects_do_not_wait_until_stable(patch: Patch) -> None:
+    patch.setattr(Instance, "stabilise", lambda self, chunk: self._append_own(chunk))
+
+
+def recorded_effects_hold_back_their_chunks(patch: Patch) -> None:
+    def stabilise(self: StepReplayer, chunk: bytes) -> None:
+        if self._step.effects:
+            self.__dict__.setdefault("held_back", []).append(chunk)
+        else:
+            self._ports.stabilise(chunk)
+
+    def close(self: StepReplayer, outputs: int, digest: int) -> bytes:
+        last = real(self, outputs, digest)
+        for chunk in self.__dict__.get("held_back", []):
+            self._ports.rebuilt(chunk)
+        return last
+
+    real = StepReplayer.close
+    patch.setattr(StepReplayer, "_stabilise", stabilise)
+    patch.setattr(StepReplayer, "close", close)
+
+
+# --------------------------------------------------------------- what is shared
+
+
+def nothing_is_stamped(patch: Patch) -> None:
+    patch.setattr(Journal, "delta_for", lambda self, destination: None)
+
+
+def every_third_delta_is_dropped(patch: Patch) -> None:
+    real = Journal.delta_for
+    count = itertools.count()
+
+    def delta_for(self: Journal, destination: int) -> bytes | None:
+        delta = real(self, destination)
+        return None if next(count) % 3 == 0 else delta
+
+    patch.setattr(Journal, "delta_for", delta_for)
+
+
+def delta_goes_to_the_wrong_destination(patch: Patch) -> None:
+    """The marks of two destinations are mixed up."""
+    real = Journal.delta_for
+    patch.setattr(
+        Journal, "delta_for", lambda self, destination: real(self, destination ^ 1 if destination else 0)
+    )
+
+
+def received_logs_are_not_handed_on(patch: Patch) -> None:
+    patch.setattr(Journal, "receive", lambda self, raw: bool(self._receipts.take(raw)))
+
+
+def extents_are_not_shared(patch: Patch) -> None:
+    real = Journal._push
+    patch.setattr(Journal, "_push", lambda self, piece: None if piece.data is None else real(self, piece))
+
+
+def sink_drops_determinants_on_repeated_records(patch: Patch) -> None:
+    real = SinkInstance.take
+
+    def take(self: SinkInstance, bundle: Any) -> Any:
+        write = real(self, bundle)
+        return write if write is not None and write.rows else None
+
+    patch.setattr(SinkInstance, "take", take)
+
+
+def sink_log_is_not_kept(patch: Patch) -> None:
+    real = SinkInstance.take
+
+    def take(self: SinkInstance, bundle: Any) -> Any:
+        write = real(self, bundle)
+        return write and replace(write, deltas=[])
+
+    patch.setattr(SinkInstance, "take", take)
+
+
+# --------------------------------------------------------------- what is asked
+
+
+def prefix_is_the_first_answer(patch: Patch) -> None:
+    real = recovery_module.longest_prefix
+
+    def first(origin: Origin, start: int, replies: Any, **where: Any) -> bytes:
+        said = [reply for reply in replies if reply.segments]
+        return real(origin, start, [replace(reply, required=0) for reply in said[:1]], **where)
+
+    patch.setattr(recovery_module, "longest_prefix", first)
+
+
+def hole_in_a_log_is_jumped_over(patch: Patch) -> None:
+    def prefix(self: CausalLog, start: int) -> bytes:
+        return b"".join(data for at, data in self if at >= start)
+
+    patch.setattr(CausalLog, "prefix", prefix)
+    patch.setattr(CausalLog, "contiguous_end", lambda self, start: max(self.end, start))
+
+
+def only_the_own_store_is_asked(patch: Patch) -> None:
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        yield 0
+        return list[HolderReply]()
+
+    patch.setattr(operator_host.holders, "ask", ask)
+
+
+def replica_that_is_lost_while_it_recovers_has_asked_for_its_successor(patch: Patch) -> None:
+    real = Conduit._on_connected
+
+    def connected(self: Conduit, now: int) -> None:
+        real(self, now)
+        self._fresh = False
+
+    patch.setattr(Conduit, "_on_connected", connected)
+
+
+def _restoring(**changes: Any) -> Callable[[Patch], None]:
+    def mutate(patch: Patch) -> None:
+        real = Instance.restore
+        patch.setattr(
+            Instance, "restore", lambda self, snapshot, **given: real(self, snapshot, **{**given, **changes})
+        )
+
+    return mutate
+
+
+def own_log_before_the_snapshot_is_not_asked_for(patch: Patch) -> None:
+    real = operator_host.put_together
+    patch.setattr(
+        operator_host, "put_together", lambda *args, **where: Recovered([], real(*args, **where).recorded)
+    )
+
+
+# ------------------------------------------------------------------- snapshots
+
+
+def _snapshots_without(field: str, value: Any) -> Callable[[Patch], None]:
+    def mutate(patch: Patch) -> None:
+        real = Instance.snapshot
+
+        def snapshot(self: Instance) -> Any:
+            made = real(self)
+            setattr(made, field, value)
+            return made
+
+        patch.setattr(Instance, "snapshot", snapshot)
+
+    return mutate
+
+
+def snapshot_misses_the_last_bundle(patch: Patch) -> None:
+    """It says that it covers what has arrived since it was begun."""
+    real = OperatorHost._land
+
+    def land(self: OperatorHost, snapshot: Any, reached: tuple[int, int]) -> None:
+        real(self, snapshot, (self._taken, reached[1]))
+
+    patch.setattr(OperatorHost, "_land", land)
+
+
+def snapshot_is_taken_although_its_rows_were_lost(patch: Patch) -> None:
+    patch.setattr(operator_host, "stands_for_known_output", lambda *args, **kwargs: True)
+
+
+def hole_in_the_bundles_is_not_noticed(patch: Patch) -> None:
+    patch.setattr(BundlesTaken, "_missing", lambda self, last, where: None)
+
+
+def snapshot_of_another_attempt_is_taken(patch: Patch) -> None:
+    """One that a dead replica had sent to the storage appears when its successor has begun."""
+    patch.setattr(operator_host, "of_same_attempt", lambda fence, other: True)
+
+
+# ------------------------------------------------------------------ truncation
+
+
+def truncation_goes_one_epoch_too_far(patch: Patch) -> None:
+    """Behind the snapshots of the epoch that is running."""
+    real = Coordinator.stable_offsets
+    patch.setattr(Coordinator, "stable_offsets", lambda self, epoch: real(self, epoch + 1))
+
+
+def truncation_goes_too_far(patch: Patch) -> None:
+    real = Coordinator.stable_offsets
+
+    def further(self: Coordinator, epoch: int) -> dict[Origin, int]:
+        return {origin: offset + 20 for origin, offset in real(self, epoch).items()}
+
+    patch.setattr(Coordinator, "stable_offsets", further)
+
+
+def journal_is_truncated_too_far(patch: Patch) -> None:
+    real = Journal.truncate
+
+    def truncate(self: Journal, stable: Any) -> None:
+        real(self, {origin: offset + 60 for origin, offset in stable.items()})
+
+    patch.setattr(Journal, "truncate", truncate)
+
+
+def conduit_forgets_one_bundle_too_many(patch: Patch) -> None:
+    real = Conduit._on_stable
+
+    def stable(self: Conduit, seq: int, log_offset: int, now: int) -> None:
+        real(self, min(seq + 1, self._last), log_offset, now)
+
+    patch.setattr(Conduit, "_on_stable", stable)
+
+
+def snapshot_of_the_committed_epoch_is_dropped(patch: Patch) -> None:
+    real = Snapshots.forget
+    patch.setattr(Snapshots, "forget", lambda self, before, fence: real(self, before + 1, fence))
+
+
+# ------------------------------------------------------------ duplicates, order
+
+
+def sink_does_not_drop_what_is_visible(patch: Patch) -> None:
+    class Uncovered(Frontier):
+        def uncovered_from(self, channel: int, positions: Any) -> int:
+            return 0
+
+    real = SinkInstance.__init__
+
+    def init(self: SinkInstance, *args: Any) -> None:
+        real(self, *args)
+        self._frontier = Uncovered(self._frontier.covered)
+
+    patch.setattr(SinkInstance, "__init__", init)
+
+
+def sink_cursor_is_off_by_one(patch: Patch) -> None:
+    real = SinkInstance.__init__
+
+    def init(self: SinkInstance, name: str, instance: int, cursors: dict[int, int], *args: Any) -> None:
+        real(self, name, instance, {channel: at - 1 for channel, at in cursors.items()}, *args)
+
+    patch.setattr(SinkInstance, "__init__", init)
+
+
+def duplicates_are_known_by_count(patch: Patch) -> None:
+    """Instead of by number: a sink that begins again drops as many rows of a channel as it has shown."""
+
+    class ByCount(Frontier):
+        def uncovered_from(self, channel: int, positions: Any) -> int:
+            drop = left.setdefault((id(self), channel), self.covered.get(channel, 0))
+            dropped = min(drop, len(positions))
+            left[id(self), channel] = drop - dropped
+            return dropped
+
+    left: dict[tuple[int, int], int] = {}
+    real = SinkInstance.__init__
+
+    def init(self: SinkInstance, *args: Any) -> None:
+        real(self, *args)
+        self._frontier = ByCount(self._frontier.covered)
+        left.clear()
+
+    patch.setattr(SinkInstance, "__init__", init)
+
+
+def rows_passed_on_are_not_suppressed(patch: Patch) -> None:
+    real = Instance.open_epoch
+    patch.setattr(Instance, "open_epoch", lambda self, epoch, passed=0: real(self, epoch))
+
+
+def one_row_too_many_is_suppressed(patch: Patch) -> None:
+    real = Instance.open_epoch
+
+    def open_epoch(self: Instance, epoch: int, passed: int = 0) -> Any:
+        return real(self, epoch, passed=passed + 1 if passed else 0)
+
+    patch.setattr(Instance, "open_epoch", open_epoch)
+
+
+def records_that_wait_are_taken_again(patch: Patch) -> None:
+    real = Instance.restore
+
+    def restore(self: Instance, snapshot: Any, **given: Any) -> None:
+        real(self, snapshot, **given)
+        self._frontier.covered = {channel: at - 1 for channel, at in self._frontier.covered.items()}
+
+    patch.setattr(Instance, "restore", restore)
+
+
+# -------------------------------------------------------------------- fencing
+
+
+def token_is_ignored_by_the_sink(patch: Patch) -> None:
+    patch.setattr(SinkPlace, "_check_fence", lambda self, fence: None)
+
+
+def token_is_ignored_by_the_server(patch: Patch) -> None:
+    def raise_fence(self: ReplicaServer, origin: Origin, fence: int) -> bool:
+        self.world.checks.fence_raised(origin, fence)
+        return True
+
+    patch.setattr(ReplicaServer, "raise_fence", raise_fence)
+
+
+def old_replica_is_not_waited_for(patch: Patch) -> None:
+    def place(self: ReplicaServer, origin: Origin, link: Any, hello: Any) -> None:
+        current = self._serving.get(origin)
+        if current is not None and current.serves(hello):
+            self._hand_over(current, link, hello)
+        else:
+            self._serve(origin, link, hello)
+
+    patch.setattr(ReplicaServer, "_place", place)
+
+
+def sinks_are_not_fenced_before_logs_are_read(patch: Patch) -> None:
+    patch.setattr(SinkPlace, "raise_fence", lambda self, fence: None)
+
+
+# -------------------------------------------------------------------- the list
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A bug, how many seeds may pass before it is found, and what the runs are changed to."""
+
+    plant: Callable[[Patch], None]
+    seeds: int = 200
+    changes: tuple[tuple[str, Any], ...] = ()
+    rates: tuple[tuple[Fault, float], ...] = ()
+
+    def plan(self, plan: Plan) -> Plan:
+        rates = {**dict(plan.rates), **dict(self.rates)} if self.rates else dict(plan.rates)
+        changed = {**dict(self.changes), "rates": tuple(sorted(rates.items(), key=lambda item: item[0].name))}
+        return replace(plan, **changed)
+
+
+def planted(plant: Callable[[Patch], None], *, seeds: int = 200, rates: Any = (), **changes: Any) -> Planted:
+    return Planted(plant, seeds, tuple(changes.items()), tuple(rates.items()) if rates else ())
+
+
+CRASHES = {Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_STOP: 0.004}
+RESTARTS = {Fault.QUERY_RESTART: 0.01}
+LOSSES = {Fault.QUERY_RESTART: 0.01, Fault.STORE_LOST: 0.6}
+OTHERS = {"faults": 20, "impure": False}
+
+PLANTED: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        planted(clock_is_read_again, rates=CRASHES, **OTHERS),
+        planted(exact_clock_is_read_again, rates=CRASHES, **OTHERS),
+        planted(call_is_made_again, rates=CRASHES, calls=True, **OTHERS),
+        planted(seed_is_drawn_again, rates=CRASHES, **OTHERS),
+        planted(order_is_forgotten, rates=CRASHES, **OTHERS),
+        planted(timers_are_not_repeated, rates=CRASHES, timers=True, **OTHERS),
+        planted(timers_fire_one_record_late, rates=CRASHES, timers=True, **OTHERS),
+        planted(divergence_is_not_reported, rates=CRASHES, faults=20, impure=True),
+        planted(rows_leave_before_they_are_saved, **OTHERS),
+        planted(received_logs_are_not_saved, depth=FULL, **OTHERS),
+        planted(recovered_log_is_not_saved, rates=LOSSES | CRASHES, effects=False, depth=FULL, **OTHERS),
+        planted(effects_do_not_wait_until_stable, effects=True, **OTHERS),
+        planted(recorded_effects_hold_back_their_chunks, rates=CRASHES, effects=True, **OTHERS),
+        planted(nothing_is_stamped, **OTHERS),
+        planted(every_third_delta_is_dropped, **OTHERS),
+        planted(delta_goes_to_the_wrong_destination, depth=FULL, **OTHERS),
+        planted(received_logs_are_not_handed_on, depth=FULL, **OTHERS),
+        planted(extents_are_not_shared, depth=0, **OTHERS),
+        planted(sink_drops_determinants_on_repeated_records, rates=RESTARTS, depth=FULL, **OTHERS),
+        planted(sink_log_is_not_kept, depth=FULL, **OTHERS),
+        planted(prefix_is_the_first_answer, rates=LOSSES, effects=False, depth=FULL, **OTHERS),
+        planted(
+            hole_in_a_log_is_jumped_over,
+            rates={**LOSSES, Fault.STORE_PAGE: 0.3, Fault.SINK_LOG_PAGE: 0.3},
+            effects=False,
+            depth=1,
+            **OTHERS,
+        ),
+        planted(only_the_own_store_is_asked, rates=LOSSES, effects=False, depth=FULL, **OTHERS),
+        planted(
+            replica_that_is_lost_while_it_recovers_has_asked_for_its_successor,
+            rates=LOSSES | CRASHES,
+            effects=False,
+            depth=FULL,
+            **OTHERS,
+        ),
+        planted(
+            own_log_before_the_snapshot_is_not_asked_for,
+            rates=LOSSES | CRASHES,
+            depth=FULL,
+            effects=False,
+            **OTHERS,
+        ),
+        planted(snapshot_misses_the_last_bundle, rates=CRASHES, snapshot_rate=0.4, bundle=1, **OTHERS),
+        planted(
+            snapshot_is_taken_although_its_rows_were_lost,
+            rates={Fault.LINK_BREAK: 0.03},
+            seeds=600,
+            snapshot_rate=0.9,
+            realtime=True,
+            faults=30,
+            impure=False,
+        ),
+        planted(
+            hole_in_the_bundles_is_not_noticed,
+            rates={Fault.LINK_BREAK: 0.02, Fault.SNAPSHOT_PAGE: 0.5, Fault.QUERY_RESTART: 0.02},
+            seeds=500,
+            snapshot_rate=0.8,
+            realtime=True,
+            effects=False,
+            faults=60,
+            impure=False,
+        ),
+        planted(
+            snapshot_of_another_attempt_is_taken,
+            rates={Fault.QUERY_RESTART: 0.05, Fault.REPLICA_CRASH: 0.05},
+            seeds=600,
+            snapshot_rate=0.2,
+            realtime=True,
+            faults=60,
+            impure=False,
+        ),
+        planted(truncation_goes_one_epoch_too_far, realtime=True, **OTHERS),
+        planted(truncation_goes_too_far, **OTHERS),
+        planted(journal_is_truncated_too_far, depth=FULL, **OTHERS),
+        planted(conduit_forgets_one_bundle_too_many, snapshot_rate=0.4, bundle=1, **OTHERS),
+        planted(snapshot_of_the_committed_epoch_is_dropped, **OTHERS),
+        planted(sink_does_not_drop_what_is_visible, rates=RESTARTS, **OTHERS),
+        planted(sink_cursor_is_off_by_one, rates=RESTARTS, **OTHERS),
+        planted(duplicates_are_known_by_count, rates=RESTARTS | CRASHES, **OTHERS),
+        planted(rows_passed_on_are_not_suppressed, rates=CRASHES, **OTHERS),
+        planted(one_row_too_many_is_suppressed, rates=CRASHES, **OTHERS),
+        planted(records_that_wait_are_taken_again, rates=RESTARTS, **OTHERS),
+        planted(
+            token_is_ignored_by_the_sink, rates={Fault.SINK_LATE: 0.2, Fault.REPLICA_CRASH: 0.03}, **OTHERS
+        ),
+        planted(
+            token_is_ignored_by_the_server,
+            rates={Fault.TASK_ZOMBIE: 0.02, Fault.REPLICA_CRASH: 0.02},
+            realtime=False,
+            **OTHERS,
+        ),
+        planted(old_replica_is_not_waited_for, rates={Fault.REPLICA_STOP: 0.02}, **OTHERS),
+        planted(
+            sinks_are_not_fenced_before_logs_are_read,
+            rates={**LOSSES, Fault.SINK_LATE: 0.5, Fault.QUERY_RESTART: 0.03},
+            effects=False,
+            depth=FULL,
+            sink=SinkKind.TRANSACTION,
+            realtime=True,
+            **OTHERS,
+        ),
+    )
+}
+MORE = {
+    "held_deltas_are_not_restored": planted(_restoring(held=()), rates=CRASHES, depth=FULL, **OTHERS),
+    "recorded_log_is_not_restored": planted(_restoring(recorded=b""), rates=CRASHES, **OTHERS),
+    "snapshots_without_the_output_number": planted(_snapshots_without("emitted", 0), rates=CRASHES, **OTHERS),
+    "snapshots_without_waiting_records": planted(
+        _snapshots_without("pending", []), rates=RESTARTS, realtime=True, **OTHERS
+    ),
+    "snapshots_without_the_random_stream": planted(
+        _snapshots_without("random_state", random.Random(1).getstate()),
+        rates=CRASHES,
+        snapshot_rate=0.4,
+        **OTHERS,
+    ),
+}
+PLANTED.update(MORE)

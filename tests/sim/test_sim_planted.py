@@ -1,0 +1,25 @@
+"""The simulator's alarm works: every planted bug is found, within a stated number of seeds."""
+
+from __future__ import annotations
+
+import pytest
+from planted import PLANTED
+
+from clonos.sim.plan import draw_plan
+from clonos.sim.run import run
+
+
+def test_the_catalogue_is_long_enough() -> None:
+    assert len(PLANTED) >= 40
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = PLANTED[name]
+    with monkeypatch.context() as patch:
+        bug.plant(patch)
+        found = next(
+            (plan for seed in range(bug.seeds) if not run(plan := bug.plan(draw_plan(seed))).right), None
+        )
+    assert found is not None, f"{bug.seeds} seeds did not find that {name.replace('_', ' ')}"
+    assert run(found).right, "the run is wrong without the bug, too"

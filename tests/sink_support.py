@@ -1,0 +1,102 @@
+"""What the sinks' tests share: running a writer as a process, and judging a sink from the outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import sink_child
+import sqlalchemy as sa
+
+CHILD = Path(__file__).with_name("sink_child.py")
+QUERY = "query-1"
+
+
+@contextmanager
+def child(folder: Path, spec: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    """A running writer; killed at the end if it still lives."""
+    name = folder / f"spec-{len(list(folder.glob('spec-*')))}.json"
+    name.write_text(json.dumps({"query": QUERY, "bundle": 10, **spec}))
+    root = str(CHILD.parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, str(CHILD), str(name)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def let_go(process: subprocess.Popen[str]) -> None:
+    """Open the gate that the child waits at."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def run_child(folder: Path, spec: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    """Run a writer to its end: exit status and what it said."""
+    with child(folder, spec) as process:
+        said = list(events(process))
+        return process.wait(timeout=60), said
+
+
+def table_rows(url: str, table: str = "out") -> list[tuple[Any, ...]]:
+    """The user's table by output number."""
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        if not sa.inspect(connection).has_table(table):
+            return []
+        found = [
+            tuple(each) for each in connection.execute(sa.text(f"SELECT clonos_id, card, n FROM {table}"))
+        ]
+    return sorted(found, key=lambda each: int(each[0].rpartition("-")[2]))
+
+
+def file_rows(folder: Path) -> list[tuple[Any, ...]]:
+    """The rows of a JSON Lines folder; every line must be whole."""
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        text = path.read_bytes()
+        assert text == b"" or text.endswith(b"\n"), "a torn line"
+        for line in text.split(b"\n")[:-1]:
+            row = json.loads(line)
+            found.append((row["clonos_id"], row["card"], row["n"]))
+    return found
+
+
+def expected(upto: int) -> list[tuple[Any, ...]]:
+    return [(f"3-0-{position}", *sink_child.row(position)) for position in range(1, upto + 1)]
+
+
+def assert_covered(sink: Any, rows: list[tuple[Any, ...]]) -> None:
+    """Every visible row has its determinants and is covered by the cursor (I1 at the sink)."""
+    with closing(sink.log_reader(QUERY)) as reader:
+        deltas = list(reader.deltas())
+        cursor = reader.cursors().get((sink_child.NODE, 0), {}).get(sink_child.CHANNEL, 0)
+        assert reader.corrupt == []
+    last = int(rows[-1][0].rpartition("-")[2]) if rows else 0
+    assert last <= cursor
+    assert not rows or max(int(each.rsplit(b" ")[-1]) for each in deltas) >= last

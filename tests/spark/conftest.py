@@ -1,0 +1,54 @@
+"""One Spark session for all tests of the Spark surface, and a place per test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import Place
+
+import clonos
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.clonos.restart.backoff": "50ms",
+}
+
+
+@pytest.fixture(scope="session")
+def session(plugin_jar: Path) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    builder = clonos.configure(SparkSession.builder).master("local[8,4]").appName("surface")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def spark(session: Any) -> Iterator[Any]:
+    """The session, with its settings as they were when the test is over."""
+    before = dict(session.conf.getAll)
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    after = dict(session.conf.getAll)
+    for name in after.keys() - before.keys():
+        session.conf.unset(name)
+    for name, value in before.items():
+        if after.get(name) != value:
+            session.conf.set(name, value)
+
+
+@pytest.fixture
+def place(spark: Any, tmp_path: Path) -> Iterator[Place]:
+    made = Place(spark, tmp_path)
+    yield made
+    made.stop()

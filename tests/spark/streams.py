@@ -1,0 +1,103 @@
+"""How tests of the Spark surface feed a query, run it, strike it, and read what became visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import clonos
+from clonos.api import CausalStream
+from clonos.source.writer import LogWriter
+
+TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "2 seconds"}}
+MODES = tuple(TRIGGERS)
+DEADLINE = 90.0
+
+
+class Place:
+    """A directory with source logs, a checkpoint and an output; one query at a time."""
+
+    def __init__(self, spark: Any, base: Path) -> None:
+        self.spark = spark
+        self.base = base
+        self.checkpoint = base / "checkpoint"
+        self.output = base / "out"
+        self.query: Any = None
+
+    # ---------------------------------------------------------------- input
+
+    def write(self, rows: Iterable[dict[str, Any]], log: str = "in", partitions: int = 2) -> None:
+        """Append rows as JSON, to the partitions in turn."""
+        with LogWriter(self.base / log, partitions) as writer:
+            for number, row in enumerate(rows):
+                writer.append(number % partitions, json.dumps(row).encode())
+
+    def read(self, schema: str, log: str = "in", partitions: int = 2) -> Any:
+        """The rows of a log as a streaming DataFrame."""
+        from pyspark.sql import functions as f
+
+        self.write((), log, partitions)
+        raw = self.spark.readStream.format("clonos").load(str(self.base / log))
+        parsed = f.from_json(
+            f.col("value").cast("string"), schema, {"timestampFormat": "yyyy-MM-dd HH:mm:ss"}
+        )
+        return raw.select(parsed.alias("j")).select("j.*")
+
+    def causal(self, schema: str, log: str = "in", partitions: int = 2) -> CausalStream:
+        return clonos.causal(self.read(schema, log, partitions))
+
+    # ------------------------------------------------------------------ run
+
+    def writer(self, stream: CausalStream, mode: str = "microbatch", sink: Any = None, **options: str) -> Any:
+        return (
+            stream.writeStream.to(sink or clonos.sinks.jsonl(self.output, durable=False))
+            .option("checkpointLocation", str(self.checkpoint))
+            .options(**options)
+            .trigger(**TRIGGERS[mode])
+        )
+
+    def start(self, stream: CausalStream, mode: str = "microbatch", sink: Any = None, **options: str) -> Any:
+        self.stop()
+        self.query = self.writer(stream, mode, sink, **options).start()
+        return self.query
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+            self.query = None
+
+    def kill(self, node: int = 2, instance: int = 0) -> None:
+        """SIGKILL one replica. Sources are numbered first: node 2 is usually the first operator."""
+        (pid,) = [r["pid"] for r in self.query.replicas() if (r["node"], r["instance"]) == (node, instance)]
+        os.kill(pid, signal.SIGKILL)
+
+    # --------------------------------------------------------------- output
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What is visible."""
+        found: list[dict[str, Any]] = []
+        for path in sorted(self.output.glob("*.jsonl")):
+            text = path.read_text()
+            found += [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        return found
+
+    def await_rows(self, count: int, *, deadline: float = DEADLINE) -> list[dict[str, Any]]:
+        """What is visible as soon as there are `count` rows; no more may follow soon."""
+        self.until(lambda: len(self.rows()) >= count, f"{count} rows", deadline)
+        time.sleep(0.1)
+        rows = self.rows()
+        assert len(rows) == count, rows
+        assert len({row.pop("clonos_id") for row in rows}) == count
+        return rows
+
+    def until(self, done: Callable[[], bool], what: str, deadline: float = DEADLINE) -> None:
+        end = time.monotonic() + deadline
+        while not done():
+            if self.query is not None and self.query.awaitTermination(0.05):
+                raise AssertionError("the query has ended by itself")
+            assert time.monotonic() < end, f"no {what} after {deadline} s: {len(self.rows())} rows visible"

@@ -1,0 +1,131 @@
+"""What does not fit ends the query with an error that says what, where and what to do; mended, it goes on exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from streams import MODES, Place
+
+from clonos.errors import ClonosError, InputError, StateError
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, n long"
+INSTANCE = r"operator 'count', instance [01], epoch \d+"
+
+
+def end_of(place: Place, kind: type[ClonosError], *says: str) -> None:
+    """The query ends with this error at once: starting it again would not mend it."""
+    with pytest.raises(kind) as caught:
+        place.query.awaitTermination(60)
+    for words in says:
+        assert caught.match(words)
+    assert place.query.restarts == []
+
+
+def counting(bad: Any = None) -> Any:
+    """Counts per key; yields something else where n is 7."""
+
+    def count(key: Any, row: Any, ctx: Any) -> Any:
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield bad if bad is not None and row.n == 7 else (key[0], n)
+
+    return count
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (("a", "seven"), (r"column 'n' \(long\): row \d+ has 'seven'", "declared output schema", INSTANCE)),
+        (("a",), (r"output \d+ of 'count' is not a row: 1 values; the fields are \(k, n\)", INSTANCE)),
+        (17, (r"output \d+ of 'count' is not a row: int", "Yield or return", INSTANCE)),
+    ],
+    ids=["type", "width", "shape"],
+)
+def test_rows_that_do_not_fit_the_declared_schema(
+    place: Place, mode: str, bad: Any, says: tuple[str, ...]
+) -> None:
+    rows = [{"k": "a", "n": n} for n in range(10)]
+    place.write(rows)
+    place.start(place.causal(SCHEMA).groupBy("k").process(counting(bad), SCHEMA, name="count"), mode)
+    end_of(place, InputError, *says)
+    place.start(place.causal(SCHEMA).groupBy("k").process(counting(), SCHEMA, name="count"), mode)
+    assert sorted(row["n"] for row in place.await_rows(10)) == list(range(1, 11))
+
+
+def grouped(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    import pandas as pd
+
+    n = int(state.getOption[0]) if state.exists else 0
+    for frame in frames:
+        n += len(frame)
+    state.update((type(n)(n),))
+    yield pd.DataFrame({"k": [key[0]], "n": [n]})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_kept_state_that_no_longer_fits_its_declared_type(place: Place, mode: str) -> None:
+    def start(state: str) -> None:
+        place.start(
+            place.causal(SCHEMA)
+            .groupBy("k")
+            .applyInPandasWithState(grouped, SCHEMA, state, "update", "NoTimeout", name="count"),
+            mode,
+        )
+
+    place.write([{"k": "a", "n": 0}] * 4)
+    start("n long")
+    place.until(lambda: any(row["n"] == 4 for row in place.rows()), "four")
+    place.query.wait_for_epoch(0, 30)
+    place.stop()
+    shown = len(place.rows())
+    place.write([{"k": "a", "n": 0}] * 4)
+    for state, says in (
+        ("n string", r"field 'n' \(string\) no longer fits its schema: a string is due, not 4 \(int\)"),
+        ("n long, m long", r"no longer fits its schema \(n, m\): 1 values"),
+    ):
+        start(state)
+        end_of(place, StateError, says, "The schema was changed since the checkpoint was written", INSTANCE)
+    assert len(place.rows()) == shown
+    start("n long")
+    place.until(lambda: any(row["n"] == 8 for row in place.rows()), "eight")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_state_variable_of_another_type(place: Place, mode: str) -> None:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class Counter(StatefulProcessor):
+        def __init__(self, kept: str) -> None:
+            self._schema = kept
+
+        def init(self, handle: Any) -> None:
+            self._n = handle.getValueState("n", self._schema)
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            from pyspark.sql import Row
+
+            n = (self._n.get()[0] if self._n.exists() else 0) + len(list(rows))
+            self._n.update((n,))
+            yield Row(k=key[0], n=n)
+
+        def close(self) -> None:
+            pass
+
+    def start(kept: str) -> None:
+        stream = place.causal(SCHEMA).groupBy("k")
+        place.start(stream.transformWithState(Counter(kept), SCHEMA, "update", "None", name="count"), mode)
+
+    place.write([{"k": "a", "n": 0}] * 4)
+    start("n long")
+    place.until(lambda: any(row["n"] == 4 for row in place.rows()), "four")
+    place.query.wait_for_epoch(0, 30)
+    place.stop()
+    place.write([{"k": "a", "n": 0}] * 4)
+    start("n string")
+    end_of(place, StateError, "'n'", r"no longer fits its schema", INSTANCE)
+    start("n long")
+    place.until(lambda: any(row["n"] == 8 for row in place.rows()), "eight")

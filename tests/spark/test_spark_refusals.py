@@ -1,0 +1,298 @@
+"""What cannot work is refused when the query is built, and the message says what to do instead."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import Place
+
+import clonos
+from clonos.errors import ConfigurationError, InputError, QueryDefinitionError
+from clonos.spark import session as sessions
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, n long, f double"
+
+
+def nothing(*_: Any) -> None:
+    """A function of rows that does nothing."""
+
+
+@pytest.fixture
+def stream(place: Place) -> Any:
+    return place.causal(SCHEMA)
+
+
+# Sources
+
+
+def test_a_source_without_identity_is_named(spark: Any, tmp_path: Path) -> None:
+    rate = spark.readStream.format("rate").load()
+    with pytest.raises(
+        QueryDefinitionError, match=r"no identity that Clonos knows: .*rate.*channel=\.\.\., position="
+    ):
+        clonos.causal(rate)
+    # columns of Kafka's names do not make a source Kafka
+    with pytest.raises(QueryDefinitionError, match="no identity"):
+        clonos.causal(rate.selectExpr("value as partition", "value as offset"))
+    files = spark.readStream.schema("a int").json(str(tmp_path))
+    with pytest.raises(QueryDefinitionError, match=f"no identity that Clonos knows: .*{tmp_path.name}"):
+        clonos.causal(files)
+
+
+def test_identity_columns_are_checked(spark: Any, tmp_path: Path) -> None:
+    files = spark.readStream.schema("part int, line long, text string").json(str(tmp_path))
+    for channel, position, says in (
+        ("part", None, "give both or neither"),
+        ("part", "row", "no column 'row' for the position; there are part, line, text"),
+        ("text", "line", "the channel column is string; it must be an integer"),
+        ("part", files.line / 2, "the position column is double; it must be an integer"),
+        ("part", 7, "the position is a column or its name, not 7"),
+    ):
+        with pytest.raises(QueryDefinitionError, match=says):
+            clonos.causal(files, channel=channel, position=position)
+
+
+def test_only_a_streaming_dataframe_of_this_session(spark: Any) -> None:
+    with pytest.raises(QueryDefinitionError, match="not streaming"):
+        clonos.causal(spark.range(3))
+    with pytest.raises(QueryDefinitionError, match="takes a streaming DataFrame, not list"):
+        clonos.causal([])
+    connect = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
+    with pytest.raises(ConfigurationError, match="this is a Spark Connect session"):
+        clonos.causal(connect)
+    with pytest.raises(ConfigurationError, match="this is a Spark Connect session"):
+        sessions.require_session(type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})())
+
+
+def test_column_names_that_are_taken(place: Place) -> None:
+    source = place.read(SCHEMA)
+    with pytest.raises(
+        QueryDefinitionError, match="'_clonos_delta'; names that begin with _clonos are taken"
+    ):
+        clonos.causal(source.withColumnRenamed("n", "_clonos_delta"))
+    with pytest.raises(QueryDefinitionError, match="the source has two columns called 'k'"):
+        clonos.causal(source.selectExpr("k", "n as K"))
+
+
+# Operators
+
+
+def test_definitions_that_do_not_fit(stream: Any) -> None:
+    keyed = stream.groupBy("k")
+    for build, says in (
+        (lambda: stream.groupBy(), "at least one column"),
+        (lambda: stream.groupBy("f"), "column 'f' of type double cannot be a key"),
+        (lambda: stream.groupBy("x"), "no column 'x'; there are k, n, f"),
+        (lambda: stream.groupBy("k", "K"), "given twice"),
+        (lambda: stream.groupBy(7), "groupBy takes column names"),
+        (lambda: keyed.process(nothing, "a int", name=""), "is not an operator name"),
+        (lambda: keyed.process(nothing, "a int", name="a/b"), "is not an operator name"),
+        (lambda: keyed.process(nothing, "a int", name="a", parallelism=0), "has parallelism 0"),
+        (lambda: keyed.process(nothing, "a int", name="a", version=2), "must be text"),
+        (lambda: keyed.process("fn", "a int", name="a"), "needs a function"),
+        (lambda: keyed.process(nothing, "a wrong", name="a"), "cannot be read"),
+        (lambda: keyed.process(nothing, ["a"], name="a"), "a schema is a StructType or DDL text, not list"),
+        (lambda: keyed.process(nothing, "a int, A int", name="a"), "two columns called 'a'"),
+        (lambda: stream.filter("n > 1", name="a"), "column expressions before causal"),
+        (lambda: stream.union(stream.map(nothing, "a int", name="a")), "different schemas cannot be united"),
+        (lambda: stream.union("k"), "Call causal\\(\\) on both"),
+        (
+            lambda: keyed.applyInPandasWithState(nothing, "a int", "b int", "Complete", "NoTimeout"),
+            "output mode",
+        ),
+        (
+            lambda: keyed.applyInPandasWithState(nothing, "a int", "b int", "Update", "Later"),
+            "timeout 'Later'",
+        ),
+        (
+            lambda: keyed.transformWithState(nothing, "a int", "Update", "None"),
+            "instance of a StatefulProcessor",
+        ),
+        (lambda: keyed.transformWithState(nothing, "a int", "Update", "None", stream), "initialState"),
+        (lambda: keyed.transformWithState(nothing, "a int", "Update", "EventTime"), "no watermark"),
+        (
+            lambda: keyed.transformWithState(nothing, "a int", "Update", "None", None, "a"),
+            "needs timeMode EventTime",
+        ),
+    ):
+        with pytest.raises(QueryDefinitionError, match=says):
+            build()
+
+
+@pytest.mark.parametrize("name", ["select", "where", "join", "withColumn", "dropDuplicates", "repartition"])
+def test_sparks_own_expressions_come_before_causal(stream: Any, name: str) -> None:
+    with pytest.raises(QueryDefinitionError, match=f"Apply {name} to the source DataFrame before causal"):
+        getattr(stream, name)("k")
+
+
+def test_aggregations_are_refused_and_unknown_names_are_unknown(stream: Any) -> None:
+    with pytest.raises(QueryDefinitionError, match=r"count is not supported on a causal stream. Use process"):
+        stream.groupBy("k").count()
+    for unknown in (stream, stream.groupBy("k")):
+        with pytest.raises(AttributeError):
+            unknown.nonsense()
+
+
+def test_columns_of_spark_may_name_a_key(place: Place) -> None:
+    from pyspark.sql import functions as f
+
+    source = place.read(SCHEMA)
+    stream = clonos.causal(source)
+    for key in (source["k"], f.col("k"), source.k, "K", ["k"]):
+        assert stream.groupBy(key)._key == ("k",)
+    with pytest.raises(QueryDefinitionError, match="Compute the key with Spark's expressions before causal"):
+        stream.groupBy(f.col("n") + 1)
+
+
+# Starting
+
+
+def test_what_a_query_needs_to_start(place: Place, stream: Any) -> None:
+    with pytest.raises(QueryDefinitionError, match="no sink"):
+        stream.writeStream.start()
+    with pytest.raises(QueryDefinitionError, match="is not a sink"):
+        stream.writeStream.to("table")
+    with pytest.raises(QueryDefinitionError, match="no checkpoint"):
+        stream.writeStream.to(clonos.sinks.jsonl(place.output)).start()
+    with pytest.raises(QueryDefinitionError, match="output mode 'complete' is not supported"):
+        stream.writeStream.outputMode("complete")
+    with pytest.raises(QueryDefinitionError, match="exactly one trigger"):
+        stream.writeStream.trigger(processingTime="1 second", once=True)
+    with pytest.raises(QueryDefinitionError, match="Use realTime"):
+        stream.writeStream.trigger(continuous="1 second")
+
+
+def test_names_are_given_once_and_streams_used_once(place: Place, stream: Any) -> None:
+    same = stream.map(nothing, SCHEMA, name="same").map(nothing, SCHEMA, name="same")
+    with pytest.raises(QueryDefinitionError, match="two operators are called 'same'"):
+        place.start(same)
+    fan_out = stream.map(nothing, SCHEMA, name="one").union(stream.map(nothing, SCHEMA, name="two"))
+    with pytest.raises(QueryDefinitionError, match="is used twice in one query"):
+        place.start(fan_out)
+    assert not place.checkpoint.exists()
+
+
+def test_a_function_that_cannot_be_pickled_leaves_no_checkpoint(place: Place, stream: Any) -> None:
+    lock = threading.Lock()
+
+    def holds(key: Any, row: Any, ctx: Any) -> None:
+        lock.acquire()
+
+    broken = stream.groupBy("k").process(holds, SCHEMA, name="holds")
+    with pytest.raises(QueryDefinitionError, match=r"function or sink of 'holds' cannot be pickled.*lock"):
+        place.start(broken)
+    assert not place.checkpoint.exists()
+
+
+def test_settings_are_checked(place: Place, stream: Any) -> None:
+    conf = place.spark.conf
+    conf.set("spark.clonos.paralellism", "2")
+    with pytest.raises(
+        ConfigurationError, match=r"unknown setting spark.clonos.paralellism. The settings are .*tick"
+    ):
+        place.start(stream)
+    conf.unset("spark.clonos.paralellism")
+    conf.set("spark.clonos.tick", "soon")
+    with pytest.raises(
+        ConfigurationError, match=r"spark.clonos.tick is 'soon'; it must be a time such as 500ms"
+    ):
+        place.start(stream)
+
+
+def test_a_real_time_query_needs_its_slots(place: Place, stream: Any) -> None:
+    wide = stream.map(nothing, SCHEMA, name="wide", parallelism=20)
+    with pytest.raises(ConfigurationError, match="this one needs 23 slots, there are 8"):
+        place.start(wide, "realtime")
+
+
+def test_a_source_that_cannot_run_in_real_time_ends_the_query_at_once(place: Place) -> None:
+    source = place.spark.readStream.schema("part int, line long").json(str(place.base))
+    place.start(clonos.causal(source, channel="part", position="line"), "realtime")
+    with pytest.raises(ConfigurationError, match="REAL_TIME"):
+        place.query.awaitTermination(60)
+    assert place.query.restarts == []
+
+
+# Sessions
+
+
+class Conf:
+    """A stand-in for a session's configuration."""
+
+    def __init__(self, **values: str) -> None:
+        self._values = values
+
+    def get(self, key: str, default: str = "") -> str:
+        return self._values.get(key, default)
+
+
+def test_a_session_without_the_plugin_or_with_speculation(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_has_class", lambda jvm, name: False)
+    with pytest.raises(ConfigurationError, match=r"plugin is not in this Spark session. .*clonos.configure"):
+        clonos.causal(spark.readStream.format("rate").load())
+    monkeypatch.undo()
+    stand_in = type("Session", (), {"_jvm": spark._jvm, "version": spark.version})()
+    stand_in.conf = Conf(**{"spark.speculation": "true"})
+    with pytest.raises(ConfigurationError, match=r"set spark.speculation=false"):
+        sessions.require_session(stand_in)
+
+
+def test_configure_appends_and_never_overwrites() -> None:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.Builder()
+    builder._options = {}
+    builder.config("spark.jars", "/mine.jar").config(
+        "spark.sql.streaming.realTimeMode.minBatchDuration", "9s"
+    )
+    clonos.configure(clonos.configure(builder))
+    jars = builder._options["spark.jars"].split(",")
+    assert jars == ["/mine.jar", str(clonos.jar_path())]
+    assert builder._options["spark.sql.streaming.realTimeMode.minBatchDuration"] == "9s"
+    assert builder._options["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] == "2"
+
+
+# Rows
+
+
+def test_any_source_works_with_explicit_columns(place: Place) -> None:
+    folder = place.base / "files"
+    folder.mkdir()
+    source = place.spark.readStream.schema("part int, line long, text string").json(str(folder))
+    place.start(
+        clonos.causal(source, channel="part", position=source.line * 2).map(
+            nothing_but, "text string", name="m"
+        )
+    )
+    for part in range(3):
+        lines = [{"part": part, "line": line, "text": f"{part}:{line}"} for line in range(5)]
+        Path(folder, f"{part}.json").write_text("\n".join(map(json.dumps, lines)))
+    rows = place.await_rows(15)
+    assert {row["text"] for row in rows} == {f"{part}:{line}" for part in range(3) for line in range(5)}
+    Path(folder, "4.json").write_text(json.dumps({"part": None, "line": 9, "text": "x"}))
+    with pytest.raises(
+        InputError, match=r"a record has the channel null, which names no place: .*FileSource"
+    ):
+        place.query.awaitTermination(60)
+
+
+def nothing_but(row: Any, ctx: Any) -> Any:
+    return [row.text]
+
+
+def test_positions_that_step_back_end_the_query(place: Place) -> None:
+    source = place.read("line long", partitions=1)
+    place.write([{"line": line} for line in (1, 2, 2)], partitions=1)
+    stepping = clonos.causal(source, channel=source.line * 0, position="line")
+    place.start(stepping.map(lambda row: row, "line long", name="m", pure=True))
+    with pytest.raises(InputError, match="position"):
+        place.query.awaitTermination(60)
+    assert place.query.restarts == [] and place.rows() == []

@@ -1,0 +1,192 @@
+"""Time on real Spark: timers and timeouts of both kinds, in every kind of stateful function."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Any
+
+import pandas as pd
+import pytest
+from streams import MODES, Place
+
+from clonos.errors import QueryDefinitionError
+from clonos.spark.types import delay_microseconds
+
+pytestmark = pytest.mark.spark
+
+EVENTS = "k string, at timestamp"
+
+
+def at(second: int) -> dict[str, Any]:
+    return {"k": "a", "at": f"2024-01-01 00:00:{second:02}"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_processing_time_timer_fires_although_nothing_arrives_and_its_replica_died(
+    place: Place, mode: str
+) -> None:
+    def begin(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.state["due"] = ctx.timer(dt.timedelta(seconds=2), name="close")
+        return [(key[0], "begun", ctx.now_us(), ctx.state["due"])]
+
+    def close(key: Any, timer: Any, ctx: Any) -> Any:
+        return [(key[0], timer.name, ctx.now_us(), ctx.state["due"])]
+
+    stream = place.causal("k string").groupBy("k")
+    timed = stream.process(begin, "k string, what string, now long, due long", name="timed", on_timer=close)
+    place.write([{"k": "a"}])
+    place.start(timed, mode)
+    (begun,) = place.await_rows(1)
+    (instance,) = {
+        r["instance"] for r in place.query.replicas() if r["node"] == 2 and _has(place, r["instance"])
+    }
+    place.kill(node=2, instance=instance)
+    fired = place.await_rows(2)[-1]
+    assert (begun["what"], fired["what"]) == ("begun", "close")
+    assert begun["due"] == begun["now"] + 2_000_000 == fired["due"] <= fired["now"]
+    assert place.query.restarts == []
+
+
+def _has(place: Place, instance: int) -> bool:
+    """Whether an instance of the first operator owns the key 'a'."""
+    from clonos.core.destination import destination
+
+    return destination(("a",), 2) == instance
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_event_time_timer_follows_the_watermark(place: Place, mode: str) -> None:
+    def record(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.timer(at=row.at + dt.timedelta(seconds=5), name=f"{row.at:%S}", event=True)
+        yield key[0], row.at, f"row {row.at:%S}"
+
+    def due(key: Any, timer: Any, ctx: Any) -> Any:
+        assert ctx.watermark >= timer.at
+        yield key[0], timer.at.replace(tzinfo=None), f"due {timer.name}"
+
+    schema = "k string, at timestamp, what string"
+    stream = place.causal(EVENTS).withWatermark("at", "10 seconds")
+    place.start(stream.groupBy("k").process(record, schema, name="timed", on_timer=due), mode)
+    place.write([at(0)], partitions=2)
+    place.await_rows(1)
+    place.write([at(20), at(3)], partitions=2)
+    rows = place.await_rows(5)  # the watermark is 10: the timers of 0 and 3, due at 5 and 8, have passed
+    assert {row["what"] for row in rows} == {"row 00", "row 20", "row 03", "due 00", "due 03"}
+    place.write([at(40)], partitions=2)
+    assert [row["what"] for row in place.await_rows(7)[-2:]] == ["row 40", "due 20"]
+
+
+def test_an_event_time_timeout_of_a_group(place: Place) -> None:
+    def session(key: Any, frames: Any, state: Any) -> Any:
+        if state.hasTimedOut:
+            (count,) = state.get
+            state.remove()
+            yield pd.DataFrame({"k": [key[0]], "n": [count], "watermark": [state.getCurrentWatermarkMs()]})
+        else:
+            (count,) = state.getOption or (0,)
+            latest = None
+            for frame in frames:
+                count += len(frame)
+                latest = frame["at"].max()
+            state.update((count,))
+            state.setTimeoutTimestamp(int(latest.timestamp() * 1000) + 5000)
+            yield pd.DataFrame()
+
+    stream = place.causal(EVENTS, partitions=1).withWatermark("at", "10 seconds").groupBy("k")
+    output = "k string, n long, watermark long"
+    sessions = stream.applyInPandasWithState(
+        session, output, "n long", "update", "EventTimeTimeout", parallelism=1
+    )
+    place.start(sessions)
+    place.write([at(0), at(1)], partitions=1)
+    place.query.processAllAvailable()
+    place.kill(node=2)
+    place.write([at(17) | {"k": "b"}], partitions=1)  # the watermark is 7, past 6
+    (row,) = place.await_rows(1)
+    second = dt.datetime(2024, 1, 1, 0, 0, 7, tzinfo=dt.UTC).timestamp()
+    assert row == {"k": "a", "n": 2, "watermark": int(second * 1000)}
+
+
+def test_an_event_time_timer_of_a_processor_and_the_event_time_of_its_output(place: Place) -> None:
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Echo(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.handle = handle
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            for row in rows:
+                self.handle.registerTimer(int(row.at.replace(tzinfo=dt.UTC).timestamp() * 1000) + 5000)
+                yield key[0], row.at, "row"
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+            seconds = expiredTimerInfo.getExpiryTimeInMs() / 1000
+            yield key[0], dt.datetime.fromtimestamp(seconds, dt.UTC).replace(tzinfo=None), "due"
+
+        def close(self) -> None:
+            pass
+
+    schema = "k string, at timestamp, what string"
+    stream = place.causal(EVENTS, partitions=1).withWatermark("at", "10 seconds").groupBy("k")
+    echoed = stream.transformWithState(Echo(), schema, "update", "EventTime", eventTimeColumnName="at")
+
+    def reached(key: Any, row: Any, ctx: Any) -> Any:
+        yield row.what, str(ctx.watermark and ctx.watermark.second)
+
+    place.start(echoed.groupBy("k").process(reached, "what string, mark string", name="seen"))
+    place.write([at(0)], partitions=1)
+    place.await_rows(1)
+    place.write([at(20)], partitions=1)
+    place.await_rows(3)
+    place.write([at(21)], partitions=1)
+    rows = place.await_rows(4)
+    assert [row["what"] for row in rows] == ["row", "row", "due", "row"]
+    assert rows[-1]["mark"] == "10"  # 20 less the delay of the input's watermark
+
+
+def test_time_that_makes_no_sense_is_refused(place: Place) -> None:
+    stream = place.causal("k string, at timestamp, n long")
+    for text in ("soon", "10", "", "-1 second"):
+        with pytest.raises(QueryDefinitionError, match=r"interval|negative"):
+            stream.withWatermark("at", text)
+    with pytest.raises(QueryDefinitionError, match="event time 'n' is bigint"):
+        stream.withWatermark("n", "1 second")
+    with pytest.raises(QueryDefinitionError, match="no column 'when'; there are k, at, n"):
+        stream.withWatermark("when", "1 second")
+    with pytest.raises(
+        QueryDefinitionError, match="asks for EventTimeTimeout, and the stream has no watermark"
+    ):
+        stream.groupBy("k").applyInPandasWithState(print, "n long", "n long", "update", "EventTimeTimeout")
+    with pytest.raises(QueryDefinitionError, match="different watermarks"):
+        stream.withWatermark("at", "1 second").union(stream)
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("10 minutes", 600_000_000),
+        ("1 hour 30 minutes", 5_400_000_000),
+        ("interval 250 milliseconds", 250_000),
+        ("1 microsecond", 1),
+        ("1 month", 31 * 86_400_000_000),
+        ("0 seconds", 0),
+    ],
+)
+def test_delays_are_read_as_spark_reads_them(spark: Any, text: str, microseconds: int) -> None:
+    assert delay_microseconds(spark, text) == microseconds
+
+
+def test_a_watermark_counts_in_the_zone_of_the_session(place: Place) -> None:
+    place.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+
+    def mark(row: Any, ctx: Any) -> Any:
+        return row.at, None if ctx.watermark is None else ctx.watermark.isoformat()
+
+    stream = place.causal("at timestamp", partitions=1).withWatermark("at", "1 second")
+    place.start(stream.map(mark, "at timestamp, mark string", name="mark", parallelism=1))
+    place.write([at(0)], partitions=1)
+    place.await_rows(1)
+    time.sleep(0.1)
+    place.write([at(1)], partitions=1)
+    assert place.await_rows(2)[-1]["mark"] == "2024-01-01T04:59:59+00:00"

@@ -1,0 +1,138 @@
+"""Every type that a row may have passes through operators and conduits unchanged, nested and null ones too."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import MODES, Place
+
+import clonos
+from clonos.errors import QueryDefinitionError
+
+pytestmark = pytest.mark.spark
+
+# By id: 0 ordinary, 1 extreme, 2 null, 3 odd.
+VALUES = {
+    "boolean": ("true", "false", "null", "true"),
+    "tinyint": ("7", "-128", "null", "127"),
+    "smallint": ("7", "-32768", "null", "32767"),
+    "int": ("7", "-2147483648", "null", "2147483647"),
+    "bigint": ("7", "-9223372036854775807", "null", "9223372036854775807"),
+    "float": ("1.5", "'-infinity'", "null", "'nan'"),
+    "double": ("0.1", "'infinity'", "null", "-0.0"),
+    "decimal(38,18)": ("1.5", "-99999999999999999999.999999999999999999", "null", "0.000000000000000001"),
+    "decimal(5,2)": ("1.5", "-999.99", "null", "0"),
+    "string": ("'plain'", "''", "null", "'ß😀 \"quoted\"'"),
+    "binary": ("X'00FF'", "X''", "null", "X'41'"),
+    "date": ("'2024-02-29'", "'0001-01-01'", "null", "'9999-12-31'"),
+    "timestamp": (
+        "'2024-03-31 02:30:00.123456'",
+        "'1900-01-01 00:00:00'",
+        "null",
+        "'2200-12-31 23:59:59.999999'",
+    ),
+    "timestamp_ntz": (
+        "'2024-03-31 02:30:00.123456'",
+        "'0001-01-01 00:00:00'",
+        "null",
+        "'9999-12-31 23:59:59.999999'",
+    ),
+    "interval day to second": (
+        "interval '1 02:03:04.5' day to second",
+        "interval '-9 0:0:0.000001' day to second",
+        "null",
+        "interval '0 0:0:0' day to second",
+    ),
+    "array<int>": ("array(1, 2)", "array()", "null", "array(1, null, 3)"),
+    "map<string,double>": ("map('a', 1.5D)", "map()", "null", "map('b', null, 'a', 2D)"),
+    "struct<a:int,b:string>": (
+        "named_struct('a', 1, 'b', 'x')",
+        "named_struct('a', null, 'b', null)",
+        "null",
+        "named_struct('a', 2, 'b', '')",
+    ),
+    "array<struct<m:map<string,array<date>>,t:timestamp>>": (
+        "array(named_struct('m', map('k', array(date'2024-01-01', null)), 't', timestamp'2024-01-01 00:00:00'))",
+        "array()",
+        "null",
+        "array(null, named_struct('m', null, 't', null))",
+    ),
+    "map<date,struct<s:struct<x:binary,y:decimal(10,1)>>>": (
+        "map(date'2024-01-01', named_struct('s', named_struct('x', X'01', 'y', 1.5)))",
+        "map()",
+        "null",
+        "map(date'2024-01-02', null)",
+    ),
+}
+
+
+def columns() -> list[Any]:
+    from pyspark.sql import functions as f
+
+    made = [f.col("id").cast("int").alias("id")]
+    for number, (kind, texts) in enumerate(VALUES.items()):
+        choice = f.lit(None)
+        for index, text in enumerate(texts):
+            choice = f.when(f.col("id") == index, f.expr(f"cast({text} as {kind})")).otherwise(choice)
+        made.append(choice.cast(kind).alias(f"c{number}"))
+    return made
+
+
+def plain(value: Any) -> Any:
+    """Comparable: rows as tuples, NaN equal to itself, the sign of zero told."""
+    if isinstance(value, float):
+        return repr(value) if math.isnan(value) or value == 0 else value
+    if isinstance(value, dict):
+        return sorted((plain(k), plain(v)) for k, v in value.items())
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    if isinstance(value, list):
+        return list(map(plain, value))
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_type_passes_through(place: Place, mode: str) -> None:
+    folder = place.base / "received"
+    folder.mkdir()
+
+    def keep(rows: list[Any], ids: list[str]) -> None:
+        for row, id_ in zip(rows, ids, strict=True):
+            Path(folder, id_.rpartition("/")[2]).write_bytes(pickle.dumps(tuple(row)))
+
+    def same(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.state["last"] = row.c13
+        yield row
+
+    spark = place.spark
+    source = place.read("id int").select(*columns())
+    schema = source.schema
+    stream = clonos.causal(source).map(lambda row: row, schema, name="map", pure=True)
+    stream = stream.groupBy("id").process(same, schema, name="process", parallelism=1)
+    place.write([{"id": id_} for id_ in range(4)], partitions=2)
+    place.start(stream, mode, sink=clonos.sinks.call(keep))
+    place.until(lambda: len(list(folder.iterdir())) == 4, "rows at the sink")
+    received = [pickle.loads(path.read_bytes()) for path in folder.iterdir()]
+    expected = [tuple(row) for row in spark.range(4).select(*columns()).collect()]
+    names = ["id", *VALUES]
+    for got, wanted in zip(sorted(received, key=lambda row: row[0]), expected, strict=True):
+        for name, a, b in zip(names, got, wanted, strict=True):
+            assert plain(a) == plain(b), (name, a, b)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("parse_json('1')", "variant"),
+        ("interval '1' month", "interval month"),
+        ("make_interval(1)", "interval"),
+    ],
+)
+def test_types_that_have_no_place_in_python_are_refused(place: Place, expression: str, kind: str) -> None:
+    source = place.read("id int").selectExpr("id", f"{expression} as odd")
+    with pytest.raises(QueryDefinitionError, match=f"the type '{kind}' is not supported"):
+        clonos.causal(source)

@@ -1,0 +1,292 @@
+"""The parts of the replica server by themselves: fences, causes of death, the control line, the loop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos.errors import ConfigurationError, ProtocolError
+from standby.control import ControlChannel, ControlClosed, pair
+from standby.death import TAIL_BYTES, Death, DeathLog, Ending, Output, append_bounded, classify
+from standby.fence import FenceTable
+from standby.loop import Loop
+from standby.processes import look_at, oom_kills, thread_count
+
+# -- fences ------------------------------------------------------------------------------------------------------
+
+
+def test_a_fence_only_rises_and_survives(tmp_path: Path) -> None:
+    table = FenceTable(tmp_path / "fences")
+    assert table.raise_to(1, 0, 5) and not table.raise_to(1, 0, 5) and not table.raise_to(1, 0, 4)
+    assert table.raise_to(1, 1, 1) and table.raise_to(2, 0, 0) and not table.raise_to(2, 0, 0)
+    again = FenceTable(tmp_path / "fences")  # the first one was not closed: its process may have been killed
+    assert again.fence(1, 0) == 5 and not again.raise_to(1, 0, 5) and again.raise_to(1, 0, 6)
+    for one in (table, again):
+        one.close()
+
+
+def test_a_raised_generation_survives(tmp_path: Path) -> None:
+    table = FenceTable(tmp_path / "fences")
+    table.raise_generation(3)
+    table.raise_generation(2)
+    table.close()
+    again = FenceTable(tmp_path / "fences")
+    assert again.generation == 3
+    assert not again.raise_to(1, 0, 2 << 48) and again.raise_to(1, 0, 3 << 48)
+    again.close()
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 1000)), max_size=30))
+def test_fences_are_the_highest_seen(raises: list[tuple[int, int, int]]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "fences"
+        highest: dict[tuple[int, int], int] = {}
+        for node, instance, fence in raises:
+            table = FenceTable(path)
+            assert table.raise_to(node, instance, fence) == (fence > highest.get((node, instance), -1))
+            highest[node, instance] = max(fence, highest.get((node, instance), -1))
+            table.close()
+
+
+def test_a_fence_cut_short_was_never_shown_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fences"
+    table = FenceTable(path)
+    table.raise_to(1, 0, 5)
+    table.raise_to(1, 0, 9)
+    table.close()
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-3])
+    table = FenceTable(path)
+    assert table.fence(1, 0) == 5
+    table.close()
+    path.write_bytes(bytes([raw[0] ^ 1]) + raw[1:])
+    with pytest.raises(ConfigurationError, match="corrupt at byte 0"):
+        FenceTable(path)
+
+
+# -- deaths ------------------------------------------------------------------------------------------------------
+
+
+def ending(status: int, killed_for: str | None = None, oom: int = 0, node: int | None = 3) -> Death:
+    return classify(
+        Ending(node, 4 if node else None, 99, status, killed_for, time.monotonic(), 2048, oom, "last words")
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "killed_for", "oom", "kind", "words"),
+    [
+        (0, None, 0, "exit", "exit code 0"),
+        (3 << 8, None, 0, "exit", "exit code 3"),
+        (signal.SIGSEGV, None, 0, "signal", "SIGSEGV"),
+        (signal.SIGABRT | 0x80, None, 0, "signal", "SIGABRT"),
+        (signal.SIGKILL, None, 0, "signal", "not sent by its server; its memory peaked at 2 MiB"),
+        (signal.SIGKILL, None, 1, "oom", "want of memory"),
+        (signal.SIGKILL, "hang", 0, "hang", "conduit had given up"),
+        (signal.SIGKILL, "deaf", 0, "hang", "did not read its control line"),
+        (signal.SIGKILL, "replaced", 1, "replaced", "another attempt"),
+        (signal.SIGSEGV, "hang", 0, "signal", "SIGSEGV"),
+        (3 << 8, "replaced", 0, "exit", "exit code 3"),
+    ],
+)
+def test_causes_of_death(status: int, killed_for: str | None, oom: int, kind: str, words: str) -> None:
+    death = ending(status, killed_for, oom)
+    assert death.kind == kind and words in death.message and death.stderr == "last words"
+    assert death.message.startswith("the replica of operator 3, instance 4 (process 99)")
+    assert death.expected == (kind in ("replaced", "fenced", "stopped"))
+
+
+def test_the_death_of_a_spare_is_called_so() -> None:
+    assert ending(0, node=None).message.startswith("a spare (process 99)")
+
+
+def test_deaths_are_kept_to_a_bound(tmp_path: Path) -> None:
+    log = DeathLog(tmp_path / "deaths.jsonl", keep=3)
+    for _ in range(5):
+        log.add(ending(0))
+    assert log.total == 5 and len(log.recent) == 3
+    assert len((tmp_path / "deaths.jsonl").read_text().splitlines()) == 5
+
+
+def test_a_bounded_file_keeps_its_last_part(tmp_path: Path) -> None:
+    path = tmp_path / "out.err"
+    for number in range(100):
+        append_bounded(path, f"{number}\n".encode() * 10, limit=500)
+    assert path.stat().st_size <= 500 and path.with_name("out.err.1").stat().st_size <= 600
+    assert not append_bounded(tmp_path / "missing" / "out.err", b"x"), "no place to write stops nobody"
+
+
+def test_the_tail_of_an_output_is_bounded(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    output = Output(reader)
+    assert not output.read() and not output.eof
+    for number in range(60):
+        os.write(writer, f"{number} {'x' * 1000}\n".encode())
+        output.read()
+    os.write(writer, b"\xff last")
+    os.close(writer)
+    output.drain()
+    output.close()
+    assert output.eof and output.tail().endswith(" last") and len(output.tail()) <= TAIL_BYTES
+
+
+def test_what_the_system_says_of_a_process() -> None:
+    assert thread_count() >= 1 and oom_kills() >= 0
+    assert not look_at(os.getpid()).exiting and not look_at(os.getpid()).stopped
+    assert not look_at(2**22 + 1).exiting
+
+
+# -- the control line --------------------------------------------------------------------------------------------
+
+
+def test_messages_and_descriptors_arrive_together_and_in_order() -> None:
+    ours, theirs = pair()
+    files = [os.memfd_create(f"file-{number}") for number in range(3)]
+    for number, fd in enumerate(files):
+        os.write(fd, str(number).encode())
+    ours.send({"n": 0})
+    ours.send({"n": 1}, files[:1])
+    ours.send({"n": 2, "big": b"x" * 100_000})
+    ours.send({"n": 3}, files[1:])
+    for fd in files:
+        os.close(fd)
+    found = []
+    while len(found) < 4:
+        ours.flush()
+        control = theirs.receive(timeout=10)
+        assert control is not None
+        found.append(control)
+    assert [control.message["n"] for control in found] == [0, 1, 2, 3]
+    assert [len(control.fds) for control in found] == [0, 1, 0, 2]
+    for number, fd in enumerate([*found[1].fds, *found[3].fds]):
+        assert os.pread(fd, 10, 0) == str(number).encode() and not os.get_inheritable(fd)
+        os.close(fd)
+    assert theirs.poll() == [] and theirs.receive(timeout=0) is None
+    ours.close()
+    with pytest.raises(ControlClosed):
+        theirs.receive()
+    with pytest.raises(ControlClosed):
+        theirs.send({"n": 4})
+    theirs.close()
+
+
+def test_what_came_before_the_end_is_still_delivered() -> None:
+    ours, theirs = pair()
+    ours.send({"at_end": 3})
+    ours.close()
+    assert [control.message for control in theirs.poll()] == [{"at_end": 3}]
+    with pytest.raises(ControlClosed):
+        theirs.poll()
+    theirs.close()
+
+
+def test_a_line_that_is_not_read_is_bounded_and_never_blocks() -> None:
+    ours, theirs = pair()
+    with open(os.devnull) as file, pytest.raises(ControlClosed, match="does not read"):
+        for _ in range(1000):
+            ours.send({"x": b"x" * 100_000}, [file.fileno()])
+    assert ours.wants_write
+    before = len(os.listdir("/proc/self/fd"))
+    ours.close()
+    theirs.close()
+    assert len(os.listdir("/proc/self/fd")) < before - 10, "queued descriptors are closed"
+
+
+@given(st.binary(max_size=60))
+def test_garbage_on_the_line_raises_only_protocol_errors(garbage: bytes) -> None:
+    left, right = socket.socketpair()
+    channel = ControlChannel(right)
+    with left:
+        left.sendall(garbage)
+    try:
+        for control in channel.poll():
+            assert isinstance(control.message, dict)
+    except ProtocolError:
+        pass
+    channel.close()
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (struct.pack("<IB", 1, 0) + b"\xc1", "cannot be read"),
+        (struct.pack("<IB", 1, 0) + b"\x05", "a map is expected"),
+        (struct.pack("<IB", 1, 1) + b"\x80", "without its descriptors"),
+        (struct.pack("<IB", 1 << 30, 0), "announces"),
+    ],
+)
+def test_a_bad_control_message_is_named(raw: bytes, words: str) -> None:
+    left, right = socket.socketpair()
+    channel = ControlChannel(right)
+    left.sendall(raw)
+    with pytest.raises(ProtocolError, match=words):
+        channel.poll()
+    left.close()
+    channel.close()
+
+
+# -- the loop ----------------------------------------------------------------------------------------------------
+
+
+def test_timers_come_in_order_and_cancelled_ones_do_not() -> None:
+    loop, seen = Loop(), []
+    loop.later(0.02, lambda: (seen.append("late"), loop.stop()))
+    loop.later(0.0, lambda: seen.append("early"))
+    loop.later(0.01, lambda: seen.append("never")).cancel()
+    loop.run()
+    loop.close()
+    assert seen == ["early", "late"]
+
+
+def test_idle_work_gives_way_to_events() -> None:
+    loop, seen = Loop(), []
+    left, right = socket.socketpair()
+
+    def idle() -> bool:
+        seen.append("idle")
+        if len(seen) == 2:
+            left.send(b"x")
+        return len(seen) < 10
+
+    def ready(_events: int) -> None:
+        right.recv(1)
+        seen.append("event")
+        loop.later(0.01, loop.stop)
+
+    loop.watch(right.fileno(), ready)
+    loop.run(idle)
+    loop.close()
+    left.close()
+    right.close()
+    assert seen[:3] == ["idle", "idle", "event"]
+
+
+def test_a_callback_may_drop_another_that_is_ready() -> None:
+    loop, seen = Loop(), []
+    pairs = [socket.socketpair() for _ in range(2)]
+
+    def drop_both(_events: int) -> None:
+        seen.append(1)
+        for _, right in pairs:
+            loop.forget(right.fileno())
+        loop.stop()
+
+    for left, right in pairs:
+        loop.watch(right.fileno(), drop_both)
+        left.send(b"x")
+    loop.run()
+    loop.close()
+    assert seen == [1]
+    for both in pairs:
+        for end in both:
+            end.close()
