@@ -230,6 +230,9 @@ class Server:
         elif "generation" in request:
             generation = _number(request, "generation")
             self.supervisor.set_generation(generation, lambda: answer(generation=generation))
+        elif "failed" in request:
+            self.supervisor.failures.append(_failure(request["failed"]))
+            answer()
         elif request.get("status"):
             status = self.supervisor.status()
             sidecar = self.sidecar.process
@@ -241,15 +244,26 @@ class Server:
             self.loop.later(0.0, self.loop.stop)
         else:
             raise ProtocolError(
-                f"an admin request must be commit, generation, status or stop, not {request!r}"
+                f"an admin request must be commit, generation, failed, status or stop, not {request!r}"
             )
 
 
 def _number(request: dict[str, Any], name: str) -> int:
-    value = request[name]
+    value = request.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ProtocolError(f"admin request: {name} {value!r} is not a whole number")
     return value
+
+
+def _failure(said: Any) -> dict[str, Any]:
+    """Why a conduit fails its task, as one of the failures that the status lists."""
+    if not isinstance(said, dict):
+        raise ProtocolError(f"admin request: failed {said!r} is not an object")
+    for name in ("error", "message"):
+        if not isinstance(said.get(name), str):
+            raise ProtocolError(f"admin request: {name} {said.get(name)!r} of a failure is not a text")
+    numbers = {name: _number(said, name) for name in ("generation", "node", "instance", "epoch")}
+    return {"at": time.time(), "error": said["error"], "message": said["message"], **numbers}
 
 
 def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:

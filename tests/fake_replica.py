@@ -127,6 +127,7 @@ class Replicas:
         self.instances: dict[tuple[int, int], Instance] = {}
         self.collected: dict[int, list[dict[str, object]]] = {node: [] for node in sinks}
         self.violations: list[str] = []
+        self.reports: list[dict[str, object]] = []
         self.lock = threading.Lock()
         self.connections: list[socket.socket] = []
         if port:
@@ -170,6 +171,9 @@ class Replicas:
         kind, payload = wire.receive()
         self.check(kind == HELLO, f"first frame is {kind}")
         hello = json.loads(payload)
+        if "admin" in hello:
+            self.reports.append(hello["admin"]["failed"])
+            return
         node, number, epoch = hello["node"], hello["instance"], hello["epoch"]
         with self.lock:
             instance = self.instances.setdefault((node, number), Instance())

@@ -303,6 +303,19 @@ def test_status_tells_who_runs(shared: ReplicaServer, instance: int) -> None:
     until(lambda: len(shared.status()["spares"]) == 2)
 
 
+def test_what_a_conduit_fails_with_stands_in_the_status(shared: ReplicaServer, instance: int) -> None:
+    why = {"error": "ProtocolError", "message": "passed on already"}
+    said = {"generation": 1, "node": 1, "instance": instance, "epoch": 3, **why}
+    before = time.time()
+    shared._request({"failed": said})
+    failure = shared.status()["failures"][-1]
+    assert before <= failure.pop("at") <= time.time()
+    assert failure == said
+    for wrong in ("x", {}, {**said, "epoch": -1}, {**said, "error": None}, why):
+        with pytest.raises(ProtocolError, match="admin request"):
+            shared._request({"failed": wrong})
+
+
 def test_a_request_that_means_nothing_is_refused(shared: ReplicaServer) -> None:
     for request in ({}, {"dance": True}, {"commit": "x"}, {"generation": -1}, {"commit": True}):
         with pytest.raises(ProtocolError, match=r"admin request|must be commit"):

@@ -138,7 +138,7 @@ class Coordinator:
         self._service.stop()
 
     def cause_of_failure(self) -> ClonosError | None:
-        """What a replica of this generation has just told its conduit; what cannot be mended before what can.
+        """What a replica or a conduit of this generation has just failed with; what cannot be mended before what can.
 
         In real time all stages of a query fail together, and Spark reports whichever failure it heard first: often that
         of a neighbour whose connection broke, and not the reason.

@@ -72,7 +72,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """A request of the driver to the replica server, in place of a conduit's HELLO."""
+    """A request to the replica server, in place of a conduit's HELLO: the driver's, or why a conduit fails its task."""
 
     token: str = field(repr=False)
     request: dict[str, Any] = field(default_factory=dict)

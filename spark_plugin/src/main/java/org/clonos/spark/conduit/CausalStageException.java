@@ -4,11 +4,19 @@ package org.clonos.spark.conduit;
 public final class CausalStageException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
+  private final String error;
+
   public CausalStageException(String error, String message) {
-    super("[clonos:" + error + "] " + message);
+    this(error, message, null);
   }
 
   public CausalStageException(String error, String message, Throwable cause) {
     super("[clonos:" + error + "] " + message, cause);
+    this.error = error;
+  }
+
+  /** The class of the error. */
+  public String error() {
+    return error;
   }
 }

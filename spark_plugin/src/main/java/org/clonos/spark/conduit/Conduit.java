@@ -23,6 +23,8 @@ final class Conduit implements Runnable {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final int READS_PER_TURN = 16;
   private static final long NEVER = Long.MAX_VALUE;
+  private static final long REPORT_MS = 1_000;
+  private static final int REPORT_CHARACTERS = 32 << 10;
 
   private final StageSpec spec;
   private final Place place;
@@ -78,6 +80,8 @@ final class Conduit implements Runnable {
       while (!done) {
         turn();
       }
+    } catch (CausalStageException e) {
+      failed(e);
     } catch (Throwable e) {
       output.finish(e);
     } finally {
@@ -362,10 +366,55 @@ final class Conduit implements Runnable {
   }
 
   private void fail(Action.Fail failure, Event event) {
-    boolean said = event instanceof Event.ReplicaError error && !error.retryable();
-    String message = said ? failure.message() : place + ": " + failure.message();
     done = true;
-    output.finish(new CausalStageException(failure.error(), message));
+    if (event instanceof Event.ReplicaError error && !error.retryable()) {
+      output.finish(new CausalStageException(failure.error(), failure.message()));
+    } else {
+      failed(new CausalStageException(failure.error(), place + ": " + failure.message()));
+    }
+  }
+
+  /**
+   * Tells the replica server first, as a replica does with its own failures, and then Spark: when this task fails, so
+   * do its neighbours, and Spark reports whichever it hears of first.
+   */
+  private void failed(CausalStageException failure) {
+    try {
+      report(failure);
+    } catch (IOException e) {
+      LOG.warn("{}: could not tell the replica server why the task fails: {}", place, e.toString());
+    } finally {
+      output.finish(failure);
+    }
+  }
+
+  private void report(CausalStageException failure) throws IOException {
+    String text = failure.getMessage().substring(failure.getMessage().indexOf(']') + 2);
+    ObjectNode body = JSON.createObjectNode();
+    body.put("version", 1);
+    body.put("token", spec.token());
+    body.putObject("admin")
+        .putObject("failed")
+        .put("generation", spec.generation())
+        .put("node", place.node())
+        .put("instance", place.instance())
+        .put("epoch", place.epoch())
+        .put("error", failure.error())
+        .put("message", text.substring(0, Math.min(text.length(), REPORT_CHARACTERS)));
+    boolean connected = link.connect();
+    link.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
+    for (long until = now() + REPORT_MS; now() < until && !stopping; ) {
+      if (!connected) {
+        connected = link.finishConnect();
+      }
+      if (connected) {
+        link.flush();
+        if (link.fill() != 0) {
+          return;
+        }
+      }
+      link.await(until - now());
+    }
   }
 
   private static long now() {
