@@ -122,7 +122,7 @@ class OperatorHost:
         if newest is None or newest.name != self._ended.name:
             raise ReplicaLost(
                 "this process has missed an epoch that another one ran",
-                where=Where(self._node.name, self._origin.instance, hello.epoch),
+                where=self._here,
                 hint="A new one starts from the snapshot",
             )
 
@@ -219,17 +219,21 @@ class OperatorHost:
             raise StorageUnavailable(
                 f"the newest snapshot that can be read reaches log offset {offset}, but the conduit has forgotten what "
                 f"lies before {resume.log_start}",
-                where=Where(self._node.name, self._origin.instance, hello.epoch),
+                where=self._here,
                 hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
             )
-        where = Where(self._node.name, self._origin.instance, hello.epoch)
         damaged, own = own is None, own or []
         # Truncation bounds what the own store holds: all of it may still be asked for, also of epochs before this one,
         # which real-time mode commits late.
         base = min([offset, *(start for start, _ in own)])
         replies = [HolderReply("the instance's own log store", own)]
         # A store that lacks what the conduit has seen is not the one that the instance wrote: then everybody is asked.
-        complete = suffices(replies, offset, resume.log_start + len(resume.log))
+        # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that
+        # never ended, and RocksDB takes what lies before it for everything.
+        known = resume.log_start + len(resume.log)
+        complete = suffices(replies, offset, known)
+        if not (hello.fresh or damaged or complete):
+            log(f"the causal log in {self._log_path} lacks what its conduit has seen, up to {known}: others are asked")
         if not hello.fresh:
             replies.append(HolderReply("the conduit", [(resume.log_start, bytes(resume.log))]))
         if hello.fresh or damaged or not complete:
@@ -239,10 +243,10 @@ class OperatorHost:
                 self._query.query,
                 self._origin,
                 base,
-                where=where,
+                where=self._here,
                 deadline=self._query.settings.recovery_deadline,
             )
-        recovered = put_together(self._origin, base, offset, replies, where=where)
+        recovered = put_together(self._origin, base, offset, replies, where=self._here)
         self._log.cut_own(offset + len(recovered.recorded))
         return recovered
 
