@@ -31,6 +31,7 @@ from standby.operator_host import OperatorHost
 from standby.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 
 INPUT = arrow_schema("k string, input_id string")
+NODE = 2
 KEYS = 997
 SIZES = (1, 10, 100, 1000, 4096)
 ROWS_PER_ROUND = 20_000
@@ -43,10 +44,10 @@ class Discard:
         """Bytes leave."""
 
 
-def make_host(base: str, recording: bool) -> OperatorHost:
+def ledger_node(recording: bool) -> NodeSpec:
     output = arrow_schema(LEDGER_SCHEMA)
-    node = NodeSpec(
-        number=2,
+    return NodeSpec(
+        number=NODE,
         name="ledger",
         input=INPUT,
         operator=functools.partial(ProcessOperator, ledger, output, name="ledger"),
@@ -55,6 +56,9 @@ def make_host(base: str, recording: bool) -> OperatorHost:
         route=Route(RouteKind.KEY, 2, (0,)),
         recording=recording,
     )
+
+
+def make_host(base: str, recording: bool) -> OperatorHost:
     query = QuerySpec(
         query="bench",
         token="",
@@ -62,9 +66,11 @@ def make_host(base: str, recording: bool) -> OperatorHost:
         data=f"{base}/data",
         settings=ReplicaSettings(snapshot_interval=float("inf"), snapshot_work=float("inf")),
     )
-    host = OperatorHost(query, node, 0, FaultInjector([], operator="ledger", instance=0, marks=Path(base)))
+    host = OperatorHost(
+        query, ledger_node(recording), 0, FaultInjector([], operator="ledger", instance=0, marks=Path(base))
+    )
     connection: Any = Discard()
-    host.open(Hello("", 1, 2, 0, 0, 1 << 48, True), Resume(0, 0, memoryview(b"")), connection)
+    host.open(Hello("", 1, NODE, 0, 0, 1 << 48, True), Resume(0, 0, memoryview(b"")), connection)
     host.start()
     return host
 

@@ -11,10 +11,17 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
+import socket
+import statistics
 import tempfile
 import time
 from typing import Any
 
+import cloudpickle
+from replica_overhead import NODE, ledger_node
+
+from clonos.core.delta import encode_delta, encode_entry
 from clonos.core.destination import route_by_key
 from clonos.core.identity import Origin
 from clonos.core.instance import Bundle, Emit, Instance, InstanceConfig, Persist
@@ -25,8 +32,12 @@ from clonos.sim.furniture import Outcomes, Timers
 from clonos.sim.operator import Ledger, Outside, Uses
 from clonos.sim.records import Rows, Tag
 from clonos.sim.scale import Cluster, Figures, simulate
+from clonos.wire import messages
+from clonos.wire.framing import read_frame, send_frames
+from standby.launcher import ReplicaServer
+from standby.spec import QuerySpec
 
-HAND_OVER = 0.03  # measured on Spark by benchmarks/failover.py, without restore and replay
+KILLS = 15
 COLUMNS = (
     "layers",
     "parallelism",
@@ -109,12 +120,42 @@ def calibrate() -> Costs:
     small, large = replay_seconds(4000, 1) / 4000, replay_seconds(100, 400) / 100
     record = (large - small) / 399
     return Costs(
-        hand_over=HAND_OVER,
+        hand_over=hand_over_seconds(),
         restore_rate=restore_rate(),
         log_rate=log_rate(),
         record=record,
         step=small - record,
     )
+
+
+def hand_over_seconds() -> float:
+    """From the SIGKILL of a real replica to the WELCOME of the warm spare behind it, with nothing to restore."""
+    spent = []
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
+        node = cloudpickle.dumps(ledger_node(True))
+        query = QuerySpec(
+            query="bench", token="bench", checkpoint=f"{base}/checkpoint", data=base, nodes={NODE: node}
+        )
+        server = ReplicaServer(query.to_document(), base).start()
+        try:
+            server.set_generation(1)
+            for kill in range(KILLS + 1):
+                while len(server.status()["spares"]) < 1:
+                    time.sleep(0.05)
+                began = time.perf_counter()
+                if kill:
+                    os.kill(server.status()["replicas"][0]["pid"], signal.SIGKILL)
+                hello = messages.Hello("bench", 1, NODE, 0, 0, 1 << 48 | kill, fresh=kill == 0)
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(server.socket_path)
+                send_frames(connection, [messages.pack_hello(hello), messages.pack_resume(0, 0)])
+                answer = read_frame(connection)
+                assert answer is not None and isinstance(messages.parse(answer), messages.Welcome), answer
+                spent.append(time.perf_counter() - began)
+                connection.close()
+        finally:
+            server.stop()
+    return statistics.median(spent[1:])
 
 
 def restore_rate() -> float:
@@ -132,8 +173,6 @@ def restore_rate() -> float:
 
 def log_rate() -> float:
     """Bytes of deltas per second that a journal takes in."""
-    from clonos.core.delta import encode_delta, encode_entry
-
     deltas = [
         encode_delta(encode_entry(Origin(1, i), at * 100, 100, 1, bytes(100)) for i in range(100))
         for at in range(200)
@@ -194,7 +233,8 @@ def main() -> None:
     costs, load = calibrate(), Load()
     print(
         f"Calibrated: {costs.record * 1e6:.0f} us per record and {costs.step * 1e6:.0f} us per step repeated, "
-        f"{costs.log_rate / 1e6:.0f} MB/s of deltas, {costs.restore_rate / 1e6:,.0f} MB/s of state.\n"
+        f"{costs.log_rate / 1e6:.0f} MB/s of deltas, {costs.restore_rate / 1e6:,.0f} MB/s of state, "
+        f"{costs.hand_over * 1e3:.0f} ms until a spare takes over.\n"
     )
     all_figures = [simulate(cluster) for cluster in CLUSTERS]
     print(table(all_figures, costs, load))

@@ -16,6 +16,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,17 @@ from clonos.core.destination import Router, route_by_key, route_to
 from clonos.core.identity import Origin
 from clonos.core.instance import Action, Emit, Instance, InstanceConfig, InstanceSnapshot, Persist, Row
 from clonos.core.instance import Bundle as Records
-from clonos.core.recovery import (
-    HolderReply,
-    Recovered,
-    RecoveryState,
-    joins_known_log,
-    of_same_attempt,
-    put_together,
-    stands_for_known_output,
-    suffices,
-)
+from clonos.core.recovery import RecoveryState
+from clonos.core.replacement import Known
+from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
 from clonos.core.sharing import fold_deltas
-from clonos.errors import ClonosError, LogCorrupt, ReplicaLost, StorageUnavailable, Where
+from clonos.errors import ClonosError, LogCorrupt, ReplicaLost, Where
 from clonos.faults import FaultInjector, Point
 from clonos.store.keyed_state import KeyedState
 from clonos.store.log_store import LogStore
-from clonos.store.snapshots import Manifest, PendingSnapshot, SnapshotStore
+from clonos.store.snapshots import PendingSnapshot, SnapshotStore
 from clonos.store.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.surface.rows import zone_of
 from clonos.wire.framing import Packed, to_bytes
@@ -139,10 +133,16 @@ class OperatorHost:
         self._snapshots = SnapshotStore(self._snapshot_root, fence=hello.fence, pending=self._pending_path)
         if hello.fresh:
             self._snapshots.discard_from(hello.epoch)
+        known = Known(hello.fence, resume.passed, resume.log_start, resume.log_start + len(resume.log))
         manifest = self._snapshots.latest(
             epoch=hello.epoch,
             final_only=hello.fresh,
-            usable=lambda found: self._is_usable(found, hello, resume),
+            usable=lambda found: known.allows(
+                fence=found.fence,
+                log_offset=metadata.log_offset(found.meta),
+                emitted=metadata.emitted(found.meta),
+                before=lambda: self._emitted_before(hello),
+            ),
         )
         snapshot: InstanceSnapshot | None = None
         if manifest is not None:
@@ -170,18 +170,6 @@ class OperatorHost:
         self._recovery = recovery
         self._to_repeat = len(recovered.recorded)
         return True
-
-    def _is_usable(self, found: Manifest, hello: Hello, resume: Resume) -> bool:
-        """Whether a replacement may start from a snapshot inside the epoch."""
-        return (
-            of_same_attempt(found.fence, hello.fence)
-            and joins_known_log(
-                metadata.log_offset(found.meta), known_upto=resume.log_start + len(resume.log)
-            )
-            and stands_for_known_output(
-                metadata.emitted(found.meta), passed=resume.passed, before=lambda: self._emitted_before(hello)
-            )
-        )
 
     def _emitted_before(self, hello: Hello) -> int:
         """The number of the last row of the epochs before."""
@@ -215,38 +203,26 @@ class OperatorHost:
     ) -> Recovered:
         """The own log from the snapshot on, from whoever may know it."""
         offset = snapshot.log_offset if snapshot is not None else 0
-        if not hello.fresh and offset < resume.log_start:
-            raise StorageUnavailable(
-                f"the newest snapshot that can be read reaches log offset {offset}, but the conduit has forgotten what "
-                f"lies before {resume.log_start}",
-                where=self._here,
-                hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
+        kept = resume.log_start, bytes(resume.log)
+        retrieval = retrieve(self._origin, offset, own, kept, fresh=hello.fresh, where=self._here)
+        if retrieval.too_early and not hello.fresh:
+            # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that
+            # never ended, and RocksDB takes what lies before it for everything.
+            log(
+                f"the causal log in {self._log_path} lacks what its conduit has seen: the other holders are asked"
             )
-        damaged, own = own is None, own or []
-        # Truncation bounds what the own store holds: all of it may still be asked for, also of epochs before this one,
-        # which real-time mode commits late.
-        base = min([offset, *(start for start, _ in own)])
-        replies = [HolderReply("the instance's own log store", own)]
-        # A store that lacks what the conduit has seen is not the one that the instance wrote: then everybody is asked.
-        # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that
-        # never ended, and RocksDB takes what lies before it for everything.
-        known = resume.log_start + len(resume.log)
-        complete = suffices(replies, offset, known)
-        if not (hello.fresh or damaged or complete):
-            log(f"the causal log in {self._log_path} lacks what its conduit has seen, up to {known}: others are asked")
-        if not hello.fresh:
-            replies.append(HolderReply("the conduit", [(resume.log_start, bytes(resume.log))]))
-        if hello.fresh or damaged or not complete:
-            replies += holders.ask(
+        answers = []
+        if retrieval.ask_others:
+            answers = holders.ask(
                 [*self._query.determinants, *_local_service(self._query.data)],
                 self._query.token,
                 self._query.query,
                 self._origin,
-                base,
+                retrieval.base,
                 where=self._here,
                 deadline=self._query.settings.recovery_deadline,
             )
-        recovered = put_together(self._origin, base, offset, replies, where=self._here)
+        recovered = retrieval.put_together(answers, where=self._here)
         self._log.cut_own(offset + len(recovered.recorded))
         return recovered
 
@@ -326,8 +302,7 @@ class OperatorHost:
             channel, position = int(records.channels[at]), int(records.positions[at])
             if self._live.runs_at_once(channel, position):
                 ran = True
-                name, instance = self._node.name, self._origin.instance
-                self._suspect.about_to_run(Where(name, instance, self._hello.epoch, channel, position))
+                self._suspect.about_to_run(replace(self._here, channel=channel, position=position))
             one = Records([channel], [position], [row], records.deltas if at == 0 else ())
             self._perform(self._live.take(one))
         if ran:

@@ -14,14 +14,12 @@ Clonos, SIGMOD 2021, section 5: retrieve, replay, resume.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from clonos.core.causal_log import CausalLog, Segment
 from clonos.core.identity import Origin
 from clonos.errors import GapError, LogConflict, Where
-
-REPLACEMENT_BITS = 16
 
 
 class RecoveryState(enum.Enum):
@@ -87,62 +85,3 @@ def longest_prefix(
             "spark.clonos.onGap=at_least_once to go on with possible contradictions",
         )
     return log.prefix(start)
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """The instance's log, cut at the snapshot it returns to."""
-
-    before: list[Segment]
-    recorded: bytes
-
-
-def of_same_attempt(fence: int, other: int) -> bool:
-    """Whether two fences (generation, task attempt, replacement: docs/wire.md) are of one task attempt.
-
-    A snapshot inside an epoch is for replacements in the attempt that took it. A new attempt discards those of earlier
-    ones, but one that a dead replica had sent to remote storage may appear later: its history need not be this one's.
-    """
-    return fence >> REPLACEMENT_BITS == other >> REPLACEMENT_BITS
-
-
-def stands_for_known_output(emitted: int, *, passed: int, before: Callable[[], int]) -> bool:
-    """Whether a replacement may start from a snapshot inside the epoch, taken when rows up to `emitted` had left.
-
-    It will not make those rows again, so the conduit must have them: it took over rows up to `passed` in this task
-    attempt, and those up to `before()`, the end of the epoch before, were taken over then. Rows that were under way
-    when the conduit gave the connection up are lost, and a snapshot that became durable behind them is of no use.
-    """
-    return emitted <= passed or emitted <= before()
-
-
-def joins_known_log(log_offset: int, *, known_upto: int) -> bool:
-    """Whether what follows a snapshot joins what the conduit keeps of the log, `known_upto` (0: nothing yet).
-
-    Increments without rows can be under way, too, when a connection is given up. Behind a snapshot that lies beyond
-    them they would not be made again, and the conduit refuses a log with a hole.
-    """
-    return known_upto == 0 or log_offset <= known_upto
-
-
-def suffices(replies: Iterable[HolderReply], start: int, upto: int) -> bool:
-    """Whether these holders alone know the log from `start` to `upto`."""
-    log = CausalLog()
-    for reply in replies:
-        for offset, data in reply.segments:
-            log.merge(offset, data)
-    return log.contiguous_end(start) >= upto
-
-
-def put_together(
-    origin: Origin, base: int, snapshot: int, replies: Sequence[HolderReply], *, where: Where
-) -> Recovered:
-    """The log from `snapshot` on, and what is known of it between `base` and `snapshot`."""
-    recorded = longest_prefix(origin, snapshot, replies, where=where)
-    log = CausalLog()
-    for reply in replies:
-        for offset, data in reply.segments:
-            if offset < snapshot and offset + len(data) > base:
-                log.merge(offset, data[: snapshot - offset])
-    before = [(offset, data) for offset, data in log if offset + len(data) > base]
-    return Recovered(before, recorded)

@@ -26,19 +26,12 @@ from clonos.core.instance import (
     Row,
 )
 from clonos.core.operator import Operator
-from clonos.core.recovery import (
-    HolderReply,
-    Recovered,
-    joins_known_log,
-    of_same_attempt,
-    put_together,
-    stands_for_known_output,
-    suffices,
-)
+from clonos.core.replacement import Known
+from clonos.core.retrieval import retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
 from clonos.core.topology import NodeKind
-from clonos.errors import LogCorrupt, ReplicaLost, StorageUnavailable, Where
+from clonos.errors import LogCorrupt, ReplicaLost, Where
 from clonos.sim import holders
 from clonos.sim.checkpoint import Snapshot, SnapshotName
 from clonos.sim.frames import BundleFrame, Hello, OutputFrame
@@ -121,10 +114,16 @@ class OperatorHost:
         if hello.fresh:
             self._snapshots.discard_from(hello.epoch, hello.fence)
         self._world.faults.at_snapshots(self._snapshots)
+        known = Known(hello.fence, hello.passed, hello.log_start, hello.log_start + len(hello.log))
         found = self._snapshots.latest(
             epoch=hello.epoch,
             final_only=hello.fresh,
-            usable=lambda one: self._is_usable(one, hello),
+            usable=lambda one: known.allows(
+                fence=one.name.fence,
+                log_offset=one.instance.log_offset,
+                emitted=one.instance.emitted,
+                before=lambda: self._emitted_before(hello),
+            ),
         )
         snapshot: InstanceSnapshot | None = None
         if found is not None:
@@ -154,15 +153,6 @@ class OperatorHost:
             Restored(self._origin),
         )
 
-    def _is_usable(self, found: Snapshot, hello: Hello) -> bool:
-        return (
-            of_same_attempt(found.name.fence, hello.fence)
-            and joins_known_log(found.instance.log_offset, known_upto=hello.log_start + len(hello.log))
-            and stands_for_known_output(
-                found.instance.emitted, passed=hello.passed, before=lambda: self._emitted_before(hello)
-            )
-        )
-
     def _emitted_before(self, hello: Hello) -> int:
         snapshot = self._snapshots.final(hello.epoch - 1)
         return snapshot.instance.emitted if snapshot is not None else 0
@@ -179,22 +169,12 @@ class OperatorHost:
     def _recover(self, hello: Hello, snapshot: InstanceSnapshot | None, own: list[Segment] | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         offset = snapshot.log_offset if snapshot is not None else 0
-        where = self._where(hello)
-        if not hello.fresh and offset < hello.log_start:
-            raise StorageUnavailable(
-                f"the newest snapshot that can be read reaches log offset {offset}, but the conduit has forgotten "
-                f"what lies before {hello.log_start}",
-                where=where,
-            )
-        damaged, own = own is None, own or []
-        base = min([offset, *(start for start, _ in own)])
-        replies = [HolderReply("the instance's own log store", own)]
-        complete = suffices(replies, offset, hello.log_start + len(hello.log))
-        if not hello.fresh:
-            replies.append(HolderReply("the conduit", [(hello.log_start, hello.log)]))
-        if hello.fresh or damaged or not complete:
-            replies += yield from holders.ask(self._world, self._replica, self._origin, where=where)
-        recovered: Recovered = put_together(self._origin, base, offset, replies, where=where)
+        where, kept = self._where(hello), (hello.log_start, hello.log)
+        retrieval = retrieve(self._origin, offset, own, kept, fresh=hello.fresh, where=where)
+        answers = []
+        if retrieval.ask_others:
+            answers = yield from holders.ask(self._world, self._replica, self._origin, where=where)
+        recovered = retrieval.put_together(answers, where=where)
         self._store.cut_own(offset + len(recovered.recorded))
         return recovered
 

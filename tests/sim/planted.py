@@ -15,6 +15,7 @@ import pytest
 
 from clonos.core import instance as instance_module
 from clonos.core import recovery as recovery_module
+from clonos.core import replacement, retrieval
 from clonos.core.causal_log import CausalLog
 from clonos.core.conduit import Conduit
 from clonos.core.determinant import Kind
@@ -22,8 +23,9 @@ from clonos.core.frontier import Frontier
 from clonos.core.identity import Origin
 from clonos.core.instance import Instance, Persist
 from clonos.core.recorder import StepRecorder
-from clonos.core.recovery import HolderReply, Recovered
+from clonos.core.recovery import HolderReply
 from clonos.core.replayer import StepReplayer
+from clonos.core.retrieval import Recovered
 from clonos.core.sequence import BundlesTaken
 from clonos.core.sharing import FULL, Journal
 from clonos.core.sink_log import SinkInstance
@@ -293,9 +295,9 @@ def _restoring(**changes: Any) -> Callable[[Patch], None]:
 
 
 def own_log_before_the_snapshot_is_not_asked_for(patch: Patch) -> None:
-    real = operator_host.put_together
+    real = retrieval.put_together
     patch.setattr(
-        operator_host, "put_together", lambda *args, **where: Recovered([], real(*args, **where).recorded)
+        retrieval, "put_together", lambda *args, **where: Recovered([], real(*args, **where).recorded)
     )
 
 
@@ -327,7 +329,7 @@ def snapshot_misses_the_last_bundle(patch: Patch) -> None:
 
 
 def snapshot_is_taken_although_its_rows_were_lost(patch: Patch) -> None:
-    patch.setattr(operator_host, "stands_for_known_output", lambda *args, **kwargs: True)
+    patch.setattr(replacement, "stands_for_known_output", lambda *args, **kwargs: True)
 
 
 def hole_in_the_bundles_is_not_noticed(patch: Patch) -> None:
@@ -336,7 +338,7 @@ def hole_in_the_bundles_is_not_noticed(patch: Patch) -> None:
 
 def snapshot_of_another_attempt_is_taken(patch: Patch) -> None:
     """One that a dead replica had sent to the storage appears when its successor has begun."""
-    patch.setattr(operator_host, "of_same_attempt", lambda fence, other: True)
+    patch.setattr(replacement, "of_same_attempt", lambda fence, other: True)
 
 
 # ------------------------------------------------------------------ truncation

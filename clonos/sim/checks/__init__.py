@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
 from clonos.core.instance import Emit, Persist, Row
-from clonos.core.recovery import Recovered
+from clonos.core.retrieval import Recovered
 from clonos.errors import ClonosError
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clonos.core.identity import Origin
-from clonos.core.recovery import Recovered
+from clonos.core.retrieval import Recovered
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 

@@ -1,0 +1,57 @@
+"""Which snapshot inside an epoch a replacement may start from.
+
+A conduit that replaces a lost replica sends again the bundles that it keeps, and says which rows (`passed`) and which
+part of the instance's log (up to `log_end`) it has taken over in this task attempt. What was under way when the
+connection was given up is lost, and a snapshot that became durable behind it is of no use: the replacement would not make
+it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+REPLACEMENT_BITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a conduit shows when it connects."""
+
+    fence: int
+    passed: int
+    log_start: int
+    log_end: int
+
+    def allows(self, *, fence: int, log_offset: int, emitted: int, before: Callable[[], int]) -> bool:
+        """Whether to start from a snapshot inside the epoch, of that fence, taken at that offset of the log when rows
+        up to `emitted` had left. `before()` is the number of the last row of the epochs before."""
+        return (
+            of_same_attempt(fence, self.fence)
+            and joins_known_log(log_offset, known_upto=self.log_end)
+            and stands_for_known_output(emitted, passed=self.passed, before=before)
+        )
+
+
+def of_same_attempt(fence: int, other: int) -> bool:
+    """Whether two fences (generation, task attempt, replacement: docs/wire.md) are of one task attempt.
+
+    A snapshot inside an epoch is for replacements in the attempt that took it. A new attempt discards those of earlier
+    ones, but one that a dead replica had sent to remote storage may appear later: its history need not be this one's.
+    """
+    return fence >> REPLACEMENT_BITS == other >> REPLACEMENT_BITS
+
+
+def stands_for_known_output(emitted: int, *, passed: int, before: Callable[[], int]) -> bool:
+    """Whether the conduit has every row that a replacement would not make again: it took over rows up to `passed` in
+    this task attempt, and those up to `before()` in the epochs before."""
+    return emitted <= passed or emitted <= before()
+
+
+def joins_known_log(log_offset: int, *, known_upto: int) -> bool:
+    """Whether what follows a snapshot joins what the conduit keeps of the log, `known_upto` (0: nothing yet).
+
+    Increments without rows can be under way, too. Behind a snapshot that lies beyond them they would not be made again,
+    and the conduit refuses a log with a hole.
+    """
+    return known_upto == 0 or log_offset <= known_upto
