@@ -2,8 +2,8 @@
 
 A conduit that replaces a lost replica sends again the bundles that it keeps, and says which rows (`passed`) and which
 part of the instance's log (up to `log_end`) it has taken over in this task attempt. What was under way when the
-connection was given up is lost, and a snapshot that became durable behind it is of no use: the replacement would not make
-it again.
+connection was given up is lost, and a snapshot that became durable behind it is of no use: the replacement would not
+make it again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 At hand are the instance's own store and, behind a replica that was lost, the increments that the conduit keeps. That
 is enough where the store is whole: it holds what the predecessor had recovered. Everybody else is asked where the
-conduit keeps nothing (`fresh`), where the store is damaged, and where it lacks what the conduit has seen: then it is not
-the one that the instance wrote.
+conduit keeps nothing (`fresh`), where the store is damaged, and where it lacks what the conduit has seen: then it is
+not the one that the instance wrote.
 
 Clonos, SIGMOD 2021, section 5.
 """

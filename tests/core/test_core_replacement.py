@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clonos.core.conduit import Conduit, Connect, Connected, Hello, Limits, Lost, Start, Welcome
-from clonos.core.recovery import joins_known_log, of_same_attempt, stands_for_known_output
+from clonos.core.replacement import joins_known_log, of_same_attempt, stands_for_known_output
 from clonos.core.sequence import BundlesTaken
 from clonos.errors import StorageUnavailable, Where
 
