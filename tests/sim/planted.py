@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from clonos.core import instance as instance_module
-from clonos.core import recovery as recovery_module
 from clonos.core import replacement, retrieval
 from clonos.core.causal_log import CausalLog
 from clonos.core.conduit import Conduit
@@ -249,13 +248,13 @@ def sink_log_is_not_kept(patch: Patch) -> None:
 
 
 def prefix_is_the_first_answer(patch: Patch) -> None:
-    real = recovery_module.longest_prefix
+    real = retrieval.longest_prefix
 
     def first(origin: Origin, start: int, replies: Any, **where: Any) -> bytes:
         said = [reply for reply in replies if reply.segments]
         return real(origin, start, [replace(reply, required=0) for reply in said[:1]], **where)
 
-    patch.setattr(recovery_module, "longest_prefix", first)
+    patch.setattr(retrieval, "longest_prefix", first)
 
 
 def hole_in_a_log_is_jumped_over(patch: Patch) -> None:
