@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import re
 import signal
 import sqlite3
 import statistics
@@ -37,7 +36,7 @@ BATCH_SECONDS = 30
 AROUND_BOUNDARY = 2.0
 SLOT = 0.002
 BUCKETS = 100
-LIVE = re.compile(r"live after (\d+) ms \(state (\d+), log (\d+), function (\d+), replay (\d+)")
+PHASES = ("state", "log", "function", "replay")
 SCHEMA = "k string, n bigint, b string, sent bigint"
 
 
@@ -147,11 +146,12 @@ def kill_one(query: Any, output: Output) -> tuple[float, float, tuple[int, int]]
         time.sleep(0.0005)
 
 
-def phases(data: Path, who: tuple[int, int]) -> list[int] | None:
-    """Of the last recovery of an instance, by its own account: in all, state, log, function, replay."""
-    text = (data / "replicas" / f"{who[0]}-{who[1]}.err").read_text(errors="replace")
-    found = LIVE.findall(text)
-    return [int(number) for number in found[-1]] if found else None
+def phases(query: Any, who: tuple[int, int], since: float) -> list[float] | None:
+    """Of an instance's recovery from a kill, by its own account, in milliseconds: in all, and PHASES."""
+    for recovery in reversed(query.causal_status()["recoveries"]):
+        if (recovery["node"], recovery["instance"]) == who and recovery["at"] >= since:
+            return [recovery["ms"], *(recovery["phases"][name] for name in PHASES)]
+    return None
 
 
 def commits(folder: str) -> list[float]:
@@ -168,7 +168,7 @@ def measure(spark: Any, options: argparse.Namespace, folder: str) -> None:
     LogWriter(log, 2).close()
     feeder = Feeder(log, options.megabytes * 1_000_000 * INSTANCES // ENTRY_BYTES, options.rate)
     query = start(spark, log, folder)
-    samples: list[tuple[float, float, list[int] | None]] = []
+    samples: list[tuple[float, float, list[float] | None]] = []
     try:
         feeder.start()
         output = Output(Path(folder, "out.db"))
@@ -179,7 +179,7 @@ def measure(spark: Any, options: argparse.Namespace, folder: str) -> None:
         while len(samples) < options.kills:
             time.sleep(random.uniform(1.0, 3.0))
             at, spent, who = kill_one(query, output)
-            samples.append((at, spent, phases(Path(folder, "checkpoint/clonos/local"), who)))
+            samples.append((at, spent, phases(query, who, at)))
             print(
                 f"{len(samples):>4}  operator {who[0]} instance {who[1]}  {spent:7.1f} ms  {samples[-1][2]}"
             )
@@ -197,7 +197,7 @@ def measure(spark: Any, options: argparse.Namespace, folder: str) -> None:
     )
     print(f"kill to next output, ms      {quantiles([s[1] for s in quiet])}")
     known = [s[2] for s in quiet if s[2] is not None]
-    for name, column in zip(("recovery in all", "  state", "  log", "  function", "  replay"), zip(*known)):
+    for name, column in zip(("recovery in all", *PHASES), zip(*known)):
         print(f"{name:<28} {quantiles(list(map(float, column)))}")
 
 

@@ -2,7 +2,8 @@
 
 A subcommand is a module with `add_arguments(parser)` and `run(arguments) -> int`. It is imported only when it
 is the one asked for, so `clonos --help` starts nothing, and it is listed only when its module is there.
-Exit codes: 0 done, 1 an error this library explains, 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 an error this library explains, 2 wrong usage, 3 no running query where one is needed, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clonos._version import __version__
-from clonos.errors import ClonosError
+from clonos.errors import ClonosError, NotRunning
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except ClonosError as error:
         print(f"clonos: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return 3 if isinstance(error, NotRunning) else 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader, say `head`, has seen enough

@@ -68,6 +68,10 @@ class ConfigurationError(ClonosError):
     """A setting, session or environment that a causal query cannot run with."""
 
 
+class NotRunning(ClonosError):
+    """There is no running query where one is asked for."""
+
+
 class QueryDefinitionError(ClonosError):
     """The query asks for something that is not supported or does not fit; raised when it is built."""
 

@@ -21,6 +21,13 @@ class Host(Protocol):
         """Records processed, for heartbeats."""
         ...
 
+    recovered: dict[str, Any] | None
+    """The recovery that has come to its end, until somebody has told of it."""
+
+    def figures(self) -> dict[str, float]:
+        """How far this process has come, for whoever watches (`account`)."""
+        ...
+
     def warn(self, hello: Hello, previous: Mapping[str, Any] | None) -> None:
         """A conduit has connected; how the process that served the instance before has died, if one has."""
         ...

@@ -15,7 +15,6 @@ import json
 import os
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,9 +26,8 @@ from typing import Any
 
 import msgpack
 
-from clonos.errors import ConfigurationError, ProtocolError, ReplicaLost, StorageUnavailable
-from clonos.wire.framing import FrameType, read_frame, send_frames
-from clonos.wire.messages import Error, pack_admin, parse, parse_json
+from clonos.errors import ConfigurationError, ReplicaLost
+from standby import admin
 
 _MAX_PATH = 100
 _STOP_SECONDS = 15.0
@@ -180,27 +178,12 @@ class ReplicaServer:
         deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
         while True:
             try:
-                return self._ask(request, deadline)
+                left = max(0.05, deadline - time.monotonic())
+                return admin.ask(self.socket_path, self._token, request, left)
             except OSError as error:
                 if self._stopping.is_set() or self._process is None or time.monotonic() > deadline:
                     raise ReplicaLost(f"the replica server does not answer: {error}") from None
                 time.sleep(0.02)
-
-    def _ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(max(0.05, deadline - time.monotonic()))
-            sock.connect(self.socket_path)
-            send_frames(sock, [pack_admin(self._token, request)])
-            frame = read_frame(sock)
-        if frame is None:
-            raise ConnectionResetError("the server closed the connection")
-        if frame.type is FrameType.ERROR:
-            error = parse(frame)
-            assert isinstance(error, Error)
-            if error.retryable:
-                raise StorageUnavailable(f"the replica server cannot do that now: {error.message}")
-            raise ProtocolError(f"the replica server refused: {error.message}")
-        return parse_json(frame.payload, frame.type.name)
 
     # -- the process -------------------------------------------------------------------------------------------
 

@@ -84,6 +84,10 @@ class OperatorHost:
         self._upload: _Upload | None = None
         self._ended: PendingSnapshot | None = None
         self._recovery: Recovery | None = None
+        self.recovered: dict[str, Any] | None = None
+        self._snapshot_began = 0.0
+        self._snapshots_taken = 0
+        self._snapshot_seconds = 0.0
         self._to_repeat = 0
         start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
         path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
@@ -95,6 +99,14 @@ class OperatorHost:
     @property
     def progress(self) -> int:
         return self._instance.processed if self._instance is not None else 0
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "records": self.progress,
+            "log_bytes": self._live.log_offset,
+            "snapshots": self._snapshots_taken,
+            "snapshot_seconds": self._snapshot_seconds,
+        }
 
     def open(self, hello: Hello, resume: Resume, connection: Connection) -> None:
         self._hello = hello
@@ -126,7 +138,7 @@ class OperatorHost:
 
     def _restore(self, hello: Hello, resume: Resume) -> bool:
         """Whether there was anything to return to."""
-        recovery = Recovery(hello.epoch)
+        recovery = Recovery(hello.epoch, fresh=hello.fresh)
         for path in (self._state_path, self._pending_path):
             shutil.rmtree(path, ignore_errors=True)
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -322,12 +334,13 @@ class OperatorHost:
             self.finished()
         self._ended = self._begin_snapshot(final=True)
         self._snapshots.finish(self._ended)
+        self._snapshot_taken()
         self._faults.reached(Point.AFTER_SNAPSHOT, self._hello.epoch)
         return self._live.passed
 
     def _perform(self, actions: Iterable[Action]) -> None:
         if self._recovery is not None and self._live.state is RecoveryState.LIVE:
-            self._recovery.live(self._to_repeat)
+            self.recovered = self._recovery.live(self._to_repeat)
             self._recovery = None
         frames: list[Packed] = []
         for action in actions:
@@ -355,6 +368,7 @@ class OperatorHost:
     # ------------------------------------------------------------- snapshots
 
     def _begin_snapshot(self, *, final: bool) -> PendingSnapshot:
+        self._snapshot_began = time.monotonic()
         self._log.fold(fold_deltas)
         pending = self._snapshots.begin(
             self._state,
@@ -367,6 +381,10 @@ class OperatorHost:
         self._last_snapshot = time.monotonic()
         self._work_snapped = time.thread_time()
         return pending
+
+    def _snapshot_taken(self) -> None:
+        self._snapshots_taken += 1
+        self._snapshot_seconds += time.monotonic() - self._snapshot_began
 
     def _snapshot_if_due(self) -> None:
         """Work done since the last snapshot is what a recovery repeats, so it is work that makes one due, as long as
@@ -401,6 +419,7 @@ class OperatorHost:
             if upload.error is not None:
                 raise upload.error
             self._snapshot_cost += upload.cost
+            self._snapshot_taken()
             self._connection.send(pack_stable(*upload.reached))
 
     def commit(self, epoch: int, stable: Mapping[tuple[int, int], int]) -> None:

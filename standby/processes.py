@@ -98,6 +98,15 @@ def look_at(pid: int) -> Look:
     return Look(stopped=state in "Tt", exiting=state in "ZX" or bool(flags & _PF_EXITING))
 
 
+def resident_bytes(pid: int) -> int | None:
+    """Memory that a process has in RAM, what it shares with others included; None where nobody can say."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * resource.getpagesize()
+
+
 def oom_kills() -> int:
     """How often the kernel has killed for want of memory, as far as this process may see."""
     total = 0

@@ -1,29 +1,42 @@
-"""How far a recovery has come, and how long its parts took: one line in the replica's output when it is over."""
+"""How far a recovery has come, and how long its parts took.
+
+When it is over the replica says so twice: in a line of its output, for whoever reads that, and to the supervisor, which
+tells whoever asks for the query's status.
+"""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from standby.loop import log
 
 
 class Recovery:
-    """Starts with its creation; `done` names what has just been done."""
+    """Starts with its creation; `done` names what has just been done. `fresh`: a task was executed anew, in contrast to
+    a replica that was lost."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, *, fresh: bool) -> None:
         self._epoch = epoch
+        self._fresh = fresh
         self._began = self._last = time.monotonic()
-        self._parts: list[str] = []
+        self._parts: dict[str, float] = {}
 
     def done(self, part: str) -> None:
         now = time.monotonic()
-        self._parts.append(f"{part} {(now - self._last) * 1000:.0f}")
+        self._parts[part] = round((now - self._last) * 1000, 1)
         self._last = now
 
-    def live(self, repeated: int) -> None:
-        """The instance goes on with new records; `repeated` is the bytes of log it has repeated."""
+    def live(self, repeated: int) -> dict[str, Any]:
+        """The instance goes on with new records; `repeated` is the bytes of log it has repeated. What to report."""
         self.done("replay")
         spent = (self._last - self._began) * 1000
-        log(
-            f"epoch {self._epoch}: live after {spent:.0f} ms ({', '.join(self._parts)}; {repeated} bytes repeated)"
-        )
+        parts = ", ".join(f"{name} {ms:.0f}" for name, ms in self._parts.items())
+        log(f"epoch {self._epoch}: live after {spent:.0f} ms ({parts}; {repeated} bytes repeated)")
+        return {
+            "epoch": self._epoch,
+            "fresh": self._fresh,
+            "ms": round(spent, 1),
+            "phases": self._parts,
+            "repeated": repeated,
+        }

@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import socket
+import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +42,7 @@ from standby.spec import load
 from standby.suspect import REPORTED
 
 HEARTBEAT_SECONDS = 0.5
+FIGURES_SECONDS = 1.0
 _LONGEST_REASON = 16 * 1024
 
 
@@ -53,6 +55,7 @@ class Replica:
         self._host: Host | None = None
         self._name: str | None = None
         self._words: list[Control] = []
+        self._figures_due = 0.0
 
     def run(self) -> None:
         """Until the supervisor says so or is gone."""
@@ -149,6 +152,7 @@ class Replica:
         connection.send(pack_welcome(settings.window, settings.window_bytes))
         host.start()
         while True:
+            self._tell(host)
             if not self._await(connection, host):
                 continue
             message = parse(connection.next())
@@ -159,12 +163,22 @@ class Replica:
                 host.tick()
             elif isinstance(message, End):
                 passed = host.end(message.seq)
-                self._control.send({"at_end": hello.epoch})
+                self._control.send({"at_end": hello.epoch, "figures": host.figures()})
                 connection.send(pack_ended(passed))
                 self._faults.reached(Point.BEFORE_SPARK_COMMIT, hello.epoch)
                 return
             else:
                 raise ProtocolError(f"{type(message).__name__} is not for a replica")
+
+    def _tell(self, host: Host) -> None:
+        """The supervisor hears of a recovery at once, of the rest now and then."""
+        now = time.monotonic()
+        if host.recovered is not None:
+            self._control.send({"recovered": host.recovered})
+            host.recovered = None
+        if now >= self._figures_due:
+            self._figures_due = now + FIGURES_SECONDS
+            self._control.send({"figures": host.figures()})
 
     def _await(self, connection: Connection, host: Host) -> bool:
         """Wait for a frame; meanwhile, and before it, serve the supervisor and finished background work.

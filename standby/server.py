@@ -30,7 +30,7 @@ import msgpack
 from clonos.errors import ClonosError, ConfigurationError, ProtocolError
 from clonos.wire.framing import FrameType
 from clonos.wire.messages import VERSION, Admin, pack_json
-from standby import spares
+from standby import running, spares
 from standby.acceptor import Acceptor
 from standby.loop import Loop, log
 from standby.processes import raise_descriptor_limit
@@ -59,7 +59,7 @@ def read_spec(path: str) -> dict[str, Any]:
 
 def lock_data(data: Path) -> int:
     """One server per data directory; a predecessor that is just dying is waited for."""
-    fd = os.open(data / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(data / running.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -165,6 +165,7 @@ class Server:
             os.unlink(self.socket_path)
             if self._private:
                 os.rmdir(os.path.dirname(self.socket_path))
+            running.remove(self.data)
         self.acceptor.close()
         self.supervisor.close()
         self.sidecar.close()
@@ -185,9 +186,23 @@ class Server:
     def _ready(self, grpc: str) -> None:
         if not self._announced:
             self._announced = True
+            self._tell_operators()
             line = {"ready": True, "grpc": grpc or None, "tcp": self.tcp, "pid": os.getpid()}
             with contextlib.suppress(OSError):
                 os.write(1, json.dumps(line).encode() + b"\n")
+
+    def _tell_operators(self) -> None:
+        found = running.Running(
+            query=str(self.spec.get("query", "")),
+            socket=self.socket_path,
+            token=self.spec["token"],
+            pid=os.getpid(),
+            driver=tuple(self.spec.get("driver_pids", ())),
+        )
+        try:
+            found.write(self.data)
+        except OSError as error:  # a full disk: the query can do without being watched
+            log(f"whoever operates the query cannot find it: {error}")
 
     def _watch_driver(self) -> None:
         """The end of stdin is the end of the driver; so is a new parent, should a fork of the driver keep the pipe."""

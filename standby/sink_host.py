@@ -14,6 +14,7 @@ from clonos.faults import FaultInjector, Point
 from clonos.wire.messages import Bundle, Hello, Resume, pack_output, pack_stable
 from standby.batches import BundleReader
 from standby.connection import Connection
+from standby.progress import Recovery
 from standby.spec import NodeSpec, QuerySpec
 
 
@@ -29,6 +30,10 @@ class SinkHost:
         self._writer: Any = None
         self._sink: SinkInstance | None = None
         self.progress = 0
+        self.recovered: dict[str, Any] | None = None
+
+    def figures(self) -> dict[str, float]:
+        return {"records": self.progress}
 
     def warn(self, hello: Hello, previous: Mapping[str, Any] | None) -> None:
         """A sink runs no function of the user's."""
@@ -40,6 +45,7 @@ class SinkHost:
         self._hello = hello
         self._connection = connection
         continued = self._writer is not None
+        recovery = Recovery(hello.epoch, fresh=hello.fresh)
         if continued:
             self._writer.close()
         self._writer = self._node.sink.writer()
@@ -49,6 +55,8 @@ class SinkHost:
         self._sink = SinkInstance(self._node.name, self._number, position.cursors)
         self._sink.open_epoch(hello.epoch)
         if position.cursors and not continued:
+            recovery.done("sink")
+            self.recovered = recovery.live(0)
             self._faults.reached(Point.RECOVERY, hello.epoch)
 
     def start(self) -> None:

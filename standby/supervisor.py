@@ -20,6 +20,7 @@ import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,11 +35,12 @@ from clonos.errors import (
 )
 from clonos.wire.messages import Hello
 from standby.acceptor import Acceptor
+from standby.account import Account
 from standby.control import ControlChannel
 from standby.death import Death, DeathLog, Ending, classify
 from standby.fence import FenceTable
 from standby.loop import READ, WRITE, Loop, Timer, log
-from standby.processes import kill_group, look_at, oom_kills, wait_for
+from standby.processes import kill_group, look_at, oom_kills, resident_bytes, wait_for
 from standby.spares import Spare, fork_spare
 
 Key: TypeAlias = tuple[int, int]
@@ -107,6 +109,7 @@ class Supervisor:
         self.fences = FenceTable(data / "fences")
         self.deaths = DeathLog(data / "deaths.jsonl")
         self.failures: deque[dict[str, Any]] = deque(maxlen=_FAILURES_KEPT)
+        self.account = Account()
         self.started_at = time.time()
         self._loop = loop
         self._data = data
@@ -273,12 +276,23 @@ class Supervisor:
             for fd in control.fds:
                 os.close(fd)
             if "failed" in control.message:
-                self.failures.append({"at": time.time(), **control.message["failed"]})
+                node, instance = replica.key if replica.key is not None else (None, None)
+                place = {"node": node, "instance": instance}
+                self.failures.append({"at": time.time(), **place, **control.message["failed"]})
+            self._note(replica, control.message)
             for name in ("at_end", "busy"):
                 epoch = control.message.get(name)
                 if isinstance(epoch, int):
                     replica.at_end = epoch if name == "at_end" else None
                     replica.busy = epoch if name == "busy" else None
+
+    def _note(self, replica: Replica, said: Mapping[str, Any]) -> None:
+        """Words for whoever watches: nothing here depends on them."""
+        if replica.key is not None:
+            if "figures" in said:
+                self.account.heard(replica.key, replica.pid, said["figures"])
+            if "recovered" in said:
+                self.account.recovered(replica.key, said["recovered"], self._last_death.get(replica.key))
 
     def _watch_output(self, replica: Replica) -> None:
         output = replica.spare.output
@@ -294,6 +308,7 @@ class Supervisor:
 
     def broadcast(self, message: dict[str, Any]) -> int:
         """Tells every replica that serves an instance; how many there are."""
+        self.account.committed = message.get("commit", self.account.committed)
         for replica in list(self._serving.values()):
             if replica.killed_for is None:
                 try:
@@ -359,6 +374,7 @@ class Supervisor:
         self._loop.forget(replica.spare.output.fd)
         replica.control.close()
         replica.spare.output.close()
+        self.account.died(death)
         if not death.expected:
             log(death.message)
             self.deaths.add(death)
@@ -431,7 +447,7 @@ class Supervisor:
     def status(self) -> dict[str, Any]:
         replicas = []
         for key, replica in sorted(self._serving.items()):
-            hello = replica.hello
+            hello, work = replica.hello, self.account.work.get(key)
             replicas.append(
                 {
                     "node": key[0],
@@ -443,7 +459,11 @@ class Supervisor:
                     "generation": hello.generation if hello else None,
                     "fence": hello.fence if hello else None,
                     "dying": replica.killed_for,
+                    "stopped": look_at(replica.pid).stopped,
                     "uptime": round(time.monotonic() - replica.spare.started, 3),
+                    "resident": resident_bytes(replica.pid),
+                    "records": work.total["records"] if work else 0,
+                    "log_bytes": work.log_bytes if work else 0,
                 }
             )
         return {
@@ -451,10 +471,12 @@ class Supervisor:
             "started": self.started_at,
             "generation": self.fences.generation,
             "replicas": replicas,
+            "resident": resident_bytes(os.getpid()),
             "spares": [spare.pid for spare in self._spares()],
             "waiting": len(self._pending),
             "deaths": self.deaths.total,
             "failures": list(self.failures),
+            "recoveries": list(self.account.recoveries),
             "recent_deaths": [death.to_dict() for death in self.deaths.recent[-8:]],
         }
 

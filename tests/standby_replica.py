@@ -20,6 +20,9 @@ from clonos.wire import messages
 from clonos.wire.framing import FrameType, read_frame, send_frames
 from standby.control import ControlChannel, ControlClosed
 
+RECOVERED = {"ms": 12.0, "phases": {"state": 3.0, "log": 2.0, "function": 1.0, "replay": 6.0}, "repeated": 99}
+FIGURES = {"records": 7, "log_bytes": 1234, "snapshots": 1, "snapshot_seconds": 0.25}
+
 
 def main(control: socket.socket, spec_path: str) -> NoReturn:
     channel = ControlChannel(control)
@@ -44,6 +47,8 @@ def _serve(
     spec: str,
 ) -> None:
     channel.send({"busy": hello["epoch"]})
+    if not hello["fresh"]:
+        channel.send({"recovered": {"epoch": hello["epoch"], "fresh": False, **RECOVERED}})
     resume = messages.parse(read_frame(conduit))  # type: ignore[arg-type]
     assert isinstance(resume, messages.Resume)
     send_frames(conduit, [messages.pack_welcome(window=8, window_bytes=1 << 20)])
@@ -56,6 +61,7 @@ def _serve(
             send_frames(conduit, [messages.pack_ended(0)])
         elif isinstance(message, messages.Bundle):
             said.extend(control.message for control in channel.poll())
+            channel.send({"figures": FIGURES})
             answer = _obey(bytes(message.batch).decode(), said, spec)
             send_frames(conduit, [messages.pack_output(message.seq, 0, 0, json.dumps(answer).encode())])
 

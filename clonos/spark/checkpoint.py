@@ -2,6 +2,7 @@
 
     <checkpoint>/clonos/query.json      format version, query id, topology, checksum
     <checkpoint>/clonos/generation      the number of starts so far; every start raises it
+    <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once")
     <checkpoint>/clonos/state/...       snapshots (clonos.store.snapshots)
 
@@ -11,6 +12,8 @@ The generation makes every fence of a new start higher than every fence of an ea
 from __future__ import annotations
 
 import json
+import os
+import platform
 import uuid
 import zlib
 from typing import Any
@@ -22,6 +25,7 @@ from clonos.store.folder import Folder, resolve
 QUERY = "query.json"
 GENERATION = "generation"
 GIVEN_UP = "given-up"
+PLACE = "place"
 OFFSETS, COMMITS = "offsets", "commits"  # Spark's own
 
 
@@ -51,6 +55,45 @@ class Checkpoint:
         topology.check_against(body["topology"])
         found: str = body["query"]
         return found
+
+    def shape(self) -> tuple[str, dict[str, Any]]:
+        """The query's id and its topology's document. Raises CheckpointMismatch where there is no causal query."""
+        said = self._read(QUERY)
+        if said is None:
+            raise CheckpointMismatch(
+                f"{self.location} is not the checkpoint of a causal query",
+                hint="Give the checkpointLocation of a query that Clonos has started",
+            )
+        body = _unsealed(said, f"{self.location}/clonos/{QUERY}")
+        return body["query"], body["topology"]
+
+    def set_place(self, data: str) -> None:
+        """Where this start keeps what is not in the checkpoint; a directory inside may be moved or copied with it."""
+        elsewhere = None if data == self.inside else os.path.abspath(data)
+        self._folder.write(PLACE, _sealed({"host": platform.node(), "data": elsewhere}))
+
+    def place(self) -> tuple[str, str] | None:
+        """Host and data directory of the last start; None before the first."""
+        said = self._read(PLACE)
+        if said is None:
+            return None
+        body = _unsealed(said, f"{self.location}/clonos/{PLACE}")
+        return body["host"], body["data"] or self.inside or ""
+
+    @property
+    def inside(self) -> str | None:
+        """Where the data directory is by default, if the checkpoint is on this host."""
+        return os.path.join(self._folder.local, "local") if self._folder.local is not None else None
+
+    def committed_at(self) -> float | None:
+        """When the last epoch was committed, in seconds since 1970, where the checkpoint is on this host."""
+        epoch = self.committed()
+        if self._root.local is None or epoch < 0:
+            return None
+        try:
+            return os.stat(os.path.join(self._root.local, COMMITS, str(epoch))).st_mtime
+        except FileNotFoundError:  # just removed: Spark keeps the last hundred
+            return None
 
     def next_generation(self) -> int:
         """Count one more start."""

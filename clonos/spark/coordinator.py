@@ -26,7 +26,6 @@ from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.failure import named
 from clonos.spark.settings import Settings
-from clonos.store.folder import local_root, resolve
 from clonos.store.snapshots import SnapshotStore
 from clonos.wire.determinant_service import DeterminantServer
 from standby import metadata
@@ -77,6 +76,7 @@ class Coordinator:
     def start(self) -> None:
         """Servers up; the first generation may begin."""
         Path(self.data).mkdir(parents=True, exist_ok=True)
+        self._checkpoint.set_place(self.data)
         self._service = DeterminantServer(self._lookup, self._token, query=self.query)
         try:
             self._server = self._start_server()
@@ -223,9 +223,8 @@ def data_directory(location: str, query: str, settings: Settings) -> str:
     """Where this host keeps causal logs and working state of a query. Survives a restart of the driver."""
     if settings.data_dir:
         return os.path.join(settings.data_dir, query)
-    filesystem, root = resolve(location.rstrip("/"))
-    local = local_root(filesystem, root)
-    if local is not None:
-        return os.path.join(local, "clonos", "local")
+    inside = Checkpoint(location).inside
+    if inside is not None:
+        return inside
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
     return os.path.join(cache, "clonos", query)

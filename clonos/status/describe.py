@@ -1,0 +1,89 @@
+"""The state of a running query as one JSON object: what its server says, what lies on disk, what has committed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from clonos.live_query import LiveNode, LiveQuery
+
+RECENT = 8
+_TAIL_BYTES = 256 * 1024
+
+
+def describe(query: LiveQuery) -> dict[str, Any]:
+    """See the module. Times are seconds since 1970, sizes bytes; None where something cannot be known."""
+    status = query.status()
+    serving = {(each["node"], each["instance"]): each for each in status["replicas"]}
+    spilled = query.spilled()
+    names = {node.number: node.name for node in query.nodes}
+
+    def named(event: dict[str, Any]) -> dict[str, Any]:
+        return {"operator": names.get(event.get("node") or 0), **event}
+
+    def instance(node: LiveNode, number: int) -> dict[str, Any]:
+        replica = serving.get((node.number, number))
+        return {
+            "instance": number,
+            "pid": replica["pid"] if replica else None,
+            "state": _state(replica),
+            **{
+                name: replica[name] if replica else None
+                for name in ("epoch", "fence", "uptime", "resident", "records", "log_bytes")
+            },
+            "log_disk": query.bytes_of("logs", node.number, number),
+            "state_disk": query.bytes_of("state", node.number, number),
+            "spill_disk": None if spilled is None else spilled.get((node.number, number), 0),
+        }
+
+    return {
+        "checkpoint": query.checkpoint.location,
+        "query": query.query,
+        "data": str(query.data),
+        "generation": status["generation"],
+        "committed": query.checkpoint.committed(),
+        "committed_at": query.checkpoint.committed_at(),
+        "epoch": max((each["busy"] for each in serving.values() if each["busy"] is not None), default=None),
+        "server": {
+            name: status[name] for name in ("pid", "started", "resident", "grpc", "grpc_pid", "waiting")
+        },
+        "operators": [
+            {
+                "node": node.number,
+                "operator": node.name,
+                "kind": node.kind,
+                "instances": [instance(node, number) for number in range(node.parallelism)],
+            }
+            for node in query.nodes
+        ],
+        "spares": status["spares"],
+        "deaths": status["deaths"],
+        "recent_deaths": [named(death) for death in _deaths(query.data)],
+        "failures": [named(failure) for failure in status["failures"][-RECENT:]],
+        "recoveries": [named(recovery) for recovery in status["recoveries"][-RECENT:]],
+    }
+
+
+def _state(replica: dict[str, Any] | None) -> str:
+    if replica is None:
+        return "none"
+    if replica["dying"]:
+        return "dying"
+    if replica["stopped"]:
+        return "stopped"
+    return "idle" if replica["busy"] is None else "busy"
+
+
+def _deaths(data: Path) -> list[dict[str, Any]]:
+    """The last deaths that nobody asked for. From the file, which outlives the server."""
+    try:
+        with (data / "deaths.jsonl").open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    whole = lines[1:] if size > _TAIL_BYTES else lines
+    return [json.loads(line) for line in whole[:-1]][-RECENT:]

@@ -1,0 +1,165 @@
+"""The state of a query for a person who has just been woken: what runs, what has died, how long it took to mend."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_HEAD = (
+    "operator",
+    "instance",
+    "process",
+    "state",
+    "epoch",
+    "records",
+    "up",
+    "memory",
+    "log",
+    "state",
+    "spill",
+)
+_LEFT = 1
+"""Columns that are set to the left: the name."""
+
+
+def render(said: dict[str, Any], now: float) -> str:
+    """All of it, as lines."""
+    server = said["server"]
+    lines = [
+        f"query {said['query']}, start {said['generation']}, checkpoint {said['checkpoint']}",
+        _epochs(said, now),
+        f"server process {server['pid']}, up {span(now - server['started'])}, {size(server['resident'])}; "
+        + (f"determinants process {server['grpc_pid']}" if server["grpc_pid"] else "NO determinant service")
+        + f"; {_spares(said['spares'])}"
+        + (f"; {server['waiting']} waiting for a replica" if server["waiting"] else ""),
+        "",
+        *table(_HEAD, _rows(said["operators"])),
+        "",
+    ]
+    lines += _section(
+        f"deaths: {said['deaths']} since the server started", map(_death, said["recent_deaths"]), now
+    )
+    lines += _section("failures:", map(_failure, said["failures"]), now)
+    lines += _section("recoveries:", map(_recovery, said["recoveries"]), now)
+    return "\n".join([*lines, f"what replicas write: {said['data']}/replicas/"])
+
+
+def _epochs(said: dict[str, Any], now: float) -> str:
+    committed = "no epoch committed yet"
+    if said["committed"] >= 0:
+        at = said["committed_at"]
+        ago = f" {span(now - at)} ago" if at is not None else ""
+        committed = f"epoch {said['committed']} committed{ago}"
+    running = f"epoch {said['epoch']} under way" if said["epoch"] is not None else "no epoch under way"
+    return f"{committed}, {running}"
+
+
+def _spares(pids: Sequence[int]) -> str:
+    if not pids:
+        return "NO spare process"
+    return f"{len(pids)} spare{'s' if len(pids) > 1 else ''}: {', '.join(map(str, pids))}"
+
+
+def _rows(operators: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
+    for operator in operators:
+        sink = operator["kind"] == "sink"
+        name = (
+            f"{operator['operator']} (sink)"
+            if sink and operator["operator"] != "sink"
+            else operator["operator"]
+        )
+        for at, each in enumerate(operator["instances"]):
+            yield (
+                name if at == 0 else "",
+                str(each["instance"]),
+                _or_dash(each["pid"]),
+                each["state"],
+                _or_dash(each["epoch"]),
+                "-" if each["records"] is None else f"{each['records']:,}",
+                "-" if each["uptime"] is None else span(each["uptime"]),
+                size(each["resident"]),
+                "-" if sink else size(each["log_disk"]),
+                "-" if sink else size(each["state_disk"]),
+                size(each["spill_disk"]),
+            )
+
+
+def _death(death: dict[str, Any]) -> tuple[float, str]:
+    return death["at"], f"{_who(death)}: {death['message']}, up {span(death['uptime'])}"
+
+
+def _failure(failure: dict[str, Any]) -> tuple[float, str]:
+    first = failure["message"].partition("\n")[0]
+    return failure["at"], f"{_who(failure)}: {failure['error']}: {first}"
+
+
+def _recovery(recovery: dict[str, Any]) -> tuple[float, str]:
+    phases = ", ".join(f"{name} {ms:.0f}" for name, ms in recovery["phases"].items())
+    if recovery["since_death_ms"] is not None:
+        live = (
+            f"live {recovery['since_death_ms']:.0f} ms after the death, {recovery['ms']:.0f} of them its own"
+        )
+    else:
+        why = "its task started anew" if recovery["fresh"] else "its replica was replaced"
+        live = f"live after {recovery['ms']:.0f} ms, {why}"
+    return recovery["at"], (
+        f"{_who(recovery)}: epoch {recovery['epoch']} {live} ({phases}; {size(recovery['repeated'])} repeated)"
+    )
+
+
+def _who(event: dict[str, Any]) -> str:
+    if event.get("node") is None:
+        return "spare"
+    return f"{event['operator'] or event['node']}/{event['instance']}"
+
+
+def _section(title: str, events: Iterable[tuple[float, str]], now: float) -> list[str]:
+    lines = [f"  {clock(at)} ({span(now - at)} ago)  {text}" for at, text in events]
+    return [title, *lines] if lines else [f"{title.rstrip(':')}: none" if title.endswith(":") else title]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns as wide as what is in them; names to the left, everything else to the right."""
+    every = [head, *rows]
+    widths = [max(len(row[at]) for row in every) for at in range(len(head))]
+    return [
+        "  ".join(
+            cell.ljust(width) if at < _LEFT else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in every
+    ]
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def size(count: int | None) -> str:
+    """Bytes in words: `-` where unknown."""
+    if count is None:
+        return "-"
+    amount = float(count)
+    for unit in _UNITS:
+        if amount < 1000 or unit == _UNITS[-1]:
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
+
+
+def span(seconds: float) -> str:
+    """A stretch of time in one word."""
+    seconds = max(0.0, seconds)
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds < most * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"
+
+
+def clock(at: float) -> str:
+    """A moment, in UTC as in the logs."""
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(at))

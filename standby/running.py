@@ -1,0 +1,72 @@
+"""Where the replica server of a query can be reached: `<data>/running.json`, for whoever operates it.
+
+The file is there while the server serves. It holds the token, so only its owner can read it; it appears whole, and the
+server takes it away when it stops. A server that was killed leaves it behind: whether it is stale shows by the lock of
+the data directory, which the kernel takes from the dead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from clonos.errors import ConfigurationError
+
+FILE = "running.json"
+LOCK = "server.lock"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What the file says. `driver` are the processes whose query it is: the JVM and Python."""
+
+    query: str
+    socket: str
+    token: str
+    pid: int
+    driver: tuple[int, ...] = ()
+
+    def write(self, data: Path) -> None:
+        """In place of an earlier server's."""
+        fresh = data / (FILE + ".new")
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({"version": VERSION, **asdict(self)}, file)
+        fresh.replace(data / FILE)
+
+
+def remove(data: Path) -> None:
+    """To be called by a server that stops, while it holds the lock."""
+    (data / FILE).unlink(missing_ok=True)
+
+
+def read(data: Path) -> Running | None:
+    """What a server that is alive has written; None where there is none. Raises PermissionError where the query is
+    somebody else's."""
+    try:
+        said = json.loads((data / FILE).read_text())
+        if not _locked(data / LOCK):
+            return None
+        if said.pop("version") != VERSION:
+            raise ConfigurationError(f"{data / FILE} was written by another version of clonos")
+        return Running(**{**said, "driver": tuple(said["driver"])})
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigurationError(f"{data / FILE} cannot be read: {error!r}") from None
+
+
+def _locked(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
