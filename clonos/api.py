@@ -115,12 +115,17 @@ class CausalStream:
         version: str = "1",
         parallelism: int | None = None,
         pure: bool = False,
+        on_poison: str = "fail",
     ) -> CausalStream:
         """One row for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, which may not use any causal service."""
         from clonos.surface.process import MapOperator
 
         return self._stateless(
-            MapOperator, fn, struct_type(output), Binding(name, version, parallelism), pure
+            MapOperator,
+            fn,
+            struct_type(output),
+            Binding(name, version, parallelism, on_poison=on_poison),
+            pure,
         )
 
     def flat_map(
@@ -132,12 +137,17 @@ class CausalStream:
         version: str = "1",
         parallelism: int | None = None,
         pure: bool = False,
+        on_poison: str = "fail",
     ) -> CausalStream:
         """Any number of rows for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, gives an iterable of them."""
         from clonos.surface.process import FlatMapOperator
 
         return self._stateless(
-            FlatMapOperator, fn, struct_type(output), Binding(name, version, parallelism), pure
+            FlatMapOperator,
+            fn,
+            struct_type(output),
+            Binding(name, version, parallelism, on_poison=on_poison),
+            pure,
         )
 
     def filter(
@@ -148,6 +158,7 @@ class CausalStream:
         version: str = "1",
         parallelism: int | None = None,
         pure: bool = False,
+        on_poison: str = "fail",
     ) -> CausalStream:
         """The rows for which `fn(row, ctx)`, or `fn(row)` with `pure=True`, holds."""
         from clonos.surface.process import FilterOperator
@@ -157,7 +168,9 @@ class CausalStream:
                 "filter takes a function of a row",
                 hint="Use Spark's column expressions before causal(), on the source DataFrame",
             )
-        kept = self._stateless(FilterOperator, fn, self.schema, Binding(name, version, parallelism), pure)
+        kept = self._stateless(
+            FilterOperator, fn, self.schema, Binding(name, version, parallelism, on_poison=on_poison), pure
+        )
         return CausalStream(self._spark, kept._upstream, kept.schema, self._event_time)
 
     def _stateless(
@@ -214,15 +227,17 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         on_timer: Callable[..., Any] | None = None,
+        on_poison: str = "fail",
     ) -> CausalStream:
         """Record at a time: `fn(key, row, ctx)` gives an iterable of output rows, or None.
 
         `on_timer(key, timer, ctx)` is called for timers set with `ctx.timer`. `name` binds state to the operator;
-        raise `version` when the function changes on purpose.
+        raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
+        query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md).
         """
         from clonos.surface.process import ProcessOperator
 
-        binding = Binding(name, version, parallelism, ticks=on_timer is not None)
+        binding = Binding(name, version, parallelism, ticks=on_timer is not None, on_poison=on_poison)
         _check_function(fn, name)
         if on_timer is not None:
             _check_function(on_timer, name)
@@ -244,6 +259,7 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
+        on_poison: str = "fail",
     ) -> CausalStream:
         """PySpark's: `func(key, pdfs, state)` gives an iterator of frames, once per key and bundle.
 
@@ -251,7 +267,9 @@ class GroupedCausalStream:
         """
         from clonos.surface.group_state import EVENT_TIME, PROCESSING_TIME, GroupStateOperator
 
-        binding = Binding.after(func, name, version, parallelism, ticks=timeoutConf == PROCESSING_TIME)
+        binding = Binding.after(
+            func, name, version, parallelism, ticks=timeoutConf == PROCESSING_TIME, on_poison=on_poison
+        )
         _check_function(func, binding.name)
         timed = self._stream._event_time is not None
         if timeoutConf == EVENT_TIME and not timed:
@@ -290,13 +308,16 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
+        on_poison: str = "fail",
     ) -> CausalStream:
         """PySpark's: a `StatefulProcessor` over rows, once per key and bundle.
 
         Without a `name` the operator is called after the processor's class. `eventTimeColumnName` is the output's
         event time, with the delay of the input's watermark.
         """
-        binding = Binding.after(statefulProcessor, name, version, parallelism, ticks=_processing(timeMode))
+        binding = Binding.after(
+            statefulProcessor, name, version, parallelism, ticks=_processing(timeMode), on_poison=on_poison
+        )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
         return self._transform(binding, *given, pandas=False)
 
@@ -312,9 +333,12 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
+        on_poison: str = "fail",
     ) -> CausalStream:
         """As `transformWithState`, with pandas frames for rows."""
-        binding = Binding.after(statefulProcessor, name, version, parallelism, ticks=_processing(timeMode))
+        binding = Binding.after(
+            statefulProcessor, name, version, parallelism, ticks=_processing(timeMode), on_poison=on_poison
+        )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
         return self._transform(binding, *given, pandas=True)
 

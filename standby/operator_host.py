@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.delta import still_needed
 from clonos.core.destination import Router, route_by_key, route_to
@@ -44,6 +45,7 @@ from clonos.wire.messages import Bundle, Hello, Resume, pack_error, pack_output,
 from standby import holders, metadata
 from standby.batches import BundleReader, EncodedRows, OutputWriter
 from standby.connection import ConduitGone, Connection
+from standby.letters import Letters
 from standby.loop import log
 from standby.outcomes import Outcomes
 from standby.progress import Recovery
@@ -93,6 +95,8 @@ class OperatorHost:
         path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
         self._suspect = Suspect(path, start)
         self._watchdog = Watchdog(query.settings.function_deadline)
+        self._watchdog.on_event_timers = self._suspect.timers_fire
+        self._asked = False
 
     # ------------------------------------------------------------------ life
 
@@ -119,6 +123,7 @@ class OperatorHost:
             self._check_newest(hello)
         elif self._restore(hello, resume):
             self._faults.reached(Point.RECOVERY, hello.epoch)
+        self._live.care, self._asked = (self if self._suspect.careful else None), False
 
     def _check_newest(self, hello: Hello) -> None:
         """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
@@ -241,17 +246,18 @@ class OperatorHost:
     def _make_instance(self) -> Instance:
         node = self._node
         assert node.operator is not None
-        services = CausalServices(
+        services = self._services = CausalServices(
             state=self._state,
             timers=TimerQueue(self._state, PROCESSING_TIME),
             event_timers=TimerQueue(self._state, EVENT_TIME),
             random=random.Random(),
             outcomes=Outcomes(),
         )
-        operator = self._watchdog.watch(node.operator())
+        self._letters = Letters(node, self._origin, self._query.checkpoint, self._hello.fence)
+        self._operator = node.operator()
+        operator = self._watchdog.watch(self._operator)
         self._watchdog.on_stuck = lambda row, why: self._stuck(services.where(row), why, row is not None)
         operator.open(services)
-        self._operator = operator
         config = InstanceConfig(
             name=node.name,
             origin=self._origin,
@@ -259,6 +265,7 @@ class OperatorHost:
             keys_of=_keys_of(node.key),
             depth=node.depth,
             recording=node.recording,
+            record_at_a_time=self._operator.record_at_a_time,
             watermark_of=_watermark_of(node.event_time, node.zone),
         )
         return Instance(config, operator, services, self)
@@ -298,7 +305,7 @@ class OperatorHost:
     def bundle(self, bundle: Bundle) -> None:
         self._covered.take(bundle.seq, self._here)
         records = self._reader.read(bundle.batch)
-        actions = self._carefully(records) if self._suspect.careful else self._live.take(records)
+        actions = self._carefully(records) if self._live.care is not None else self._live.take(records)
         self._taken = bundle.seq
         self._perform(actions)
         if not any(isinstance(action, Emit) for action in actions):
@@ -309,17 +316,34 @@ class OperatorHost:
 
     def _carefully(self, records: Records) -> list[Action]:
         """One record at a time, each written down before it is run, until the first bundle that nobody finished."""
-        ran = False
         for at, row in enumerate(records.rows):
             channel, position = int(records.channels[at]), int(records.positions[at])
-            if self._live.runs_at_once(channel, position):
-                ran = True
-                self._suspect.about_to_run(replace(self._here, channel=channel, position=position))
             one = Records([channel], [position], [row], records.deltas if at == 0 else ())
             self._perform(self._live.take(one))
-        if ran:
+        if self._asked:
             self._suspect.passed()
+            self._live.care, self._asked = None, False
         return []
+
+    def may_run(self, doubt: Doubt) -> bool:
+        """For the core (`Care`): what kills every process ends the query, or is kept in a letter and passed over."""
+        self._asked = True
+        where = replace(self._here, channel=doubt.channel, position=doubt.position)
+        if self._suspect.about_to_run(where):
+            return True
+        if not self._node.dead_letters:
+            raise self._suspect.poison(where)
+        if not doubt.alone or not self._suspect.by_itself(where):
+            why = "timers after it" if doubt.alone else "its bundle, of which a part is recorded,"
+            raise self._suspect.poison(
+                where, f"No letter can help, since {why} may be what kills: mend the function"
+            )
+        (key,) = _keys_of(self._node.key)([doubt.row])
+        place = self._letters.write(
+            doubt, key, self._operator, self._services, self._hello.epoch, self._suspect.deaths(where)
+        )
+        log(f"a record that ended every process was passed over ({where}); it is kept in {place}")
+        return False
 
     def tick(self) -> None:
         self._perform(self._live.tick(self.clock()))

@@ -59,6 +59,8 @@ class NodeSpec:
     depth: int = FULL
     recording: bool = True
     event_time: tuple[int, int] | None = None  # column, delay in microseconds
+    version: str = "1"
+    dead_letters: bool = False  # a record that kills every process is passed over and kept
     # sinks
     sink: Any = None
 

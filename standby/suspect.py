@@ -3,7 +3,10 @@
 A replica that dies takes its reason with it. After a death that may be the function's doing, the next replica goes
 carefully until it has got past the first bundle that nobody has finished: it takes one record at a time and writes down
 which, before it does. Found there by its successors, a record that has ended two processes that way is *poison*: it is
-not run a third time, and the query ends with its name.
+not run a third time. What becomes of it is the operator's policy (`on_poison`).
+
+Only deaths that may be the record's doing count: not those that the server or the query wanted. A process that died
+while timers fired, after the record was done, says nothing against the record; it is counted, and no letter can help.
 
 The mark belongs to one start of the query; another start, perhaps with a mended function, knows nothing of it.
 """
@@ -14,6 +17,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,10 +29,19 @@ DEADLY = 2
 _OWN_DOING = ("exit", "signal", "oom", "hang")
 _REPLACEMENT_MASK = 0xFFFF
 _LONGEST = 4000
-
+_TOLD = ("kind", "signal", "code", "message", "at", "pid", "max_rss_kib", "stderr")
 
 Record: TypeAlias = tuple[int, int]
 """Channel and position."""
+
+
+@dataclass(slots=True)
+class _Mark:
+    """What is held against a record."""
+
+    tries: int = 0
+    in_timers: bool = False  # the last process died after the record itself was done
+    deaths: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Suspect:
@@ -39,39 +52,75 @@ class Suspect:
         self._path = path
         self._start = start  # names the start of the query
         self._last = "nothing is known of its end"
-        self._marks: dict[Record, int] = {}
+        self._marks: dict[Record, _Mark] = {}
         self._running: Record | None = None
 
     def warn(self, hello: Hello, previous: Mapping[str, Any] | None) -> None:
         """A connection begins; `previous` is how the process before this one died, if one did."""
-        self._marks, self._running = self._read(), None
+        left = self._read()
+        self._running = None
         if previous is not None:
             self._last = f"{previous.get('message', '')}\n{previous.get('stderr', '')}".strip()[:_LONGEST]
+            if left is not None:
+                self._judge(self._marks[left], previous)
         self.careful = bool(self._marks) or (
             not hello.fresh and previous is not None and _may_be_its_doing(hello, previous)
         )
 
-    def about_to_run(self, where: Where) -> None:
-        """Write the record down; the one before it is behind us. Raises PoisonRecord where it is known too well."""
-        assert where.channel is not None and where.position is not None
+    def _judge(self, mark: _Mark, previous: Mapping[str, Any]) -> None:
+        """A process died with this record in hand."""
+        death = {name: previous.get(name) for name in _TOLD}
+        death["stderr"] = str(death["stderr"] or "")[-_LONGEST:]
+        if any(death["pid"] == known["pid"] and death["at"] == known["at"] for known in mark.deaths):
+            return
+        if _own_doing(previous):
+            mark.deaths.append(death)
+        else:
+            mark.tries -= 1
+        self._write()
+
+    def about_to_run(self, where: Where) -> bool:
+        """Write the record down; the one before it is behind us. False where it is known too well: it must not run."""
+        record = _record(where)
         if self._running is not None:
             del self._marks[self._running]
-        self._running = record = (where.channel, where.position)
-        deaths = self._marks.get(record, 0)
-        if deaths >= DEADLY:
-            raise PoisonRecord(
-                f"the function has ended {deaths} processes in a row at the same record",
-                where=where,
-                hint=f"Mend the function or the record; the query then goes on from there. The last end: {self._last}",
-            )
-        self._marks[record] = deaths + 1
+            self._running = None
+        mark = self._marks.setdefault(record, _Mark())
+        if mark.tries >= DEADLY:
+            return False
+        self._running = record
+        mark.tries += 1
+        mark.in_timers = False
         self._write()
+        return True
+
+    def timers_fire(self) -> None:
+        """The record is done; what dies now is not its doing."""
+        if self._running is not None and not self._marks[self._running].in_timers:
+            self._marks[self._running].in_timers = True
+            self._write()
+
+    def by_itself(self, where: Where) -> bool:
+        """Whether it was the record that was deadly, and not timers that fire after it."""
+        return not self._marks[_record(where)].in_timers
+
+    def deaths(self, where: Where) -> list[dict[str, Any]]:
+        """How processes died with the record in hand, as far as that is known."""
+        return self._marks[_record(where)].deaths
+
+    def poison(self, where: Where, advice: str = "Mend the function or the record") -> PoisonRecord:
+        """The error that names the record."""
+        tries = self._marks[_record(where)].tries
+        return PoisonRecord(
+            f"the function has ended {tries} processes in a row at the same record",
+            where=where,
+            hint=f"{advice}; the query then goes on from there. The last end: {self._last}",
+        )
 
     def blame(self, where: Where) -> None:
         """The function is stuck at a record."""
         if where.channel is not None and where.position is not None and self._running is None:
-            with contextlib.suppress(PoisonRecord):
-                self.about_to_run(where)
+            self.about_to_run(where)
 
     def passed(self) -> None:
         """The bundle in doubt is behind us."""
@@ -79,25 +128,42 @@ class Suspect:
         self._marks, self._running = {}, None
         self._path.unlink(missing_ok=True)
 
-    def _read(self) -> dict[Record, int]:
+    def _read(self) -> Record | None:
+        """Read the marks; the record that a process had in hand."""
+        self._marks = {}
         try:
             said = json.loads(self._path.read_bytes())
             if said["start"] != self._start:
-                return {}
-            return {(int(channel), int(position)): int(deaths) for channel, position, deaths in said["marks"]}
-        except (OSError, ValueError, TypeError, KeyError):
-            return {}
+                return None
+            marks = {
+                (int(channel), int(position)): _Mark(int(tries), bool(in_timers), list(deaths))
+                for channel, position, tries, in_timers, deaths in said["marks"]
+            }
+            running = None if said["running"] is None else (int(said["running"][0]), int(said["running"][1]))
+        except (OSError, ValueError, TypeError, KeyError, IndexError):
+            return None
+        self._marks = marks
+        return running if running in marks else None
 
     def _write(self) -> None:
-        marks = [(*record, deaths) for record, deaths in self._marks.items()]
+        marks = [(*record, mark.tries, mark.in_timers, mark.deaths) for record, mark in self._marks.items()]
         fresh = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):  # a full disk is for others to report
-            fresh.write_text(json.dumps({"start": self._start, "marks": marks}))
+            fresh.write_text(json.dumps({"start": self._start, "running": self._running, "marks": marks}))
             os.replace(fresh, self._path)
 
 
+def _record(where: Where) -> Record:
+    assert where.channel is not None and where.position is not None
+    return where.channel, where.position
+
+
+def _own_doing(previous: Mapping[str, Any]) -> bool:
+    return previous.get("kind") in _OWN_DOING and previous.get("code") != REPORTED
+
+
 def _may_be_its_doing(hello: Hello, previous: Mapping[str, Any]) -> bool:
-    if previous.get("kind") not in _OWN_DOING or previous.get("code") == REPORTED:
-        return False
     # Somebody's SIGKILL says nothing against the function, the second in a row may be its own.
-    return previous.get("signal") != "SIGKILL" or hello.fence & _REPLACEMENT_MASK > 1
+    return _own_doing(previous) and (
+        previous.get("signal") != "SIGKILL" or hello.fence & _REPLACEMENT_MASK > 1
+    )

@@ -39,6 +39,7 @@ class Watchdog:
 
     def __init__(self, deadline: float) -> None:
         self.on_stuck: Callable[[int | None, str], None] = lambda row, why: None
+        self.on_event_timers: Callable[[], None] = lambda: None
         self._deadline = deadline
         self._calls = 0
         self._rows: _Rows | None = None
@@ -99,6 +100,8 @@ class _Watched:
             self._watchdog.leave()
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
+        if event:
+            self._watchdog.on_event_timers()
         self._watchdog.enter()
         try:
             produced: list[Row] = self._operator.timers(due, event)

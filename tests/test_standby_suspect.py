@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clonos.errors import PoisonRecord, Where
+from clonos.errors import Where
 from clonos.wire.messages import Hello
 from standby.suspect import REPORTED, Suspect
 from standby.watchdog import STUCK
@@ -52,16 +53,60 @@ def test_the_record_that_two_processes_died_at_is_poison(tmp_path: Path) -> None
     path = tmp_path / "m"
     life(path, 1, 2, 3)
     life(path, 3)
-    with pytest.raises(PoisonRecord, match=r"position 3.*died of SIGSEGV\s+in f"):
-        life(path, 3, fresh=True)
+    third = life(path, fresh=True)
+    assert not third.about_to_run(at(3))
+    assert re.search(r"ended 2 processes.*position 3.*died of SIGSEGV\s+in f", str(third.poison(at(3))))
 
 
 def test_records_before_it_do_not_hide_the_mark(tmp_path: Path) -> None:
     path = tmp_path / "m"
     life(path, 1, 2, 3)
     life(path, 1, 2, 3)
-    with pytest.raises(PoisonRecord):
-        life(path, 1, 2, 3)
+    third = life(path)
+    assert [third.about_to_run(at(position)) for position in (1, 2, 3, 4)] == [True, True, False, True]
+
+
+def test_a_record_that_was_passed_over_stays_known_until_the_bundle_is_behind(tmp_path: Path) -> None:
+    """The process may die before the log says that it was passed over."""
+    path = tmp_path / "m"
+    life(path, 3)
+    life(path, 3)
+    last = life(path, 3, 4)
+    assert not life(path).about_to_run(at(3))
+    last.passed()
+    assert life(path).about_to_run(at(3))
+
+
+def test_how_processes_died_is_kept_with_the_record(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    life(path, 1, 2)
+    life(path, 2, previous={**CRASH, "pid": 7, "at": 1.0})
+    third = life(path, previous={**CRASH, "pid": 8, "at": 2.0, "stderr": "x" * 9000})
+    assert not third.about_to_run(at(2))
+    assert [(death["pid"], death["signal"], len(death["stderr"])) for death in third.deaths(at(2))] == [
+        (7, "SIGSEGV", 4),
+        (8, "SIGSEGV", 4000),
+    ]
+
+
+def test_ends_that_others_wanted_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    life(path, 3)
+    for pid in range(4):
+        ended = {**CRASH, "kind": "replaced", "pid": pid, "at": 1.0 + pid}
+        assert life(path, previous=ended).about_to_run(at(3))
+    life(path, previous={**CRASH, "pid": 9, "at": 9.0}).about_to_run(at(3))
+    last = life(path, previous={**CRASH, "pid": 10, "at": 10.0})
+    assert not last.about_to_run(at(3))
+
+
+def test_death_in_timers_after_the_record_is_not_the_records(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    for _ in range(2):
+        life(path, 3).timers_fire()
+    third = life(path)
+    assert not third.about_to_run(at(3))
+    assert not third.by_itself(at(3))
 
 
 def test_what_was_passed_is_forgotten(tmp_path: Path) -> None:
@@ -76,7 +121,7 @@ def test_another_start_of_the_query_knows_nothing_of_it(tmp_path: Path) -> None:
     path = tmp_path / "m"
     life(path, 3)
     life(path, 3)
-    life(path, 3, start="another")
+    assert life(path, start="another").about_to_run(at(3))
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,18 @@ def test_state_lives_per_key_and_is_handed_back_once_per_bundle() -> None:
     assert services.state.writes == [pack(("a",)), pack(("b",)), pack(("a",))]
 
 
+def test_what_is_kept_for_a_key() -> None:
+    services = FakeServices()
+
+    def fn(key: Any, row: Any, ctx: Any) -> None:
+        ctx.state["n"] = row.amount
+
+    operator = opened(ProcessOperator(fn, OUT, name="p"), services)
+    operator.bundle(*rows(("a", 1), ("b", 2)))
+    assert operator.kept(("a",)) == {pack(("a",)): {"n": 1}}
+    assert operator.kept(("c",)) == {}
+
+
 def test_empty_state_is_never_kept_and_emptying_removes_it() -> None:
     services = FakeServices()
 

@@ -121,6 +121,22 @@ def test_value_state() -> None:
     assert services.state.data == {}
 
 
+def test_what_is_kept_for_a_key_is_that_of_all_variables_and_of_no_other_key() -> None:
+    def act(p: Any, key: Any, *_: Any) -> None:
+        p.value.update((len(key[0]), key[0]))
+        p.map.updateValue(("x",), ([1],))
+        p.handle.registerTimer(START // 1000 + 5)
+
+    services = FakeServices()
+    operator = make(Script(act), services, time_mode="ProcessingTime")
+    operator.bundle(*rows(("a", 1)))
+    alone = dict(services.state.data)
+    operator.bundle(*rows(("ab", 1), ("", 1)))
+    assert operator.kept(("a",)) == alone
+    assert len(alone) == 3
+    assert operator.kept(("b",)) == {}
+
+
 def test_list_state() -> None:
     def act(p: Any, *_: Any) -> None:
         assert not p.list.exists()

@@ -3,9 +3,10 @@
 An instance works in *steps*: a bundle of records, the firing of timers, or the beginning of an epoch. A step opens
 with the event itself (ORDER, TIMER or BOUNDARY), goes on with what the user function's services returned (CLOCK,
 INSTANT, CALL, EFFECT), and closes with END, which holds what the step produced so that a replay can be checked
-against it. The causal log of an instance is its steps in order. Within a step the outcomes of one kind are kept in
-order; between kinds no order is needed, because a function that asks in another order asks for another outcome and
-is caught by the counts, the names or the digest.
+against it. SKIP before END says that a record was passed over instead of run, which no replay could find out. The
+causal log of an instance is its steps in order. Within a step the outcomes of one kind are kept in order; between kinds
+no order is needed, because a function that asks in another order asks for another outcome and is caught by the counts,
+the names or the digest.
 
 The vocabulary follows Silvestre et al., "Clonos: Consistent Causal Recovery for Highly-Available Streaming
 Dataflows", SIGMOD 2021, section 4; bundles instead of buffers and run-lengths instead of one order determinant per
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -32,6 +34,7 @@ class Kind(enum.IntEnum):
     EFFECT = 8  # an outside action is about to happen, under this key
     EFFECT_DONE = 9  # it has: success, encoded result or exception
     END = 10  # number of output rows, digest
+    SKIP = 11  # the step ends early: so many of its records were run, the next one was passed over
 
 
 Run = tuple[int, int]
@@ -69,7 +72,24 @@ class Step:
     instants: deque[int] = field(default_factory=deque)  # microseconds
     calls: deque[Outcome] = field(default_factory=deque)
     effects: deque[Effect] = field(default_factory=deque)
+    skip: int | None = None  # how many of its records were run before the one that was passed over
     complete: bool = False
     outputs: int = 0
     digest: int = 0
     stop: int = 0  # log offset after the last chunk of the step
+
+    @property
+    def consumed(self) -> list[Run]:
+        """The runs of the records that the step consumes: all that it opens with, or those up to the skipped one."""
+        return self.runs if self.skip is None else first_of(self.runs, self.skip + 1)
+
+
+def first_of(runs: Sequence[Run], count: int) -> list[Run]:
+    """The first `count` records of `runs`."""
+    kept: list[Run] = []
+    for channel, length in runs:
+        if count <= 0:
+            break
+        kept.append((channel, min(length, count)))
+        count -= length
+    return kept

@@ -89,6 +89,11 @@ def append_effect_done(out: bytearray, outcome: Outcome) -> None:
     _append_outcome(out, outcome)
 
 
+def append_skip(out: bytearray, ran: int) -> None:
+    out.append(Kind.SKIP)
+    append_varint(out, ran)
+
+
 def append_end(out: bytearray, outputs: int, digest: int) -> None:
     out.append(Kind.END)
     append_varint(out, outputs)
@@ -217,6 +222,15 @@ def _read_outcome(reader: _Reader, kind: Kind, step: Step, offset: int) -> None:
         if not step.effects or step.effects[-1].outcome is not None:
             raise LogCorrupt(f"the outcome of an effect at offset {offset} has no effect before it")
         step.effects[-1].outcome = reader.outcome(step.effects[-1].key)
+    elif kind is Kind.SKIP:
+        ran = reader.varint()
+        if (
+            step.kind is not Kind.ORDER
+            or step.skip is not None
+            or ran >= sum(count for _, count in step.runs)
+        ):
+            raise LogCorrupt(f"a SKIP entry at offset {offset} names no record of its step")
+        step.skip = ran
     elif kind is Kind.END:
         step.outputs = reader.varint()
         step.digest = _U32.unpack(reader.take(4))[0]

@@ -21,14 +21,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from clonos.core import determinant_codec as codec
+from clonos.core.care import Care, Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.destination import Router
-from clonos.core.determinant import Kind, Run, Step
+from clonos.core.determinant import Kind, Run, Step, first_of
 from clonos.core.frontier import Arrivals, Column, Frontier, runs_of
 from clonos.core.identity import Origin
 from clonos.core.recorder import StepRecorder, UnrecordedStep
@@ -109,6 +111,7 @@ class InstanceConfig:
     depth: int = FULL
     fold_from: int = FOLD_FROM
     recording: bool = True  # off only to measure what recording costs
+    record_at_a_time: bool = False  # a bundle may be given to the operator in pieces, and nobody notices
     watermark_of: Callable[[list[Row]], int | None] | None = (
         None  # latest event time less the delay, microseconds
     )
@@ -160,6 +163,7 @@ class Instance:
         self._recorded_base = 0
         self._services.where = lambda row: self._where()
         self.state = RecoveryState.LIVE
+        self.care: Care | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -222,7 +226,7 @@ class Instance:
         if self.state is RecoveryState.LIVE:
             return self._saved_first(self._consume(runs, positions, rows) if rows else [])
         at = 0
-        numbers = positions.tolist() if isinstance(positions, np.ndarray) else positions
+        numbers = _numbers(positions)
         for channel, count in runs:
             waiting = self._pending.setdefault(channel, deque())
             waiting.extend(zip(numbers[at : at + count], rows[at : at + count], strict=True))
@@ -265,11 +269,6 @@ class Instance:
     @property
     def passed(self) -> int:
         return max(self._emitted, self._passed)
-
-    def runs_at_once(self, channel: int, position: int) -> bool:
-        """Whether a record that came now would be run for the first time, and not be dropped or repeated."""
-        covered = self._frontier.covered.get(channel)
-        return self.state is RecoveryState.LIVE and (covered is None or covered < position)
 
     @property
     def processed(self) -> int:
@@ -341,6 +340,8 @@ class Instance:
         return StepRecorder(self) if self._config.recording else UnrecordedStep(self)
 
     def _consume(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Action]:
+        if self.care is not None:
+            return self._consume_singly(runs, positions, rows)
         recorder = self._recorder()
         recorder.open_order(runs)
         return self._execute(recorder, lambda: self._process(runs, positions, rows))
@@ -348,18 +349,98 @@ class Instance:
     def _process(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Row]:
         self._services.where = lambda row: self._where_of(row, runs, positions)
         produced: list[Row] = self._operator.bundle(self._config.keys_of(rows), rows)
+        fired = self._end_processing(runs, positions, rows)
+        return produced + fired if fired else produced
+
+    def _end_processing(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Row]:
         self._services.where = lambda row: self._where()
         self._frontier.cover(runs, positions)
         self._processed += len(rows)
-        if self._config.watermark_of is not None:
-            produced = produced + self._advance_watermark(self._config.watermark_of(rows))
+        if self._config.watermark_of is None:
+            return []
+        return self._advance_watermark(self._config.watermark_of(rows))
+
+    # ------------------------------------------------------------ with care
+
+    def _consume_singly(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Action]:
+        """A step for each record."""
+        actions: list[Action] = []
+        for channel, position, row in zip(_places(runs), _numbers(positions), rows, strict=True):
+            recorder = self._recorder()
+            recorder.open_order([(channel, 1)])
+            actions += self._with_care(recorder, [(channel, 1)], [position], [row])
+        return actions
+
+    def _with_care(
+        self, recorder: StepRecorder, runs: list[Run], positions: list[int], rows: list[Row]
+    ) -> list[Action]:
+        """A step whose records are run one by one as far as they may; what follows one that may not waits again."""
+        if len(rows) > 1 and not self._config.record_at_a_time:
+            self._ask(Doubt(runs[0][0], positions[0], rows[0], recorder.alone(runs[0][0]), alone=False))
+            return self._execute(recorder, lambda: self._process(runs, positions, rows))
+        return self._execute(recorder, lambda: self._process_singly(recorder, runs, positions, rows))
+
+    def _ask(self, doubt: Doubt) -> bool:
+        return self.care is None or self.care.may_run(doubt)
+
+    def _process_singly(
+        self, recorder: StepRecorder, runs: list[Run], positions: list[int], rows: list[Row]
+    ) -> list[Row]:
+        produced: list[Row] = []
+        places = _places(runs)
+        for ran, (channel, position, row) in enumerate(zip(places, positions, rows, strict=True)):
+            if not self._ask(Doubt(channel, position, row, recorder.alone(channel))):
+                done = ran + 1
+                for later in range(len(rows) - 1, ran, -1):
+                    waiting = self._pending.setdefault(places[later], deque())
+                    waiting.appendleft((positions[later], rows[later]))
+                self._keep_recorded(recorder, self._recorded_base + len(self._recorded))
+                recorder.skip(ran)
+                self._end_skipping(first_of(runs, done), positions[:done], rows[:done])
+                return produced
+            self._services.where = partial(_here, self._where(channel, position))
+            produced += self._operator.bundle(self._config.keys_of([row]), [row])
+        return produced + self._end_processing(runs, positions, rows)
+
+    def _process_but_last(
+        self, replayer: StepReplayer, step: Step, runs: list[Run], positions: list[int], rows: list[Row]
+    ) -> list[Row]:
+        """Repeat a step that ends with a record that was passed over."""
+        self._services.where = lambda row: self._where_of(row, runs, positions)
+        before = rows[:-1]
+        produced: list[Row] = self._operator.bundle(self._config.keys_of(before), before) if before else []
+        self._end_skipping(runs, positions, rows)
+        self._keep_recorded(replayer, step.stop)
         return produced
+
+    def _end_skipping(self, runs: list[Run], positions: list[int], rows: list[Row]) -> None:
+        """The last record leaves no trace but that it is covered. Timers wait for the next step: what an earlier life
+        has recorded for the record is not for them."""
+        self._services.where = lambda row: self._where()
+        self._frontier.cover(runs, positions)
+        self._processed += len(rows)
+        if self._config.watermark_of is not None and len(rows) > 1:
+            self._note_watermark(self._config.watermark_of(rows[:-1]))
+
+    def _keep_recorded(self, recorder: StepRecorder, upto: int) -> None:
+        """Append what the log holds of the step up to an offset as it stands, for nobody will ask for it."""
+        base = self._recorded_base
+        rest = self._recorded[self._log_end - base : upto - base]
+        if rest and isinstance(recorder, StepReplayer):
+            recorder.keep()
+            self._append_own(rest)
+
+    # ------------------------------------------------------------------ time
+
+    def _note_watermark(self, reached: int | None) -> None:
+        watermark = self._services.watermark
+        if reached is not None and (watermark is None or reached > watermark):
+            self._services.watermark = reached
 
     def _advance_watermark(self, reached: int | None) -> list[Row]:
         """The watermark trails the latest event time consumed; a function of the recorded order, so not recorded."""
+        self._note_watermark(reached)
         watermark = self._services.watermark
-        if reached is not None and (watermark is None or reached > watermark):
-            watermark = self._services.watermark = reached
         produced: list[Row] = []
         while watermark is not None and (due := self._services.event_timers.pop_due(watermark)):
             produced += self._operator.timers(due, True)
@@ -475,7 +556,7 @@ class Instance:
 
     def _arrived(self, step: Step) -> bool:
         needed: dict[int, int] = {}
-        for channel, count in step.runs:
+        for channel, count in step.consumed:
             needed[channel] = needed.get(channel, 0) + count
         return all(len(self._pending.get(channel, ())) >= count for channel, count in needed.items())
 
@@ -487,18 +568,23 @@ class Instance:
             replayer = StepReplayer(self, step, self._where())
             replayer.open_timer(step.fired_at)
             return self._execute(replayer, lambda: self._fire(step.fired_at))
+        runs = step.consumed
         positions: list[int] = []
         rows: list[Row] = []
-        for channel, count in step.runs:
+        for channel, count in runs:
             waiting = self._pending[channel]
             for _ in range(count):
                 position, row = waiting.popleft()
                 positions.append(position)
                 rows.append(row)
-        where = self._where(step.runs[0][0], positions[0])
-        replayer = StepReplayer(self, step, where)
+        replayer = StepReplayer(self, step, self._where(runs[0][0], positions[0]))
         replayer.open_order(step.runs)
-        return self._execute(replayer, lambda: self._process(step.runs, positions, rows))
+        if step.skip is not None:
+            repeat = self._process_but_last
+            return self._execute(replayer, lambda: repeat(replayer, step, runs, positions, rows))
+        if self.care is not None and not step.complete:
+            return self._with_care(replayer, runs, positions, rows)
+        return self._execute(replayer, lambda: self._process(runs, positions, rows))
 
     def _begin_epoch(self, epoch: int, seed: int) -> None:
         entries = bytearray()
@@ -527,3 +613,16 @@ class Instance:
             if row is not None and row < at:
                 return self._where(channel, int(positions[row]))
         return self._where()
+
+
+def _here(place: Where, row: int | None) -> Where:
+    return place
+
+
+def _places(runs: Sequence[Run]) -> list[int]:
+    """The channel of each record."""
+    return [channel for channel, count in runs for _ in range(count)]
+
+
+def _numbers(column: Column) -> list[int]:
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)

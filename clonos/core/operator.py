@@ -95,6 +95,11 @@ class Services(Protocol):
 class Operator(Protocol):
     """One instance of a user's operator. Calls never overlap; an exception from any of them ends the instance."""
 
+    form: str
+    """Which of the API's methods made it."""
+    record_at_a_time: bool
+    """Whether a bundle given in pieces would be processed just the same."""
+
     def open(self, services: Services) -> None:
         """Called once, before anything else, with services that stay valid until `close`."""
         ...
@@ -105,6 +110,10 @@ class Operator(Protocol):
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
         """Timers that the runtime has taken off the queue of one family, ordered by (due, key, name)."""
+        ...
+
+    def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
+        """What the keyed state holds for a key, by its bytes there."""
         ...
 
     def close(self) -> None: ...

@@ -75,6 +75,20 @@ class StepRecorder:
         codec.append_effect_done(self._entries, outcome)
         return outcome
 
+    def skip(self, ran: int) -> None:
+        """The record after the first `ran` is passed over, and the step ends with it."""
+        self._flush_instants()
+        codec.append_skip(self._entries, ran)
+
+    def alone(self, channel: int) -> bytes:
+        """What is recorded of a step that only the record next in turn, of this channel, would make: a log chunk."""
+        entries = bytearray()
+        codec.append_order(entries, [(channel, 1)])
+        if self._clock is not None:
+            codec.append_clock(entries, self._clock)
+        self._append_unused(entries)
+        return codec.seal(entries)
+
     def close(self, outputs: int, digest: int) -> bytes:
         """End the step; its last chunk. (Earlier ones were given to `stabilise`.)"""
         self._flush_instants()
@@ -100,6 +114,9 @@ class StepRecorder:
 
     def _stabilise(self, chunk: bytes) -> None:
         self._ports.stabilise(chunk)
+
+    def _append_unused(self, entries: bytearray) -> None:
+        """Nothing is recorded that has not been asked for."""
 
     def _cut(self) -> None:
         self._flush_instants()
@@ -138,6 +155,9 @@ class UnrecordedStep(StepRecorder):
 
     def effect(self, key: str, perform: Perform) -> Outcome:
         return perform()
+
+    def skip(self, ran: int) -> None:
+        """Nothing is kept."""
 
     def close(self, outputs: int, digest: int) -> bytes:
         return b""

@@ -4,10 +4,14 @@ Every question of the user function is answered from the recorded step. Asking f
 (another kind, one more, another name) or leaving a recorded outcome unused is a *divergence* (invariant I10): the
 function depends on something that is not recorded, or its code has changed. A step that the log does not hold to its
 end is repeated as far as it is held, and goes on live from there: nobody depends on what is missing.
+
+Where a step ends with a record that was passed over, that record may have asked for something in an earlier life that
+the log holds: it stays there, unused.
 """
 
 from __future__ import annotations
 
+from clonos.core import determinant_codec as codec
 from clonos.core.determinant import Kind, Outcome, Step
 from clonos.core.recorder import Perform, StepPorts, StepRecorder
 from clonos.errors import DivergenceError, Where
@@ -71,9 +75,34 @@ class StepReplayer(StepRecorder):
         else:  # It will be performed, if again: whoever handed the log back may not have it stable.
             super()._stabilise(chunk)
 
+    def _append_unused(self, entries: bytearray) -> None:
+        step = self._step
+        if self._clock is None and step.clocks:
+            codec.append_clock(entries, step.clocks[0])
+        if step.instants:
+            codec.append_instants(entries, step.instants)
+        for call in step.calls:
+            codec.append_call(entries, call)
+        for effect in step.effects:
+            codec.append_effect(entries, effect.key)
+            if effect.outcome is not None:
+                codec.append_effect_done(entries, effect.outcome)
+
+    def keep(self) -> None:
+        """What the log holds of the step was appended as it stands; do not append it again."""
+        self._entries = bytearray()
+        self._instants = []
+
     def close(self, outputs: int, digest: int) -> bytes:
         step = self._step
         if step.complete:
+            self._check(step, outputs, digest)
+            if step.skip is not None:
+                return b""  # appended as it stands
+        return super().close(outputs, digest)
+
+    def _check(self, step: Step, outputs: int, digest: int) -> None:
+        if step.skip is None:
             for left, what in (
                 (step.clocks, "clock reading"),
                 (step.instants, "exact clock reading"),
@@ -84,13 +113,12 @@ class StepReplayer(StepRecorder):
                     self._diverged(
                         f"{len(left)} recorded {what}(s) were not asked for, the first {left[0]!r}"
                     )
-            if step.outputs != outputs:
-                self._diverged(f"recorded were {step.outputs} output rows, produced were {outputs}")
-            if step.digest != digest:
-                self._diverged(
-                    f"the output rows have digest {digest:08x}, recorded was {step.digest:08x}: their content differs"
-                )
-        return super().close(outputs, digest)
+        if step.outputs != outputs:
+            self._diverged(f"recorded were {step.outputs} output rows, produced were {outputs}")
+        if step.digest != digest:
+            self._diverged(
+                f"the output rows have digest {digest:08x}, recorded was {step.digest:08x}: their content differs"
+            )
 
     def _beyond(self, kind: Kind, asked: str) -> None:
         if self._step.complete:

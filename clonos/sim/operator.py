@@ -79,6 +79,9 @@ class Uses:
 class Ledger:
     """One instance of the function. Rows are (key at the next node, record, links so far[, tag])."""
 
+    form = "process"
+    record_at_a_time = True
+
     def __init__(self, node: int, target: int, outside: Outside, uses: Uses) -> None:
         self._node = node
         self._target = target
@@ -87,6 +90,9 @@ class Ledger:
 
     def open(self, services: Services) -> None:
         self._services: Any = services  # its state is a plain dict here
+
+    def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
+        return {}
 
     def close(self) -> None:
         """Nothing is held."""

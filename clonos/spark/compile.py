@@ -200,6 +200,8 @@ class Compiled:
             depth=self._settings.depth,
             recording=self._settings.recording,
             event_time=event_time,
+            version=node.binding.version,
+            dead_letters=node.binding.on_poison == "dead_letter",
         )
 
     # ------------------------------------------------------------ Spark plan

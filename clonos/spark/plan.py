@@ -19,6 +19,9 @@ OperatorFactory: TypeAlias = Callable[[pa.Schema, str], Callable[[], Any]]
 """From an operator's input schema and name to what a replica calls to get the operator."""
 
 
+POLICIES = ("fail", "dead_letter")
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class SourcePlan:
     """A streaming DataFrame whose records have an identity: `channel` (an integer column, 0 and up) and `position`."""
@@ -38,6 +41,7 @@ class Binding:
     parallelism: int | None = None
     named: bool = True  # by the user; otherwise the compiler numbers operators that share the name
     ticks: bool = False  # it has processing-time timers, which want to fire also while nothing arrives
+    on_poison: str = "fail"  # what becomes of a record that ends every process: see POLICIES
 
     def __post_init__(self) -> None:
         name = self.name
@@ -50,18 +54,30 @@ class Binding:
             raise QueryDefinitionError(f"the version of {name!r} must be text, not {self.version!r}")
         if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
             raise QueryDefinitionError(f"operator {name!r} has parallelism {self.parallelism}")
+        if self.on_poison not in POLICIES:
+            raise QueryDefinitionError(
+                f"operator {name!r} has on_poison={self.on_poison!r}",
+                hint="Say 'fail' (the query ends) or 'dead_letter' (the record is passed over and kept)",
+            )
 
     @classmethod
     def after(
-        cls, what: Any, name: str | None, version: str, parallelism: int | None, *, ticks: bool
+        cls,
+        what: Any,
+        name: str | None,
+        version: str,
+        parallelism: int | None,
+        *,
+        ticks: bool,
+        on_poison: str,
     ) -> Binding:
         """With the name given, or one after the function or class."""
         if name is not None:
-            return cls(name, version, parallelism, True, ticks)
+            return cls(name, version, parallelism, True, ticks, on_poison)
         while isinstance(what, partial):
             what = what.func
         derived = getattr(what, "__name__", None) or type(what).__name__
-        return cls(derived.strip("<>") or "operator", version, parallelism, False, ticks)
+        return cls(derived.strip("<>") or "operator", version, parallelism, False, ticks, on_poison)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

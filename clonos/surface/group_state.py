@@ -22,7 +22,7 @@ from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.surface import current
 from clonos.surface.context import Context
 from clonos.surface.frames import FrameMaker, FrameReader
-from clonos.surface.keys import pack, unpack
+from clonos.surface.keys import kept_under, pack, unpack
 from clonos.surface.outputs import failed
 from clonos.surface.rows import instant, zone_of
 from clonos.surface.spark_errors import spark_error
@@ -186,6 +186,9 @@ class GroupState:
 class GroupStateOperator:
     """`fn(key, pdfs, state)` gives an iterator of frames."""
 
+    form = "applyInPandasWithState"
+    record_at_a_time = False
+
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -256,6 +259,9 @@ class GroupStateOperator:
             current.leave(before)
             self._ctx.key = None
         return made
+
+    def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
+        return kept_under(self._services, pack(key))
 
     def close(self) -> None:
         pass

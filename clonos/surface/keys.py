@@ -13,6 +13,7 @@ from typing import Any
 
 import msgpack
 
+from clonos.core.operator import Services
 from clonos.errors import InputError, StateError
 
 _DATETIME, _DATE, _DECIMAL, _DELTA = 1, 2, 3, 4
@@ -32,6 +33,12 @@ def unpack(data: bytes) -> Any:
         return _tuples(msgpack.unpackb(data, ext_hook=_restore, raw=False, strict_map_key=False))
     except (ValueError, TypeError, ArithmeticError) as error:
         raise StateError(f"a kept key cannot be read ({data[:40]!r}): {error}") from error
+
+
+def kept_under(services: Services, data: bytes) -> dict[bytes, Any]:
+    """What the keyed state holds under exactly this key."""
+    value = services.state.get(data)
+    return {} if value is None else {data: value}
 
 
 def _tuples(value: Any) -> Any:

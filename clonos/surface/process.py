@@ -17,6 +17,7 @@ from clonos.core.operator import Services
 from clonos.errors import InputError, PurityError, QueryDefinitionError
 from clonos.surface import current
 from clonos.surface.context import Context, KeyedContext
+from clonos.surface.keys import kept_under, pack
 from clonos.surface.outputs import Outputs, failed, row_index
 from clonos.surface.rows import zone_of
 
@@ -40,6 +41,9 @@ class Timer:
 
 class ProcessOperator:
     """`fn(key, row, ctx)` gives an iterable of output rows, or None; `on_timer(key, timer, ctx)` likewise."""
+
+    form = "process"
+    record_at_a_time = True
 
     def __init__(
         self,
@@ -108,12 +112,18 @@ class ProcessOperator:
         ctx.keep()
         return self._outputs.settle(made)
 
+    def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
+        return kept_under(self._services, pack(key))
+
     def close(self) -> None:
         pass
 
 
 class _Stateless:
     """What `map`, `flat_map` and `filter` share: no key, no state, no timers; with or without a context."""
+
+    form = ""
+    record_at_a_time = True
 
     def __init__(
         self,
@@ -153,12 +163,17 @@ class _Stateless:
             raise PurityError(f"{self._name!r} has no timers, but {len(due)} are due")
         return []
 
+    def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
+        return {}
+
     def close(self) -> None:
         pass
 
 
 class MapOperator(_Stateless):
     """`fn(row, ctx)`, or `fn(row)` when pure, gives exactly one output row per row."""
+
+    form = "map"
 
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn, ctx = self._fn, self._ctx
@@ -175,6 +190,8 @@ class MapOperator(_Stateless):
 class FlatMapOperator(_Stateless):
     """`fn(row, ctx)`, or `fn(row)` when pure, gives an iterable of output rows, or None."""
 
+    form = "flat_map"
+
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn = self._fn
         args: tuple[Context, ...] = () if self._pure else (self._ctx,)
@@ -188,6 +205,8 @@ class FlatMapOperator(_Stateless):
 
 class FilterOperator(_Stateless):
     """`fn(row, ctx)`, or `fn(row)` when pure, tells whether the row stays."""
+
+    form = "filter"
 
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn, ctx = self._fn, self._ctx

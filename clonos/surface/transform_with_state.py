@@ -20,7 +20,7 @@ from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.surface import current
 from clonos.surface.context import Context
 from clonos.surface.frames import FrameMaker, FrameReader
-from clonos.surface.keys import pack, unpack
+from clonos.surface.keys import kept_under, pack, unpack
 from clonos.surface.outputs import Outputs, failed
 from clonos.surface.rows import zone_of
 from clonos.surface.spark_errors import spark_error
@@ -206,6 +206,9 @@ class StatefulProcessorHandle:
 class TransformWithStateOperator:
     """Runs a `StatefulProcessor`. With `pandas` its rows and outputs are frames (transformWithStateInPandas)."""
 
+    form = "transformWithState"
+    record_at_a_time = False
+
     def __init__(
         self,
         processor: Any,
@@ -300,6 +303,13 @@ class TransformWithStateOperator:
             current.leave(before)
             self._switch(None, None)
         return self._outputs.settle(made)
+
+    def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
+        data = pack(key)
+        found = kept_under(self._services, _TIMERS + data)
+        for variable in self._handle.variables:
+            found.update(self._services.state.scan(pack(variable) + data))
+        return found
 
     def close(self) -> None:
         self._handle.phase = "closed"

@@ -63,7 +63,10 @@ class Program:
         return produced
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
-        return [(key.decode(), -1, (at, name, self._services.random.random())) for at, key, name in due]
+        asked = [self._services.call(self._bench.ask), self._services.exact_clock()] if event else []
+        return [
+            (key.decode(), -1, (at, name, self._services.random.random(), *asked)) for at, key, name in due
+        ]
 
     def _use(self, use: str, key: str, place: str) -> Any:
         services, bench = self._services, self._bench
@@ -73,6 +76,10 @@ class Program:
             return services.exact_clock()
         if use == "draw":
             return services.random.random()
+        if use == "die":
+            raise Died(place)
+        if use == "event timer":
+            return services.event_timers.set(int(place.split("-")[0]) + 2, key.encode(), place)
         if use == "timer":
             return services.timers.set(services.clock() + 5, key.encode(), place)
         if use == "state":
@@ -102,6 +109,8 @@ class Bench:
     nature: random.Random
     program: type[Program] = Program
     parallelism: int = 3
+    record_at_a_time: bool = True
+    watermark_of: Any = None
     rows: list[Row] = field(default_factory=list)
     saved: list[tuple[int, bytes]] = field(default_factory=list)
     performed: list[str] = field(default_factory=list)
@@ -120,7 +129,12 @@ class Bench:
         operator = self.program(self)
         operator.open(self.services)
         config = InstanceConfig(
-            "op", ORIGIN, route_by_key([0], self.parallelism), lambda rows: [(row[0],) for row in rows]
+            "op",
+            ORIGIN,
+            route_by_key([0], self.parallelism),
+            lambda rows: [(row[0],) for row in rows],
+            record_at_a_time=self.record_at_a_time,
+            watermark_of=self.watermark_of,
         )
         self.instance = Instance(config, operator, self.services, self)
 

@@ -103,6 +103,10 @@ def logs(draw: st.DrawFn) -> tuple[list[bytes], list[Step]]:
             for chunk in _fill(draw, step, entries):
                 chunks.append(chunk)
                 at += len(chunk)
+            if step.kind is Kind.ORDER and (total := sum(count for _, count in step.runs)):
+                step.skip = draw(st.none() | st.integers(0, total - 1))
+                if step.skip is not None:
+                    codec.append_skip(entries, step.skip)
             step.outputs, step.digest = draw(naturals), draw(st.integers(0, 2**32 - 1))
             codec.append_end(entries, step.outputs, step.digest)
         chunks.append(codec.seal(entries))
@@ -197,6 +201,10 @@ def test_entries_of_garbage_raise_only_log_corrupt(entries: bytes) -> None:
             codec.append_order(out, [(1, 1)]),
             codec.append_effect_done(out, Outcome("", True, b"")),
         ),
+        lambda out: (codec.append_order(out, [(1, 1)]), codec.append_skip(out, 1)),
+        lambda out: (codec.append_order(out, [(1, 2)]), codec.append_skip(out, 0), codec.append_skip(out, 1)),
+        lambda out: (codec.append_timer(out, 1), codec.append_skip(out, 0)),
+        lambda out: codec.append_skip(out, 0),
         lambda out: out.append(99),
         lambda out: out.append(Kind.SEED),
         lambda out: out.extend((Kind.BOUNDARY, 1, Kind.CLOCK)),
@@ -233,6 +241,8 @@ def golden_log() -> dict[str, str]:
         "call that raised": chunk(order, (codec.append_call, Outcome("wétter", False, b"")), ended),
         "timer": chunk((codec.append_timer, 1_700_000_000_000_000), ended),
         "effect": chunk(order, (codec.append_effect, "pay-1")),
+        "skip": chunk((codec.append_order, [(65, 1)]), (codec.append_skip, 0), (codec.append_end, 0, 0)),
+        "skip after some": chunk(order, (codec.append_skip, 1003), ended),
         "effect done": chunk((codec.append_effect_done, Outcome("pay-1", True, b"ok")), ended),
     }
 

@@ -27,8 +27,12 @@ class At:
         if row.id == self.id and not (self.mark and Path(self.mark).exists()):
             if self.mark:
                 Path(self.mark).touch()
+            self.before(ctx)
             self.go_wrong()
         return first(key, row, ctx)
+
+    def before(self, ctx: Any) -> None:
+        """What is done before it goes wrong."""
 
     def go_wrong(self) -> None:
         raise NotImplementedError
@@ -52,6 +56,12 @@ class KillsItself(At):
 class Crashes(At):
     def go_wrong(self) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class CrashesAfterAnEffect(Crashes):
+    def before(self, ctx: Any) -> None:
+        ctx.call(len, "abc")
+        ctx.effect(str, 1, key="told")
 
 
 class Loops(At):

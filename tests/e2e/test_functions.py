@@ -7,9 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bad_functions import At, Crashes, Exits, KillsItself, Loops, Raises, draws_random, reads_clock
+from bad_functions import (
+    At,
+    Crashes,
+    CrashesAfterAnEffect,
+    Exits,
+    KillsItself,
+    Loops,
+    Raises,
+    draws_random,
+    reads_clock,
+)
 from ledger_job import MODES, Run, assert_exact, await_end, first, run, running
 
+from clonos.core.determinant_codec import decode_steps
 from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
 from clonos.faults import Fault, Point, Strike, script
 
@@ -68,6 +79,28 @@ def test_a_record_that_ends_every_process_is_named(
         len(setup.deaths()) <= 4 + 4
     )  # Spark's own attempts of a task find the mark, and do not run the record
     mend(spark, setup)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "signal"),
+    [("microbatch", CrashesAfterAnEffect, "SIGSEGV"), ("realtime", KillsItself, "SIGKILL")],
+)
+def test_a_record_that_ends_every_process_is_passed_over_and_kept(
+    spark: Any, tmp_path: Path, mode: str, kind: type[At], signal: str
+) -> None:
+    setup = Run(tmp_path, mode=mode, first=kind(BAD), on_poison="dead_letter", passed_over=(BAD,))
+    query = run(spark, setup)
+    assert_exact(setup)
+    assert not query.restarts
+    (letter,) = setup.letters()
+    assert letter.table().to_pylist() == [{"k": letter.key[0], "id": BAD}]
+    assert [death["signal"] for death in letter.deaths] == [signal, signal]
+    (state,) = letter.state.values()
+    links = [row for row in setup.rows("a_key, a_n, id, a_hash") if row[0] == letter.key[0]]
+    assert [row[3] for row in links if row[1] == state["n"]] == [state["hash"]]
+    (step,) = decode_steps(letter.recorded, 0)
+    assert [effect.key for effect in step.effects] == (["told"] if kind is CrashesAfterAnEffect else [])
+    assert len(step.calls) == len(step.effects)
 
 
 def test_a_crash_that_does_not_come_again_is_survived(spark: Any, tmp_path: Path) -> None:

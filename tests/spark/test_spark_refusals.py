@@ -94,6 +94,10 @@ def test_definitions_that_do_not_fit(stream: Any) -> None:
         (lambda: keyed.process(nothing, "a int", name=""), "is not an operator name"),
         (lambda: keyed.process(nothing, "a int", name="a/b"), "is not an operator name"),
         (lambda: keyed.process(nothing, "a int", name="a", parallelism=0), "has parallelism 0"),
+        (
+            lambda: keyed.process(nothing, "a int", name="a", on_poison="skip"),
+            "has on_poison='skip'.*dead_letter",
+        ),
         (lambda: keyed.process(nothing, "a int", name="a", version=2), "must be text"),
         (lambda: keyed.process("fn", "a int", name="a"), "needs a function"),
         (lambda: keyed.process(nothing, "a wrong", name="a"), "cannot be read"),
