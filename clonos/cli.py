@@ -41,7 +41,7 @@ COMMANDS = (
     Command("doctor", "clonos.doctor", "check whether this machine has what a causal query needs"),
     Command("standby", "standby.command", "run a replica server on this host"),
     Command("status", "clonos.status", "what a query's coordinator and replicas are doing"),
-    Command("log", "clonos.log", "print the determinants of a causal log"),
+    Command("log", "clonos.log", "read and check causal logs, and run a function on a dead letter"),
     Command("inject", "clonos.inject", "make a part of a running query fail"),
     Command("simulate", "clonos.sim.command", "run the protocol under seeded schedules and faults"),
     Command("bench", "clonos.bench.command", "measure what causal logging costs"),

@@ -136,6 +136,7 @@ class _Stateless:
     ) -> None:
         self._fn = fn
         self._pure = pure
+        self.form = f"pure {type(self).form}" if pure else type(self).form
         self._name = name
         self._outputs = Outputs(output, name)
         self._zone = zone_of(tz)

@@ -23,6 +23,8 @@ from ledger_job import MODES, Run, assert_exact, await_end, first, run, running
 from clonos.core.determinant_codec import decode_steps
 from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
 from clonos.faults import Fault, Point, Strike, script
+from clonos.log.desk import at_the_desk
+from clonos.log.reading import read
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +103,9 @@ def test_a_record_that_ends_every_process_is_passed_over_and_kept(
     (step,) = decode_steps(letter.recorded, 0)
     assert [effect.key for effect in step.effects] == (["told"] if kind is CrashesAfterAnEffect else [])
     assert len(step.calls) == len(step.effects)
+    assert at_the_desk(letter, first)["ended"] == ("diverges" if step.effects else "got through")
+    logs = [read(path) for path in setup.data.glob("logs/*/*")]
+    assert len(logs) == 4 and not [problem for log in logs for problem in log.problems]
 
 
 def test_a_crash_that_does_not_come_again_is_survived(spark: Any, tmp_path: Path) -> None:
