@@ -6,13 +6,15 @@ has come since the last word of the same process. Counts begin with the server, 
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from standby.death import Death
+from standby.death import Death, append_bounded
 
 Key: TypeAlias = tuple[int, int]
 
@@ -35,9 +37,10 @@ class Work:
 
 
 class Account:
-    """See the module."""
+    """See the module. Recoveries are also appended to a file, as JSON lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.work: dict[Key, Work] = {}
         self.deaths: Counter[str] = Counter()
         self.recoveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
@@ -72,3 +75,4 @@ class Account:
             for at, bound in enumerate(BUCKETS):
                 self.failover_buckets[at] += since <= bound
         self.recoveries.append(found)
+        append_bounded(self.path, json.dumps(found).encode() + b"\n")

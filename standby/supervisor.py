@@ -109,7 +109,7 @@ class Supervisor:
         self.fences = FenceTable(data / "fences")
         self.deaths = DeathLog(data / "deaths.jsonl")
         self.failures: deque[dict[str, Any]] = deque(maxlen=_FAILURES_KEPT)
-        self.account = Account()
+        self.account = Account(data / "recoveries.jsonl")
         self.started_at = time.time()
         self._loop = loop
         self._data = data

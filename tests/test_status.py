@@ -12,41 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from operated import TOPOLOGY, make_checkpoint, serve
 from standby_conduit import PATIENCE, SPEC, Conduit, Watched, until
 
 from clonos import cli, live_query
-from clonos.core.topology import Node, NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint
 from clonos.status.text import size, span, table
 from standby import running
 from standby.launcher import ReplicaServer
 
 pytestmark = pytest.mark.timeout(120)
-
-TOPOLOGY = Topology(
-    (
-        Node(1, NodeKind.OPERATOR, "review", 2, (3,)),
-        Node(2, NodeKind.SINK, "out", 1, (1,)),
-        Node(3, NodeKind.SOURCE, "source", 0),
-    )
-)
-
-
-def make_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint of a query with one operator of two instances and a sink, epoch 4 committed."""
-    checkpoint = Checkpoint(str(folder))
-    checkpoint.open(TOPOLOGY)
-    checkpoint.set_place(checkpoint.inside or "")
-    (folder / "commits").mkdir()
-    (folder / "commits" / "4").write_text("v1\n{}")
-    return checkpoint
-
-
-def serve(checkpoint: Path) -> ReplicaServer:
-    spec = {**SPEC, "driver_pids": [os.getpid()]}
-    return ReplicaServer(
-        spec, checkpoint / "clonos" / "local", entry="standby_replica:main", determinants=False
-    )
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +74,7 @@ def test_it_tells_who_runs_and_who_has_died(
     assert 12.0 <= recovery["since_death_ms"] < PATIENCE * 1000
     assert SPEC["token"] not in text + json.dumps(said)
     assert "epoch 4 committed" in text and "epoch 5 under way" in text
-    assert "review/1: the replica of operator 1, instance 1" in text
+    assert f"review/1: process {death['pid']} was killed by SIGKILL, not sent by its server" in text
     assert "(state 3, log 2, function 1, replay 6; 99 B repeated)" in text
 
 

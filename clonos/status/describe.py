@@ -60,9 +60,9 @@ def describe(query: LiveQuery) -> dict[str, Any]:
         ],
         "spares": status["spares"],
         "deaths": status["deaths"],
-        "recent_deaths": [named(death) for death in _deaths(query.data)],
+        "recent_deaths": [named(death) for death in _last(query.data / "deaths.jsonl")],
         "failures": [named(failure) for failure in status["failures"][-RECENT:]],
-        "recoveries": [named(recovery) for recovery in status["recoveries"][-RECENT:]],
+        "recoveries": [named(recovery) for recovery in _last(query.data / "recoveries.jsonl")],
     }
 
 
@@ -76,10 +76,10 @@ def _state(replica: dict[str, Any] | None) -> str:
     return "idle" if replica["busy"] is None else "busy"
 
 
-def _deaths(data: Path) -> list[dict[str, Any]]:
-    """The last deaths that nobody asked for. From the file, which outlives the server."""
+def _last(path: Path) -> list[dict[str, Any]]:
+    """The last lines of a file that outlives the server."""
     try:
-        with (data / "deaths.jsonl").open("rb") as file:
+        with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL_BYTES))
             lines = file.read().split(b"\n")

@@ -87,7 +87,8 @@ def _rows(operators: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
 
 
 def _death(death: dict[str, Any]) -> tuple[float, str]:
-    return death["at"], f"{_who(death)}: {death['message']}, up {span(death['uptime'])}"
+    how = death["message"].rpartition(f"(process {death['pid']}) ")[2]
+    return death["at"], f"{_who(death)}: process {death['pid']} {how}; it was up {span(death['uptime'])}"
 
 
 def _failure(failure: dict[str, Any]) -> tuple[float, str]:
@@ -102,8 +103,7 @@ def _recovery(recovery: dict[str, Any]) -> tuple[float, str]:
             f"live {recovery['since_death_ms']:.0f} ms after the death, {recovery['ms']:.0f} of them its own"
         )
     else:
-        why = "its task started anew" if recovery["fresh"] else "its replica was replaced"
-        live = f"live after {recovery['ms']:.0f} ms, {why}"
+        live = f"live after {recovery['ms']:.0f} ms{' in a new task' if recovery['fresh'] else ''}"
     return recovery["at"], (
         f"{_who(recovery)}: epoch {recovery['epoch']} {live} ({phases}; {size(recovery['repeated'])} repeated)"
     )

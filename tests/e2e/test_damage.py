@@ -1,15 +1,20 @@
-"""A damaged causal log store: set aside, and what it held fetched from the other holders."""
+"""Struck from outside. A damaged causal log store is set aside, and what it held fetched from the other holders; what
+`clonos inject` does to a query `clonos status` shows."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ledger_job import Run, assert_exact, await_, await_end, running
 
+from clonos.inject.damage import damage
 from clonos.store.log_store import LogStore
 from clonos.store.snapshots import SnapshotStore
 from standby import metadata
@@ -18,26 +23,6 @@ pytestmark = pytest.mark.spark
 
 STRUCK = (2, 0)  # node and instance
 PLACE = "2/0"
-
-
-def damage(folder: Path) -> int:
-    """Flip bytes of every file of a store that holds entries; how many.
-
-    In a write-ahead log those of the first record's checksum: damage elsewhere may look like an append that never
-    ended, which is the other test.
-    """
-    hurt = 0
-    for path in [*folder.glob("*.log"), *folder.glob("*.sst")]:
-        size = path.stat().st_size
-        if size > 200:
-            with path.open("r+b") as file:
-                for at in [0] if path.suffix == ".log" else [size * eighth // 8 for eighth in range(1, 8)]:
-                    file.seek(at)
-                    found = file.read(4)
-                    file.seek(at)
-                    file.write(bytes(byte ^ 0xFF for byte in found))
-            hurt += 1
-    return hurt
 
 
 def stop_a_replica(query: Any) -> tuple[int, int]:
@@ -100,3 +85,40 @@ def test_a_log_store_that_ends_too_early_is_noticed_and_the_others_are_asked(
     assert query.restarts == []
     said = "".join(path.read_text() for path in (setup.data / "replicas").glob("2-0.err*"))
     assert "lacks what its conduit has seen" in said
+
+
+def command(name: str, setup: Run, *arguments: str) -> subprocess.CompletedProcess[str]:
+    whole = [sys.executable, "-m", "clonos.cli", name, str(setup.checkpoint), *arguments]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_running_query_is_seen_and_struck_from_outside(spark: Any, tmp_path: Path) -> None:
+    setup = Run(tmp_path, mode="realtime", count=1200, feed_seconds=4.0)
+    said: dict[str, Any] = {}
+
+    def recovered() -> bool:
+        said.update(json.loads(command("status", setup, "--json").stdout))
+        return bool(said["recoveries"])
+
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        done = command("inject", setup, "--kill", "--operator", "second", "--instance", "0")
+        assert done.returncode == 0, done.stderr
+        await_(query, setup, recovered)
+        await_end(query, setup)
+        assert query.restarts == []
+    assert_exact(setup)
+    struck = {operator["operator"]: operator for operator in said["operators"]}
+    assert list(struck) == ["first", "second", "sink"]
+    one = struck["second"]["instances"][0]
+    assert one["state"] in ("busy", "idle") and one["resident"] > 1 << 20
+    assert one["log_disk"] > 0 and one["state_disk"] > 0 and one["spill_disk"] == 0
+    assert said["committed"] >= 0 and said["server"]["pid"] and said["server"]["grpc_pid"]
+    death, recovery = said["recent_deaths"][-1], said["recoveries"][-1]
+    assert f"process {death['pid']}: killed" in done.stdout
+    for event in (death, recovery):
+        assert (event["operator"], event["instance"]) == ("second", 0)
+    assert list(recovery["phases"]) == ["state", "log", "function", "replay"]
+    assert recovery["ms"] >= sum(recovery["phases"].values()) - 1
+    assert recovery["fresh"] or recovery["since_death_ms"] >= recovery["ms"]
+    assert command("status", setup).returncode == 3
