@@ -22,6 +22,9 @@ KEPT = 32
 COUNTED = ("records", "snapshots", "snapshot_seconds")
 """Figures that grow with the work of a process; `log_bytes` is a place and goes on over its successors."""
 
+UNASKED = ("exit", "signal", "oom", "hang")
+"""Kinds of deaths that nobody wanted; they are shown also as long as there are none."""
+
 BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Of the histogram of failovers, in seconds."""
 
@@ -32,8 +35,8 @@ class Work:
 
     pid: int = 0
     told: dict[str, float] = field(default_factory=dict)
-    total: dict[str, float] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
-    log_bytes: int = 0
+    total: dict[str, float] = field(default_factory=dict)
+    log_bytes: int | None = None  # a sink has no log of its own
 
 
 class Account:
@@ -42,7 +45,8 @@ class Account:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.work: dict[Key, Work] = {}
-        self.deaths: Counter[str] = Counter()
+        self.deaths = Counter(dict.fromkeys(UNASKED, 0))
+        self.failures = 0
         self.recoveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.failover_buckets = [0] * len(BUCKETS)
         self.failovers = 0
@@ -55,9 +59,12 @@ class Account:
         if work.pid != pid:
             work.pid, work.told = pid, {}
         for name in COUNTED:
-            work.total[name] += max(0, figures.get(name, 0) - work.told.get(name, 0))
+            if name in figures:
+                more = max(0, figures[name] - work.told.get(name, 0))
+                work.total[name] = work.total.get(name, 0) + more
         work.told = dict(figures)
-        work.log_bytes = max(work.log_bytes, int(figures.get("log_bytes", 0)))
+        if "log_bytes" in figures:
+            work.log_bytes = int(figures["log_bytes"])
 
     def died(self, death: Death) -> None:
         self.deaths[death.kind] += 1

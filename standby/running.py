@@ -22,13 +22,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What the file says. `driver` are the processes whose query it is: the JVM and Python."""
+    """What the file says. `driver` are the processes whose query it is: the JVM and Python; `metrics` is an address."""
 
     query: str
     socket: str
     token: str
     pid: int
     driver: tuple[int, ...] = ()
+    metrics: str | None = None
 
     def write(self, data: Path) -> None:
         """In place of an earlier server's."""

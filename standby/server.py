@@ -30,8 +30,9 @@ import msgpack
 from clonos.errors import ClonosError, ConfigurationError, ProtocolError
 from clonos.wire.framing import FrameType
 from clonos.wire.messages import VERSION, Admin, pack_json
-from standby import running, spares
+from standby import metrics, running, spares
 from standby.acceptor import Acceptor
+from standby.endpoint import Endpoint
 from standby.loop import Loop, log
 from standby.processes import raise_descriptor_limit
 from standby.sidecar import Sidecar
@@ -147,6 +148,7 @@ class Server:
         )
         self.supervisor.acceptor = self.acceptor
         self._announced = False
+        self.metrics = self._open_metrics()
         self._parent = os.getppid()
         if options.no_determinants:
             self._ready("")
@@ -166,6 +168,8 @@ class Server:
             if self._private:
                 os.rmdir(os.path.dirname(self.socket_path))
             running.remove(self.data)
+        if self.metrics is not None:
+            self.metrics.close()
         self.acceptor.close()
         self.supervisor.close()
         self.sidecar.close()
@@ -191,6 +195,24 @@ class Server:
             with contextlib.suppress(OSError):
                 os.write(1, json.dumps(line).encode() + b"\n")
 
+    def _open_metrics(self) -> Endpoint | None:
+        port = self.spec.get("metrics_port")
+        if port is None:
+            return None
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
+            raise ConfigurationError(f"metrics_port is {port!r}; a port is expected")
+        names = self.spec.get("names", {})
+        supervisor = self.supervisor
+
+        def page() -> str:
+            return metrics.render(supervisor.status(), supervisor.account, names)
+
+        return Endpoint(self.loop, port, page, metrics.CONTENT_TYPE, self._metrics_opened)
+
+    def _metrics_opened(self) -> None:
+        if self._announced:
+            self._tell_operators()
+
     def _tell_operators(self) -> None:
         found = running.Running(
             query=str(self.spec.get("query", "")),
@@ -198,6 +220,7 @@ class Server:
             token=self.spec["token"],
             pid=os.getpid(),
             driver=tuple(self.spec.get("driver_pids", ())),
+            metrics=self.metrics.address if self.metrics is not None else None,
         )
         try:
             found.write(self.data)
@@ -246,13 +269,18 @@ class Server:
             generation = _number(request, "generation")
             self.supervisor.set_generation(generation, lambda: answer(generation=generation))
         elif "failed" in request:
-            self.supervisor.failures.append(_failure(request["failed"]))
+            self.supervisor.failed(_failure(request["failed"]))
             answer()
         elif request.get("status"):
             status = self.supervisor.status()
             sidecar = self.sidecar.process
             answer(
-                status={**status, "grpc": self.sidecar.address, "grpc_pid": sidecar.pid if sidecar else None}
+                status={
+                    **status,
+                    "grpc": self.sidecar.address,
+                    "grpc_pid": sidecar.pid if sidecar else None,
+                    "metrics": self.metrics.address if self.metrics is not None else None,
+                }
             )
         elif request.get("stop"):
             answer()

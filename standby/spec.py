@@ -91,6 +91,8 @@ class QuerySpec:
     nodes: dict[int, bytes] = field(default_factory=dict)
     determinants: tuple[str, ...] = ()  # further determinant services, the driver's for sink logs
     faults: str = ""  # scripted faults, JSON
+    names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
+    metrics_port: int | None = None  # of the replica server; 0 is any free one
     numbers_from: int = 0  # output numbers up to here belong to a history that was given up
 
     def node(self, number: int) -> NodeSpec:
@@ -113,6 +115,8 @@ class QuerySpec:
             "nodes": self.nodes,
             "determinants": list(self.determinants),
             "faults": self.faults,
+            "names": self.names,
+            "metrics_port": self.metrics_port,
             "numbers_from": self.numbers_from,
         }
 
@@ -137,6 +141,8 @@ def load(path: str) -> QuerySpec:
             nodes=said["nodes"],
             determinants=tuple(said["determinants"]),
             faults=said.get("faults", ""),
+            names=said.get("names", {}),
+            metrics_port=said.get("metrics_port"),
             numbers_from=said.get("numbers_from", 0),
         )
     except (KeyError, TypeError, ValueError) as error:

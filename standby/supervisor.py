@@ -278,7 +278,7 @@ class Supervisor:
             if "failed" in control.message:
                 node, instance = replica.key if replica.key is not None else (None, None)
                 place = {"node": node, "instance": instance}
-                self.failures.append({"at": time.time(), **place, **control.message["failed"]})
+                self.failed({"at": time.time(), **place, **control.message["failed"]})
             self._note(replica, control.message)
             for name in ("at_end", "busy"):
                 epoch = control.message.get(name)
@@ -293,6 +293,11 @@ class Supervisor:
                 self.account.heard(replica.key, replica.pid, said["figures"])
             if "recovered" in said:
                 self.account.recovered(replica.key, said["recovered"], self._last_death.get(replica.key))
+
+    def failed(self, failure: dict[str, Any]) -> None:
+        """A replica or a conduit has told why it fails its task."""
+        self.failures.append(failure)
+        self.account.failures += 1
 
     def _watch_output(self, replica: Replica) -> None:
         output = replica.spare.output
@@ -462,8 +467,8 @@ class Supervisor:
                     "stopped": look_at(replica.pid).stopped,
                     "uptime": round(time.monotonic() - replica.spare.started, 3),
                     "resident": resident_bytes(replica.pid),
-                    "records": work.total["records"] if work else 0,
-                    "log_bytes": work.log_bytes if work else 0,
+                    "records": int(work.total.get("records", 0)) if work else 0,
+                    "log_bytes": work.log_bytes if work else None,
                 }
             )
         return {

@@ -54,6 +54,9 @@ def test_it_tells_who_runs_and_who_has_died(
         assert conduit.lost()
     log = checkpoint / "clonos" / "local" / "logs" / "1" / "1"
     log.mkdir(parents=True)
+    letters = checkpoint / "clonos" / "dead_letters" / "1" / "1"
+    letters.mkdir(parents=True)
+    (letters / "65-7.letter").write_bytes(b"CLDL")
     (log / "000001.log").write_bytes(b"x" * 3000)
     with Conduit(server, instance=1, epoch=5, fresh=False).welcome() as conduit:
         pid = conduit.ask("pid")
@@ -73,6 +76,7 @@ def test_it_tells_who_runs_and_who_has_died(
     assert recovery["phases"] == {"state": 3.0, "log": 2.0, "function": 1.0, "replay": 6.0}
     assert 12.0 <= recovery["since_death_ms"] < PATIENCE * 1000
     assert SPEC["token"] not in text + json.dumps(said)
+    assert (none["dead_letters"], one["dead_letters"]) == (0, 1) and "dead letters: review/1: 1\n" in text
     assert "epoch 4 committed" in text and "epoch 5 under way" in text
     assert f"review/1: process {death['pid']} was killed by SIGKILL, not sent by its server" in text
     assert "(state 3, log 2, function 1, replay 6; 99 B repeated)" in text

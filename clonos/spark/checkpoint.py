@@ -20,6 +20,7 @@ from typing import Any
 
 from clonos.core.topology import Topology
 from clonos.errors import CheckpointMismatch
+from clonos.store import letters
 from clonos.store.folder import Folder, resolve
 
 QUERY = "query.json"
@@ -84,6 +85,11 @@ class Checkpoint:
     def inside(self) -> str | None:
         """Where the data directory is by default, if the checkpoint is on this host."""
         return os.path.join(self._folder.local, "local") if self._folder.local is not None else None
+
+    def letters(self, node: int, instance: int) -> int:
+        """Records of an instance that were passed over and kept."""
+        names = self._root.sizes(f"{letters.FOLDER}/{node}/{instance}")
+        return sum(name.endswith(letters.SUFFIX) for name in names)
 
     def committed_at(self) -> float | None:
         """When the last epoch was committed, in seconds since 1970, where the checkpoint is on this host."""

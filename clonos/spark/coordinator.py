@@ -103,6 +103,8 @@ class Coordinator:
             nodes=self._compiled.node_specs(),
             determinants=(self._service.address,),
             faults=self._faults,
+            names={node.number: node.name for node in self._topology.nodes},
+            metrics_port=self._settings.metrics_port,
             numbers_from=self._checkpoint.given_up() << NUMBERS_PER_GENERATION_BITS,
         )
         return ReplicaServer(spec.to_document(), self.data, entry=self._entry).start()

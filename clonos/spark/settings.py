@@ -88,6 +88,10 @@ def _one_of(values: Mapping[str, Any]) -> Reader:
     return Reader(lambda text: values[text.strip().lower()], " or ".join(values))
 
 
+def _port(text: str) -> int | None:
+    return None if text.strip().lower() == "off" else int(_number(0, 65_535).read(text))
+
+
 def _depth(text: str) -> int:
     return FULL if text.strip().lower() == "full" else int(_number(0, _MOST).read(text))
 
@@ -228,6 +232,15 @@ class Settings:
             Reader(str, "a path"),
             "Directory on the driver's host for causal logs and working state. Default: inside the checkpoint where "
             "that is a local path, else under the user's cache directory. It must survive a restart of the driver",
+        )
+    )
+    metrics_port: int | None = field(
+        metadata=_setting(
+            "metrics.port",
+            "off",
+            Reader(_port, "off, or a port from 0 to 65,535"),
+            "Where the replica server answers `GET /metrics` on 127.0.0.1, in Prometheus' text format; 0 is any free "
+            "port, which `clonos status` shows",
         )
     )
     restart_limit: int = field(

@@ -35,6 +35,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             },
             "log_disk": query.bytes_of("logs", node.number, number),
             "state_disk": query.bytes_of("state", node.number, number),
+            "dead_letters": query.checkpoint.letters(node.number, number),
             "spill_disk": None if spilled is None else spilled.get((node.number, number), 0),
         }
 
@@ -47,7 +48,8 @@ def describe(query: LiveQuery) -> dict[str, Any]:
         "committed_at": query.checkpoint.committed_at(),
         "epoch": max((each["busy"] for each in serving.values() if each["busy"] is not None), default=None),
         "server": {
-            name: status[name] for name in ("pid", "started", "resident", "grpc", "grpc_pid", "waiting")
+            name: status[name]
+            for name in ("pid", "started", "resident", "grpc", "grpc_pid", "metrics", "waiting")
         },
         "operators": [
             {

@@ -34,6 +34,7 @@ def render(said: dict[str, Any], now: float) -> str:
         + (f"determinants process {server['grpc_pid']}" if server["grpc_pid"] else "NO determinant service")
         + f"; {_spares(said['spares'])}"
         + (f"; {server['waiting']} waiting for a replica" if server["waiting"] else ""),
+        *([f"metrics at {server['metrics']}"] if server["metrics"] else []),
         "",
         *table(_HEAD, _rows(said["operators"])),
         "",
@@ -41,6 +42,7 @@ def render(said: dict[str, Any], now: float) -> str:
     lines += _section(
         f"deaths: {said['deaths']} since the server started", map(_death, said["recent_deaths"]), now
     )
+    lines += _letters(said["operators"])
     lines += _section("failures:", map(_failure, said["failures"]), now)
     lines += _section("recoveries:", map(_recovery, said["recoveries"]), now)
     return "\n".join([*lines, f"what replicas write: {said['data']}/replicas/"])
@@ -84,6 +86,16 @@ def _rows(operators: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
                 "-" if sink else size(each["state_disk"]),
                 size(each["spill_disk"]),
             )
+
+
+def _letters(operators: list[dict[str, Any]]) -> list[str]:
+    found = [
+        f"{operator['operator']}/{each['instance']}: {each['dead_letters']}"
+        for operator in operators
+        for each in operator["instances"]
+        if each["dead_letters"]
+    ]
+    return [f"dead letters: {', '.join(found)}"] if found else []
 
 
 def _death(death: dict[str, Any]) -> tuple[float, str]:
