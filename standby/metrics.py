@@ -6,7 +6,7 @@ the end of an epoch, so a record costs nothing more. Counters begin with the ser
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from standby.account import BUCKETS, Account
@@ -17,84 +17,58 @@ _STATES = ("busy", "idle", "dying")
 Sample = tuple[str, Mapping[str, object], float]
 """What follows the family's name, labels, value."""
 
+Family = tuple[str, str, str, list[Sample]]
+"""Name, type, what it is, samples."""
+
 
 def render(status: Mapping[str, Any], account: Account, names: Mapping[int, str]) -> str:
     """The whole page. `names` are the operators' and sinks', by node."""
+    families = (*_processes(status, account), *_instances(status, account, names), *_events(account))
+    return "".join(line for family in families for line in _lines(*family))
 
+
+def _processes(status: Mapping[str, Any], account: Account) -> Iterable[Family]:
+    states = [_state(replica) for replica in status["replicas"]]
+    by_state: list[Sample] = [("", {"state": state}, states.count(state)) for state in _STATES]
+    committed = "The last epoch that the server has heard to be committed; -1 before the first"
+    yield "replicas", "gauge", "Processes that serve an instance", by_state
+    yield "spares", "gauge", "Processes that wait to replace another", [_plain(len(status["spares"]))]
+    yield "waiting", "gauge", "Connections that wait for a replica", [_plain(status["waiting"])]
+    yield "committed_epoch", "gauge", committed, [_plain(account.committed)]
+    yield "start_time_seconds", "gauge", "When the server started", [_plain(status["started"])]
+
+
+def _instances(status: Mapping[str, Any], account: Account, names: Mapping[int, str]) -> Iterable[Family]:
     def place(node: int, instance: int) -> dict[str, object]:
         return {"operator": names.get(node, str(node)), "instance": instance}
 
-    def gauges(field: str) -> list[Sample]:
-        return [
-            ("", place(replica["node"], replica["instance"]), replica[field])
-            for replica in status["replicas"]
-            if replica[field] is not None
-        ]
+    def gauge(name: str, says: str, value: Callable[[Mapping[str, Any]], float | None]) -> Family:
+        found = [(place(each["node"], each["instance"]), value(each)) for each in status["replicas"]]
+        return name, "gauge", says, [("", labels, number) for labels, number in found if number is not None]
 
-    def totals(field: str) -> list[Sample]:
-        return [
-            ("", place(*key), work.total[field])
-            for key, work in sorted(account.work.items())
-            if field in work.total
-        ]
+    def counter(name: str, says: str, field: str) -> Family:
+        found = [(key, work.total.get(field)) for key, work in sorted(account.work.items())]
+        samples: list[Sample] = [("", place(*key), number) for key, number in found if number is not None]
+        return name, "counter", says, samples
 
-    states = [_state(replica) for replica in status["replicas"]]
-    families: list[tuple[str, str, str, list[Sample]]] = [
-        (
-            "replicas",
-            "gauge",
-            "Processes that serve an instance",
-            [("", {"state": state}, states.count(state)) for state in _STATES],
-        ),
-        ("spares", "gauge", "Processes that wait to replace another", [_plain(len(status["spares"]))]),
-        ("waiting", "gauge", "Connections that wait for a replica", [_plain(status["waiting"])]),
-        (
-            "replica_up",
-            "gauge",
-            "1 where an instance has a process that is not being killed",
-            [
-                ("", place(replica["node"], replica["instance"]), int(replica["dying"] is None))
-                for replica in status["replicas"]
-            ],
-        ),
-        ("epoch", "gauge", "The last epoch that an instance was given", gauges("epoch")),
-        (
-            "committed_epoch",
-            "gauge",
-            "The last epoch that the server has heard to be committed; -1 before the first",
-            [_plain(account.committed)],
-        ),
-        ("resident_bytes", "gauge", "Memory of an instance's process", gauges("resident")),
-        ("records_total", "counter", "Records processed, repeated ones included", totals("records")),
-        (
-            "log_bytes",
-            "gauge",
-            "Length of an instance's causal log since the query began",
-            gauges("log_bytes"),
-        ),
-        ("snapshots_total", "counter", "Snapshots made durable", totals("snapshots")),
-        (
-            "snapshot_seconds_total",
-            "counter",
-            "From the beginning of a snapshot until it was durable",
-            totals("snapshot_seconds"),
-        ),
-        (
-            "deaths_total",
-            "counter",
-            "Ends of replica processes, by kind",
-            [("", {"kind": kind}, count) for kind, count in sorted(account.deaths.items())],
-        ),
-        ("failures_total", "counter", "Tasks that failed", [_plain(account.failures)]),
-        (
-            "failover_seconds",
-            "histogram",
-            "From the death of a replica until its instance was live again within the same task",
-            _histogram(account),
-        ),
-        ("start_time_seconds", "gauge", "When the server started", [_plain(status["started"])]),
-    ]
-    return "".join(line for family in families for line in _family(*family))
+    up = "1 where an instance has a process that is not being killed"
+    yield gauge("replica_up", up, lambda replica: int(replica["dying"] is None))
+    yield gauge("epoch", "The last epoch that an instance was given", lambda replica: replica["epoch"])
+    yield gauge("resident_bytes", "Memory of an instance's process", lambda replica: replica["resident"])
+    length = "Length of an instance's causal log since the query began"
+    yield gauge("log_bytes", length, lambda replica: replica["log_bytes"])
+    yield counter("records_total", "Records processed, repeated ones included", "records")
+    yield counter("snapshots_total", "Snapshots made durable", "snapshots")
+    durable = "From the beginning of a snapshot until it was durable"
+    yield counter("snapshot_seconds_total", durable, "snapshot_seconds")
+
+
+def _events(account: Account) -> Iterable[Family]:
+    deaths: list[Sample] = [("", {"kind": kind}, count) for kind, count in sorted(account.deaths.items())]
+    failover = "From the death of a replica until its instance was live again within the same task"
+    yield "deaths_total", "counter", "Ends of replica processes, by kind", deaths
+    yield "failures_total", "counter", "Tasks that failed", [_plain(account.failures)]
+    yield "failover_seconds", "histogram", failover, _histogram(account)
 
 
 def _state(replica: Mapping[str, Any]) -> str:
@@ -115,7 +89,7 @@ def _histogram(account: Account) -> list[Sample]:
     return [*samples, ("_sum", {}, account.failover_seconds), ("_count", {}, account.failovers)]
 
 
-def _family(name: str, kind: str, says: str, samples: list[Sample]) -> Iterable[str]:
+def _lines(name: str, kind: str, says: str, samples: list[Sample]) -> Iterable[str]:
     yield f"# HELP clonos_{name} {says}.\n# TYPE clonos_{name} {kind}\n"
     for suffix, labels, value in samples:
         text = ",".join(f'{key}="{_escaped(str(label))}"' for key, label in labels.items())
