@@ -15,6 +15,7 @@ import random
 import shutil
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -329,7 +330,7 @@ class OperatorHost:
         """For the core (`Care`): what kills every process ends the query, or is kept in a letter and passed over."""
         self._asked = True
         where = replace(self._here, channel=doubt.channel, position=doubt.position)
-        if self._suspect.about_to_run(where):
+        if self._suspect.about_to_run(where, zlib.crc32(repr(doubt.row).encode("utf-8", "surrogatepass"))):
             return True
         if not self._node.dead_letters:
             raise self._suspect.poison(where)

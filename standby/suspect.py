@@ -40,6 +40,7 @@ class _Mark:
     """What is held against a record."""
 
     tries: int = 0
+    row: int | None = None  # a checksum of the record's content, where that is known
     in_timers: bool = False  # the last process died after the record itself was done
     deaths: list[dict[str, Any]] = field(default_factory=list)
 
@@ -79,13 +80,21 @@ class Suspect:
             mark.tries -= 1
         self._write()
 
-    def about_to_run(self, where: Where) -> bool:
-        """Write the record down; the one before it is behind us. False where it is known too well: it must not run."""
+    def about_to_run(self, where: Where, row: int | None = None) -> bool:
+        """Write the record down; the one before it is behind us. False where it is known too well: it must not run.
+
+        `row` is a checksum of its content: in a history that was given up, and repeated otherwise, another record may
+        have had the position.
+        """
         record = _record(where)
         if self._running is not None:
             del self._marks[self._running]
             self._running = None
         mark = self._marks.setdefault(record, _Mark())
+        if row is not None:
+            if mark.row not in (None, row):
+                mark = self._marks[record] = _Mark()
+            mark.row = row
         if mark.tries >= DEADLY:
             return False
         self._running = record
@@ -136,8 +145,8 @@ class Suspect:
             if said["start"] != self._start:
                 return None
             marks = {
-                (int(channel), int(position)): _Mark(int(tries), bool(in_timers), list(deaths))
-                for channel, position, tries, in_timers, deaths in said["marks"]
+                (int(channel), int(position)): _Mark(int(tries), row, bool(in_timers), list(deaths))
+                for channel, position, tries, row, in_timers, deaths in said["marks"]
             }
             running = None if said["running"] is None else (int(said["running"][0]), int(said["running"][1]))
         except (OSError, ValueError, TypeError, KeyError, IndexError):
@@ -146,7 +155,10 @@ class Suspect:
         return running if running in marks else None
 
     def _write(self) -> None:
-        marks = [(*record, mark.tries, mark.in_timers, mark.deaths) for record, mark in self._marks.items()]
+        marks = [
+            (*record, mark.tries, mark.row, mark.in_timers, mark.deaths)
+            for record, mark in self._marks.items()
+        ]
         fresh = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):  # a full disk is for others to report
             fresh.write_text(json.dumps({"start": self._start, "running": self._running, "marks": marks}))

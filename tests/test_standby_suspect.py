@@ -77,6 +77,14 @@ def test_a_record_that_was_passed_over_stays_known_until_the_bundle_is_behind(tm
     assert life(path).about_to_run(at(3))
 
 
+def test_another_record_at_the_same_position_is_not_the_suspect(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    for _ in range(2):
+        assert life(path).about_to_run(at(3), row=7)
+    assert not life(path).about_to_run(at(3), row=7)
+    assert life(path).about_to_run(at(3), row=8)
+
+
 def test_how_processes_died_is_kept_with_the_record(tmp_path: Path) -> None:
     path = tmp_path / "m"
     life(path, 1, 2)

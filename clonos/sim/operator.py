@@ -62,6 +62,8 @@ class Outside:
     ask: Callable[[], int]
     act: Callable[[str, int, int], None]
     consumed: Callable[[Tag], None]
+    is_poison: Callable[[int], bool]
+    die: Callable[[int, Tag], None]
     entropy: Callable[[], int]
 
 
@@ -100,6 +102,8 @@ class Ledger:
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
         produced: list[Row] = []
         for row in rows:
+            if self._outside.is_poison(row[1]):
+                self._poisoned(row)
             self._outside.consumed(row[3])
             produced += self._one(key_at(self._node, row[1]), row)
         return produced
@@ -109,6 +113,16 @@ class Ledger:
         for _, key, _ in due:
             produced += self._let_out(key.decode(), self._services.random.getrandbits(30))
         return produced
+
+    def _poisoned(self, row: Row) -> None:
+        """Some die at once, some after they have made a part of their step stable."""
+        record = row[1]
+        if self._uses.calls and record % 2:
+            self._ask()
+        if self._uses.effects and record % 3:
+            key = key_at(self._node, record)
+            self._services.effect(self._outside.act, (key, record, 0), {}, f"{self._node}-{record}")
+        self._outside.die(record, row[3])
 
     def _one(self, key: str, row: Row) -> list[Row]:
         services = self._services

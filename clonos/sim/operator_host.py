@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.conduit import Output, Stable
 from clonos.core.destination import Router, route_by_key, route_to
@@ -36,7 +37,7 @@ from clonos.sim import holders
 from clonos.sim.checkpoint import Snapshot, SnapshotName
 from clonos.sim.frames import BundleFrame, Hello, OutputFrame
 from clonos.sim.furniture import Outcomes, Timers
-from clonos.sim.kernel import Steps
+from clonos.sim.kernel import Died, Steps
 from clonos.sim.operator import Ledger, Outside, Uses, watermark_of
 from clonos.sim.records import Record, Rows, Tag
 from clonos.sim.trace import Restored
@@ -60,6 +61,7 @@ class OperatorHost:
         self._covered = BundlesTaken()
         self._sequence = 0
         self._uploading = False
+        self._asked = False
         self._landed: Uploaded | None = None
         self._ended: SnapshotName | None = None
         self.state: dict[Any, Any] = {}
@@ -93,6 +95,20 @@ class OperatorHost:
             self._check_newest(hello)
         else:
             yield from self._restore(hello)
+        self.live.care = self if self._world.poison.is_careful(self._origin) else None
+        self._asked = False
+
+    def may_run(self, doubt: Doubt) -> bool:
+        """For the core (`Care`)."""
+        self._asked = True
+        record, tag = doubt.row[1], doubt.row[3]
+        if self._world.poison.may_run(self._origin, record, tag):
+            return True
+        self._replica.point("is about to write a letter")
+        self._world.poison.letter(self._origin, record, tag)
+        self._world.trace(self._replica.name, f"passes over record {record}")
+        self._replica.point("has written a letter")
+        return False
 
     def _check_newest(self, hello: Hello) -> None:
         """What it holds in memory must still be the newest there is."""
@@ -189,7 +205,12 @@ class OperatorHost:
             outcomes=Outcomes(),
         )
         outside = Outside(
-            self._ask, self._act, self._consumed, lambda: self._world.choices.nature.getrandbits(30)
+            self._ask,
+            self._act,
+            self._consumed,
+            lambda record: record in self._world.poison.records,
+            self._die,
+            lambda: self._world.choices.nature.getrandbits(30),
         )
         impure = plan.impure and node is plan.dataflow.operators[0]
         uses = Uses(plan.calls, plan.effects, plan.timers, plan.event_time, impure)
@@ -207,6 +228,7 @@ class OperatorHost:
             keys_of=lambda rows: [(row[0],) for row in rows],
             depth=plan.depth,
             fold_from=plan.fold_from,
+            record_at_a_time=operator.record_at_a_time,
             watermark_of=watermark_of if plan.event_time else None,
         )
         return Instance(config, operator, services, self)
@@ -218,6 +240,9 @@ class OperatorHost:
         self._covered.take(frame.seq, self._where(self._hello))
         self._world.trace.took(self._replica.name, self._origin, frame.seq, bundle.channels, bundle.positions)
         actions = self.live.take(bundle)
+        if self._asked:
+            self.live.care, self._asked = None, False
+            self._world.poison.passed(self._origin)
         self._taken = frame.seq
         yield from self._perform(actions)
         if not any(isinstance(action, Emit) for action in actions):
@@ -396,6 +421,12 @@ class OperatorHost:
 
     def _consumed(self, tag: Tag) -> None:
         self._world.checks.consumed(self, tag)
+
+    def _die(self, record: int, tag: Tag) -> None:
+        self._world.checks.victim(self._origin)
+        self._world.poison.died(self._origin, record, tag)
+        self._world.trace(self._replica.name, "is killed by a record")
+        raise Died
 
     def _where(self, hello: Hello) -> Where:
         return Where(self._node.name, self._origin.instance, hello.epoch)

@@ -99,6 +99,7 @@ class Plan:
         False  # Spark runs no task of a stage that it knows to have no input; not where there are timers
     )
     impure: bool = False  # one operator uses entropy behind the services' back
+    poison: int = 0  # so many records kill every replica that takes them
     inflight_bytes: int = 1 << 20
     window: int = 4
     snapshot_rate: float = 0.1
@@ -152,6 +153,7 @@ def draw_plan(seed: int) -> Plan:
         snapshot_rate=rng.choice((0.0, 0.05, 0.3)),
         rates=tuple(sorted(rates.items(), key=lambda item: item[0].name)),
         fold_from=rng.choice((4, 16, 4096)),
+        poison=Random(f"{seed}/poisoned").choice((0, 0, 0, 0, 0, 0, 1, 3)),
         faults=rng.choice((0, 2, 5, 10, 10, 20, 40)),
     )
 

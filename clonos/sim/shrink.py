@@ -74,6 +74,8 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, records=records)
     if plan.event_time:
         yield replace(plan, event_time=False)
+    if plan.poison:
+        yield replace(plan, poison=plan.poison - 1)
     if plan.effects:
         yield replace(plan, effects=False)
     if plan.calls:

@@ -22,6 +22,7 @@ from clonos.sim.furniture import Refused
 from clonos.sim.kernel import Kernel
 from clonos.sim.operator import routing_key
 from clonos.sim.plan import Plan
+from clonos.sim.poison import Poison
 from clonos.sim.records import Record, Tag
 from clonos.sim.replica import Replica
 from clonos.sim.server import ReplicaServer
@@ -76,6 +77,7 @@ class World:
             partition: [] for partition in plan.dataflow.source_partitions
         }
         self._deal_records()
+        self.poison = Poison(self.choices.stream("poison"), self.partitions, plan.poison)
         self.server: ReplicaServer | None = None
         self.services = [
             Service(self, "the driver", lambda origin: look_up_sinks(self, origin)),

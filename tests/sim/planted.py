@@ -189,6 +189,27 @@ def recorded_effects_hold_back_their_chunks(patch: Patch) -> None:
     patch.setattr(StepReplayer, "close", close)
 
 
+# ----------------------------------------------------------- what is passed over
+
+
+def what_is_recorded_of_a_skipped_record_is_dropped(patch: Patch) -> None:
+    patch.setattr(Instance, "_keep_recorded", lambda self, recorder, upto: None)
+
+
+def records_behind_a_skipped_one_are_lost(patch: Patch) -> None:
+    real = Instance._process_singly
+
+    def process_singly(self: Instance, *step: Any) -> list[Any]:
+        waited = {channel: len(waiting) for channel, waiting in self._pending.items()}
+        produced = real(self, *step)
+        for channel, waiting in self._pending.items():
+            while len(waiting) > waited.get(channel, 0):
+                waiting.popleft()
+        return produced
+
+    patch.setattr(Instance, "_process_singly", process_singly)
+
+
 # --------------------------------------------------------------- what is shared
 
 
@@ -617,6 +638,13 @@ PLANTED: dict[str, Planted] = {
     )
 }
 MORE = {
+    **{
+        bug.__name__: planted(bug, poison=3, effects=True, bundle=8, **OTHERS)
+        for bug in (
+            what_is_recorded_of_a_skipped_record_is_dropped,
+            records_behind_a_skipped_one_are_lost,
+        )
+    },
     "held_deltas_are_not_restored": planted(_restoring(held=()), rates=CRASHES, depth=FULL, **OTHERS),
     "recorded_log_is_not_restored": planted(_restoring(recorded=b""), rates=CRASHES, **OTHERS),
     "snapshots_without_the_output_number": planted(_snapshots_without("emitted", 0), rates=CRASHES, **OTHERS),

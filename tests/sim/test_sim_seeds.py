@@ -63,6 +63,7 @@ def test_the_seeds_cover_the_shapes(reports: list[Report]) -> None:
     plans = [report.plan for report in reports]
     assert {plan.realtime for plan in plans} == {True, False}
     assert {plan.sink for plan in plans} == set(SinkKind)
+    assert sum(plan.poison > 0 for plan in plans) > 0.1 * SEEDS
     assert {len(plan.dataflow.operators) for plan in plans} == {1, 2, 3, 4, 6}
     assert {len(plan.dataflow.sinks) for plan in plans} == {1, 2}
     assert max(node.parallelism for plan in plans for node in plan.dataflow.operators) == 8

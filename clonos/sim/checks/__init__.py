@@ -51,7 +51,7 @@ class Checks:
         self.replays = Replays(self.truth)
         self.outputs = Outputs(self.truth)
         self.prefix = Prefix(self.truth)
-        self.fifo = Fifo()
+        self.fifo = Fifo(world)
         self.fencing = Fencing()
         self.locality = Locality()
         self.memory = Memory(world.plan)
@@ -170,7 +170,7 @@ class Checks:
         self.locality.struck(origin)
 
     def everything_is_out(self) -> bool:
-        return self.oracle.shown == self._world.plan.records
+        return self.oracle.shown == self._world.plan.records - len(self._world.poison.records)
 
     def at_the_end(self) -> None:
         self.oracle.at_the_end(complete=self._world.outcome == "exact")

@@ -35,6 +35,11 @@ class Oracle:
         """Whether all chains are whole. Where the query has stopped, they may end early."""
         if not complete:
             return
+        poison = self._world.poison
+        if poison.letters != poison.records:
+            raise Violation(
+                "I3", f"poison is {set(poison.records)}, letters were written of {poison.letters}"
+            )
         for number, judge in self._judges.items():
             verdict = judge.verdict(map(str, self._expected(number)))
             if not verdict.exact:
@@ -43,11 +48,11 @@ class Oracle:
                 )
 
     def _expected(self, number: int) -> list[int]:
-        """The records that pass a node: those of the sources above it."""
+        """The records that pass a node: those of the sources above it that are not poison."""
         found: list[int] = []
         for partition, records in self._world.partitions.items():
             if self._passes(partition, number):
-                found += records
+                found += [record for record in records if record not in self._world.poison.records]
         return found
 
     def _passes(self, partition: Origin, number: int) -> bool:
