@@ -197,7 +197,7 @@ def measure(spark: Any, options: argparse.Namespace, folder: str) -> None:
     )
     print(f"kill to next output, ms      {quantiles([s[1] for s in quiet])}")
     known = [s[2] for s in quiet if s[2] is not None]
-    for name, column in zip(("recovery in all", *PHASES), zip(*known)):
+    for name, column in zip(("recovery in all", *(f"  {name}" for name in PHASES)), zip(*known)):
         print(f"{name:<28} {quantiles(list(map(float, column)))}")
 
 
