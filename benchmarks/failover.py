@@ -5,7 +5,7 @@ come at a steady rate; now and then one replica is killed. Counted is the time u
 input was appended after the kill and whose way leads through the killed instance. Kills around the end of a batch,
 where Spark pauses by itself, are reported apart. Neither the query nor a task may restart.
 
-    python benchmarks/failover.py [--kills 24] [--rate 1000] [--megabytes 10]
+    python benchmarks/failover.py [--kills 24] [--rate 1000] [--megabytes 10] [--standbys 1]
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Output:
         self._connection.close()
 
 
-def start(spark: Any, log: str, folder: str) -> Any:
+def start(spark: Any, log: str, folder: str, standbys: int) -> Any:
     from pyspark.sql import functions as f
 
     raw = spark.readStream.format("clonos").load(log)
@@ -120,9 +120,9 @@ def start(spark: Any, log: str, folder: str) -> Any:
     return (
         clonos.causal(parsed.select("j.*"))
         .groupBy("k")
-        .process(remember, SCHEMA, name="remember", parallelism=INSTANCES)
+        .process(remember, SCHEMA, name="remember", parallelism=INSTANCES, standbys=standbys)
         .groupBy("b")
-        .process(pass_on, SCHEMA, name="pass_on", parallelism=INSTANCES)
+        .process(pass_on, SCHEMA, name="pass_on", parallelism=INSTANCES, standbys=standbys)
         .writeStream.to(clonos.sinks.sql(f"sqlite:///{folder}/out.db", "out"))
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(realTime=f"{BATCH_SECONDS} seconds")
@@ -132,7 +132,7 @@ def start(spark: Any, log: str, folder: str) -> Any:
 
 def kill_one(query: Any, output: Output) -> tuple[float, float, tuple[int, int]]:
     """When, how many milliseconds until the next row, and who (node, instance)."""
-    victim = random.choice([r for r in query.replicas() if r["node"] in (2, 3)])
+    victim = random.choice([r for r in query.replicas() if r["node"] in (2, 3) and not r["standby"]])
     who, column = (victim["node"], victim["instance"]), victim["node"] - 2
     output.fresh()
     at = time.time()
@@ -150,7 +150,7 @@ def phases(query: Any, who: tuple[int, int], since: float) -> list[float] | None
     """Of an instance's recovery from a kill, by its own account, in milliseconds: in all, and PHASES."""
     for recovery in reversed(query.causal_status()["recoveries"]):
         if (recovery["node"], recovery["instance"]) == who and recovery["at"] >= since:
-            return [recovery["ms"], *(recovery["phases"][name] for name in PHASES)]
+            return [recovery["ms"], *(recovery["phases"].get(name, 0.0) for name in PHASES)]
     return None
 
 
@@ -167,7 +167,7 @@ def measure(spark: Any, options: argparse.Namespace, folder: str) -> None:
     log = f"{folder}/in"
     LogWriter(log, 2).close()
     feeder = Feeder(log, options.megabytes * 1_000_000 * INSTANCES // ENTRY_BYTES, options.rate)
-    query = start(spark, log, folder)
+    query = start(spark, log, folder, options.standbys)
     samples: list[tuple[float, float, list[float] | None]] = []
     try:
         feeder.start()
@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=24)
     parser.add_argument("--rate", type=int, default=1000, help="records a second")
     parser.add_argument("--megabytes", type=int, default=10, help="keyed state per instance")
+    parser.add_argument("--standbys", type=int, choices=(0, 1), default=0)
     options = parser.parse_args()
     spark = session(12)
     with tempfile.TemporaryDirectory() as folder:

@@ -227,17 +227,21 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         on_timer: Callable[..., Any] | None = None,
+        standbys: int | None = None,
         on_poison: str = "fail",
     ) -> CausalStream:
         """Record at a time: `fn(key, row, ctx)` gives an iterable of output rows, or None.
 
         `on_timer(key, timer, ctx)` is called for timers set with `ctx.timer`. `name` binds state to the operator;
         raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
-        query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md).
+        query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With `standbys=1`
+        each instance has a hot standby, which takes its place when it is lost (docs/standbys.md).
         """
         from clonos.surface.process import ProcessOperator
 
-        binding = Binding(name, version, parallelism, ticks=on_timer is not None, on_poison=on_poison)
+        binding = Binding(
+            name, version, parallelism, ticks=on_timer is not None, standbys=standbys, on_poison=on_poison
+        )
         _check_function(fn, name)
         if on_timer is not None:
             _check_function(on_timer, name)
@@ -259,6 +263,7 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
+        standbys: int | None = None,
         on_poison: str = "fail",
     ) -> CausalStream:
         """PySpark's: `func(key, pdfs, state)` gives an iterator of frames, once per key and bundle.
@@ -268,7 +273,13 @@ class GroupedCausalStream:
         from clonos.surface.group_state import EVENT_TIME, PROCESSING_TIME, GroupStateOperator
 
         binding = Binding.after(
-            func, name, version, parallelism, ticks=timeoutConf == PROCESSING_TIME, on_poison=on_poison
+            func,
+            name,
+            version,
+            parallelism,
+            ticks=timeoutConf == PROCESSING_TIME,
+            standbys=standbys,
+            on_poison=on_poison,
         )
         _check_function(func, binding.name)
         timed = self._stream._event_time is not None
@@ -308,6 +319,7 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
+        standbys: int | None = None,
         on_poison: str = "fail",
     ) -> CausalStream:
         """PySpark's: a `StatefulProcessor` over rows, once per key and bundle.
@@ -316,7 +328,13 @@ class GroupedCausalStream:
         event time, with the delay of the input's watermark.
         """
         binding = Binding.after(
-            statefulProcessor, name, version, parallelism, ticks=_processing(timeMode), on_poison=on_poison
+            statefulProcessor,
+            name,
+            version,
+            parallelism,
+            ticks=_processing(timeMode),
+            standbys=standbys,
+            on_poison=on_poison,
         )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
         return self._transform(binding, *given, pandas=False)
@@ -333,11 +351,18 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
+        standbys: int | None = None,
         on_poison: str = "fail",
     ) -> CausalStream:
         """As `transformWithState`, with pandas frames for rows."""
         binding = Binding.after(
-            statefulProcessor, name, version, parallelism, ticks=_processing(timeMode), on_poison=on_poison
+            statefulProcessor,
+            name,
+            version,
+            parallelism,
+            ticks=_processing(timeMode),
+            standbys=standbys,
+            on_poison=on_poison,
         )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
         return self._transform(binding, *given, pandas=True)

@@ -28,6 +28,8 @@ class Connection:
         self._reader = FrameReader()
         self._ready: deque[Frame] = deque()
         self._lock = threading.Lock()
+        self.deaf = False
+        """Whether the peer may have stopped to listen: what cannot be sent is not missed."""
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -57,7 +59,8 @@ class Connection:
             with self._lock:
                 send_frames(self._sock, frames)
         except OSError as error:
-            raise ConduitGone(f"the conduit is gone: {error}") from error
+            if not self.deaf:
+                raise ConduitGone(f"the conduit is gone: {error}") from error
 
     def close(self) -> None:
         self._sock.close()

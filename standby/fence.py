@@ -47,6 +47,14 @@ class FenceTable:
         self._keep((node, instance), fence)
         return True
 
+    def admit_standby(self, node: int, instance: int, fence: int) -> bool:
+        """A standby acts under no fence of its own: it may show the one that its primary, on another host, shows."""
+        if fence >> 48 < self.generation or fence < self._fences.get((node, instance), -1):
+            return False
+        if fence > self._fences.get((node, instance), -1):
+            self._keep((node, instance), fence)
+        return True
+
     def raise_generation(self, generation: int) -> None:
         if generation > self.generation:
             self._keep(_GENERATION, generation)

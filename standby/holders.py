@@ -7,14 +7,26 @@ asked over gRPC: the replica servers for what downstream instances received, the
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from clonos.core.identity import Origin
 from clonos.core.recovery import HolderReply
 from clonos.errors import RecoveryTimeout, Where
 
+PORT_FILE = "determinants.port"
 _ROUND_SECONDS = 5.0
+
+
+def services_of_this_host(home: str) -> list[str]:
+    """Addresses of its determinant services. Ports are on file because they are chosen after the spec is written."""
+    found = []
+    for path in sorted([Path(home, PORT_FILE), *Path(home).glob(f"server-*/{PORT_FILE}")]):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(f"127.0.0.1:{int(path.read_text())}")
+    return found
 
 
 def ask(

@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeAlias
 
 from clonos.core.delta import decode_delta
 from clonos.core.identity import Origin
+from clonos.core.own_log import Incarnation, OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.errors import ClonosError
 from clonos.wire.determinant_service import merged
@@ -43,6 +44,8 @@ class Reader(Protocol):
 
     def deltas(self) -> Iterable[bytes]: ...
 
+    def incarnations(self) -> tuple[Incarnation, ...] | None: ...
+
 
 OpenReader: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
@@ -61,6 +64,7 @@ class _Index:
 
     signature: Signature
     known: dict[Origin, _Known] = field(default_factory=dict)
+    own: OwnLog | None = None  # the owner's, where it may have standbys elsewhere
     corrupt: list[str] = field(default_factory=list)
     bytes: int = 0
     used: float = 0.0
@@ -86,15 +90,18 @@ class Holdings:
         pieces: list[tuple[int, bytes]] = []
         required = 0
         corrupt: list[str] = []
+        own: list[OwnLog] = []
         for directory in self._directories():
             index = self._index(directory)
+            if index.own is not None and _owner(directory) == origin:
+                own.append(index.own)
             corrupt += index.corrupt
             known = index.known.get(origin)
             if known is not None:
                 required = max(required, known.required)
                 pieces += [(start, data) for start, data in known.pieces if start + len(data) > from_offset]
         self._evict()
-        return HolderReply(self._holder, merged(pieces), required, tuple(dict.fromkeys(corrupt)))
+        return HolderReply(self._holder, merged(pieces), required, tuple(dict.fromkeys(corrupt)), tuple(own))
 
     def _directories(self) -> Iterator[Path]:
         for node in _numbered(self._logs):
@@ -121,7 +128,7 @@ class Holdings:
 
     def _read(self, directory: Path, signature: Signature) -> _Index:
         index = _Index(signature)
-        owner = Origin(int(directory.parent.name), int(directory.name))
+        owner = _owner(directory)
         try:
             with self._open(str(directory)) as reader:
                 self._take_all(index, owner, reader)
@@ -133,10 +140,16 @@ class Holdings:
         return index
 
     def _take_all(self, index: _Index, owner: Origin, reader: Reader) -> None:
-        for start, data in reader.own():
-            index.known.setdefault(owner, _Known()).pieces.append((start, data))
-            index.bytes += len(data)
+        own = list(reader.own())
+        index.bytes += sum(len(data) for _, data in own)
+        incarnations = reader.incarnations()
+        if incarnations is None:
+            index.known.setdefault(owner, _Known()).pieces += own
+        received = []
         for raw in reader.deltas():
+            if incarnations is not None:
+                received.append(raw)
+                index.bytes += len(raw)
             try:
                 entries = decode_delta(raw)
             except ClonosError as error:
@@ -148,6 +161,9 @@ class Holdings:
                 if entry.data is not None:
                     known.pieces.append((entry.start, entry.data))
                     index.bytes += len(entry.data)
+
+        if incarnations is not None:
+            index.own = OwnLog(own, incarnations, tuple(received))
 
     def _evict(self) -> None:
         """Drops the indexes used longest ago, beyond the bound; and all that nobody has asked for lately."""
@@ -162,6 +178,10 @@ class Holdings:
 
     def forget_unused(self) -> None:
         self._evict()
+
+
+def _owner(directory: Path) -> Origin:
+    return Origin(int(directory.parent.name), int(directory.name))
 
 
 def _numbered(directory: Path) -> list[Path]:

@@ -22,27 +22,28 @@ from pathlib import Path
 from typing import Any
 
 from clonos.core.care import Doubt
-from clonos.core.causal_log import Segment
 from clonos.core.delta import still_needed
 from clonos.core.destination import Router, route_by_key, route_to
 from clonos.core.identity import Origin
 from clonos.core.instance import Action, Emit, Instance, InstanceConfig, InstanceSnapshot, Persist, Row
 from clonos.core.instance import Bundle as Records
+from clonos.core.own_log import OwnLog
 from clonos.core.recovery import RecoveryState
 from clonos.core.replacement import Known
 from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
 from clonos.core.sharing import fold_deltas
-from clonos.errors import ClonosError, LogCorrupt, ReplicaLost, Where
+from clonos.errors import ClonosError, ConfigurationError, LogCorrupt, ReplicaLost, Where
 from clonos.faults import FaultInjector, Point
 from clonos.store.keyed_state import KeyedState
 from clonos.store.log_store import LogStore
+from clonos.store.manifest import SnapshotName
 from clonos.store.snapshots import PendingSnapshot, SnapshotStore
 from clonos.store.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.surface.rows import zone_of
 from clonos.wire.framing import Packed, to_bytes
-from clonos.wire.messages import Bundle, Hello, Resume, pack_error, pack_output, pack_stable
+from clonos.wire.messages import Bundle, Follow, Hello, Resume, pack_error, pack_output, pack_stable
 from standby import holders, metadata
 from standby.batches import BundleReader, EncodedRows, OutputWriter
 from standby.connection import ConduitGone, Connection
@@ -85,7 +86,8 @@ class OperatorHost:
         self._preparing = 0.0
         self._snapshot_cost = 0.0
         self._upload: _Upload | None = None
-        self._ended: PendingSnapshot | None = None
+        self._ended: SnapshotName | None = None
+        self._since = 0
         self._recovery: Recovery | None = None
         self.recovered: dict[str, Any] | None = None
         self._snapshot_began = 0.0
@@ -122,16 +124,61 @@ class OperatorHost:
         if self._instance is not None:
             self._snapshots.claim(hello.fence)
             self._check_newest(hello)
+            self._lead(self._live.log_offset if self._live.following else self._since)
         elif self._restore(hello, resume):
             self._faults.reached(Point.RECOVERY, hello.epoch)
         self._live.care, self._asked = (self if self._suspect.careful else None), False
 
+    def open_standby(self, hello: Hello, resume: Resume, connection: Connection) -> None:
+        """Restored like a replacement, or as it stands in memory; from then on it follows."""
+        self._hello = hello
+        self._connection = connection
+        self._taken = 0
+        self._covered = BundlesTaken()
+        if self._instance is None:
+            self._restore(hello, resume)
+        else:
+            self._check_newest(hello)
+        self._recovery = None
+        self._live.begin_following()
+        self._perform(self._live.open_epoch(hello.epoch))
+        self._perform(self._live.follow(resume.log_start, bytes(resume.log)))
+
+    def follow(self, follow: Follow) -> None:
+        self._perform(self._live.follow(follow.log_start, bytes(follow.log)))
+
+    def promote(self, hello: Hello, passed: int) -> None:
+        """The primary is lost, and this is the replica. What that had done beyond this log never happened."""
+        self._recovery = Recovery(hello.epoch, fresh=False, promoted=True)
+        self._to_repeat = len(self._live.recorded)
+        self._hello = hello
+        self._snapshots.claim(hello.fence)
+        self._lead(self._live.followed)
+        self._last_snapshot, self._work_snapped = time.monotonic(), time.thread_time()
+        self._recovery.done("fence")
+        self._perform(self._live.go_live(passed))
+
+    def _lead(self, since: int) -> None:
+        """From this offset on the log is what this incarnation writes."""
+        self._live.lead()
+        self._since = since
+        if self._node.standbys:
+            self._log.begin((self._hello.fence, since))
+
+    def end_standby(self, seq: int) -> None:
+        """The primary has ended the epoch, and so has its standby, if it has come as far."""
+        self._covered.end(seq, self._here)
+        newest = self._snapshots.final(self._hello.epoch)
+        if newest is None or metadata.log_offset(newest.meta) != self._live.log_offset:
+            raise ReplicaLost("this standby is not where its primary ended the epoch", where=self._here)
+        self._ended = newest.name
+
     def _check_newest(self, hello: Hello) -> None:
         """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
-        if self._ended is None or self._ended.name.epoch == hello.epoch - 1:
+        if self._ended is None or self._ended.epoch == hello.epoch - 1:
             return
         newest = self._snapshots.final(hello.epoch - 1)
-        if newest is None or newest.name != self._ended.name:
+        if newest is None or newest.name != self._ended:
             raise ReplicaLost(
                 "this process has missed an epoch that another one ran",
                 where=self._here,
@@ -148,10 +195,13 @@ class OperatorHost:
         for path in (self._state_path, self._pending_path):
             shutil.rmtree(path, ignore_errors=True)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._snapshots = SnapshotStore(self._snapshot_root, fence=hello.fence, pending=self._pending_path)
-        if hello.fresh:
+        fence = 0 if hello.standby else hello.fence  # a standby only reads
+        self._snapshots = SnapshotStore(self._snapshot_root, fence=fence, pending=self._pending_path)
+        if hello.fresh and not hello.standby:
             self._snapshots.discard_from(hello.epoch)
-        known = Known(hello.fence, resume.passed, resume.log_start, resume.log_start + len(resume.log))
+        known = Known(
+            hello.fence, resume.passed, resume.log_start, resume.log_start + len(resume.log), hello.moves
+        )
         manifest = self._snapshots.latest(
             epoch=hello.epoch,
             final_only=hello.fresh,
@@ -172,7 +222,7 @@ class OperatorHost:
         self._state = KeyedState(self._state_path, cache_entries=self._query.settings.state_cache)
         recovery.done("state")
         own, held = self._open_log(hello)
-        recovered = self._recover(hello, resume, snapshot, own)
+        recovered = self._recover(hello, resume, known, snapshot, own)
         recovery.done("log")
         self._instance = self._make_instance()
         self._instance.restore(
@@ -180,8 +230,11 @@ class OperatorHost:
             own_before=recovered.before,
             recorded=recovered.recorded,
             held=held,
+            received=recovered.received,
             numbers_from=self._query.numbers_from,
         )
+        if not hello.standby:
+            self._lead((snapshot.log_offset if snapshot is not None else 0) + len(recovered.recorded))
         recovery.done("function")
         if snapshot is None and not recovered.recorded:
             return False
@@ -194,14 +247,17 @@ class OperatorHost:
         manifest = self._snapshots.final(hello.epoch - 1)
         return max(self._query.numbers_from, metadata.emitted(manifest.meta) if manifest is not None else 0)
 
-    def _open_log(self, hello: Hello) -> tuple[list[Segment] | None, list[bytes]]:
+    def _open_log(self, hello: Hello) -> tuple[OwnLog | None, list[bytes]]:
         """The own log and the received deltas that this host has kept. A damaged store is set aside, not trusted in
         part: the others are asked for what it held (None)."""
         os.makedirs(self._log_path, exist_ok=True)
         try:
             self._log = LogStore(self._log_path)
             try:
-                return list(self._log.own()), list(self._log.deltas())
+                if self._node.standbys and self._log.incarnations() is None:
+                    self._log.begin(None)
+                own = OwnLog(list(self._log.own()), self._log.incarnations() or ())
+                return own, list(self._log.deltas())
             except LogCorrupt:
                 self._log.close()
                 raise
@@ -214,15 +270,31 @@ class OperatorHost:
             log(f"the causal log is damaged and was moved to {aside}; the other holders are asked: {error}")
             os.makedirs(self._log_path)
             self._log = LogStore(self._log_path)
+            if self._node.standbys:
+                self._log.begin(None)
             return None, []
 
     def _recover(
-        self, hello: Hello, resume: Resume, snapshot: InstanceSnapshot | None, own: list[Segment] | None
+        self,
+        hello: Hello,
+        resume: Resume,
+        known: Known,
+        snapshot: InstanceSnapshot | None,
+        own: OwnLog | None,
     ) -> Recovered:
         """The own log from the snapshot on, from whoever may know it."""
         offset = snapshot.log_offset if snapshot is not None else 0
-        kept = resume.log_start, bytes(resume.log)
-        retrieval = retrieve(self._origin, offset, own, kept, fresh=hello.fresh, where=self._here)
+        kept = bytes(resume.log)
+        retrieval = retrieve(
+            self._origin,
+            offset,
+            own,
+            kept,
+            known=known,
+            fresh=hello.fresh,
+            where=self._here,
+            alone=not self._node.standbys,
+        )
         if retrieval.too_early and not hello.fresh:
             # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that
             # never ended, and RocksDB takes what lies before it for everything.
@@ -230,9 +302,9 @@ class OperatorHost:
                 f"the causal log in {self._log_path} lacks what its conduit has seen: the other holders are asked"
             )
         answers = []
-        if retrieval.ask_others:
+        if retrieval.ask_others or hello.standby:
             answers = holders.ask(
-                [*self._query.determinants, *_local_service(self._query.data)],
+                [*self._query.determinants, *holders.services_of_this_host(self._query.home)],
                 self._query.token,
                 self._query.query,
                 self._origin,
@@ -241,7 +313,10 @@ class OperatorHost:
                 deadline=self._query.settings.recovery_deadline,
             )
         recovered = retrieval.put_together(answers, where=self._here)
-        self._log.cut_own(offset + len(recovered.recorded))
+        at, pieces = recovered.missing(own)
+        self._log.cut_own(at)
+        for piece in pieces:
+            self._log.append((), piece)
         return recovered
 
     def _make_instance(self) -> Instance:
@@ -309,6 +384,9 @@ class OperatorHost:
         actions = self._carefully(records) if self._live.care is not None else self._live.take(records)
         self._taken = bundle.seq
         self._perform(actions)
+        if self._hello.standby:
+            self._connection.send(pack_output(self._taken, self._live.passed, self._live.log_offset))
+            return
         if not any(isinstance(action, Emit) for action in actions):
             self._connection.send(pack_output(self._taken, self._live.passed, self._live.log_offset))
         if self._faults.active:
@@ -357,8 +435,9 @@ class OperatorHost:
         if self._upload is not None:
             self._upload.join()
             self.finished()
-        self._ended = self._begin_snapshot(final=True)
-        self._snapshots.finish(self._ended)
+        pending = self._begin_snapshot(final=True)
+        self._snapshots.finish(pending)
+        self._ended = pending.name
         self._snapshot_taken()
         self._faults.reached(Point.AFTER_SNAPSHOT, self._hello.epoch)
         return self._live.passed
@@ -371,7 +450,7 @@ class OperatorHost:
         for action in actions:
             if isinstance(action, Persist):
                 self.persist(action, durable=False)
-            else:
+            elif not self._hello.standby:
                 frames.append(self._output(action))
         if frames:
             if self._faults.active and self._faults.armed(
@@ -423,6 +502,8 @@ class OperatorHost:
         if worked or time.monotonic() - self._last_snapshot >= settings.snapshot_interval:
             prepared = self._state.prepare()
             if prepared:
+                # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
+                self._perform(self._live.flush())
                 reached = (self._taken, self._live.log_offset)
                 pending = self._begin_snapshot(final=False)
                 self._upload = _Upload(self._snapshots, pending, reached, self._wake_write)
@@ -455,7 +536,8 @@ class OperatorHost:
         if own is not None:
             self._log.truncate_own(own)
         self._log.truncate_deltas(lambda raw: still_needed(raw, stable))
-        self._snapshots.forget(before_epoch=epoch)
+        if not self._hello.standby:
+            self._snapshots.forget(before_epoch=epoch)
 
     # -------------------------------------------- InstancePorts, for the core
 
@@ -474,6 +556,13 @@ class OperatorHost:
         if own is not None or persist.deltas:
             self._log.append(persist.deltas, own)
         if durable:
+            if self._node.standbys:
+                raise ConfigurationError(
+                    "an operator that acts on the outside (ctx.effect) cannot have standbys",
+                    where=self._here,
+                    hint="What an effect depends on is made stable on this host, where a standby elsewhere does not "
+                    "see it. Leave standbys away for this operator",
+                )
             self._log.sync()
 
 
@@ -499,15 +588,6 @@ class _Upload(threading.Thread):
             self.error = error
         self.cost = time.thread_time()
         os.write(self._wake, b"x")
-
-
-def _local_service(data: str) -> list[str]:
-    """This host's determinant service. Its port is on file because it is chosen after the spec is written."""
-    try:
-        with open(os.path.join(data, "determinants.port")) as file:
-            return [f"127.0.0.1:{int(file.read())}"]
-    except FileNotFoundError:
-        return []
 
 
 def _router(node: NodeSpec, instance: int) -> Router:

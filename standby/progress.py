@@ -14,11 +14,12 @@ from standby.loop import log
 
 class Recovery:
     """Starts with its creation; `done` names what has just been done. `fresh`: a task was executed anew, in contrast to
-    a replica that was lost."""
+    a replica that was lost. `promoted`: it was a standby's, which had most of it behind it."""
 
-    def __init__(self, epoch: int, *, fresh: bool) -> None:
+    def __init__(self, epoch: int, *, fresh: bool, promoted: bool = False) -> None:
         self._epoch = epoch
         self._fresh = fresh
+        self._promoted = promoted
         self._began = self._last = time.monotonic()
         self._parts: dict[str, float] = {}
 
@@ -36,6 +37,7 @@ class Recovery:
         return {
             "epoch": self._epoch,
             "fresh": self._fresh,
+            "promoted": self._promoted,
             "ms": round(spent, 1),
             "phases": self._parts,
             "repeated": repeated,

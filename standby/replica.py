@@ -15,16 +15,19 @@ import socket
 import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clonos.core.identity import Origin
-from clonos.errors import ClonosError, FaultInjected, ProtocolError, UserFunctionError, Where
+from clonos.errors import ClonosError, FaultInjected, Fenced, ProtocolError, UserFunctionError, Where
 from clonos.faults import FaultInjector, Point, read_script
 from clonos.wire.messages import (
     Bundle,
     End,
+    Follow,
     Hello,
+    Promote,
     Resume,
     Tick,
     pack_ended,
@@ -55,6 +58,7 @@ class Replica:
         self._host: Host | None = None
         self._name: str | None = None
         self._words: list[Control] = []
+        self._standing_by = False
         self._figures_due = 0.0
 
     def run(self) -> None:
@@ -85,7 +89,7 @@ class Replica:
             read_script(self._query.faults),
             operator=node.name,
             instance=instance,
-            marks=Path(self._query.data) / "faults",
+            marks=Path(self._query.home) / "faults",
             driver_pids=self._query.driver_pids,
         )
         self._faults = faults
@@ -107,6 +111,8 @@ class Replica:
             self._converse(hello, connection, heartbeat)
         except ConduitGone as error:
             log(f"epoch {hello.epoch}: {error}")
+            if self._standing_by:
+                raise SystemExit(REPORTED) from error  # in the middle of an epoch it is of no use to anybody
         except ControlClosed:
             raise
         except Exception as error:
@@ -135,8 +141,9 @@ class Replica:
             "error": name,
             "message": f"{message}\n{text}"[:_LONGEST_REASON],
         }
-        with contextlib.suppress(ControlClosed):
-            self._control.send({"failed": failed})
+        if not hello.standby:  # the loss of a standby is nobody's failure
+            with contextlib.suppress(ControlClosed):
+                self._control.send({"failed": failed})
         with contextlib.suppress(ConduitGone):
             connection.send(pack_error(name, message, retryable=retryable, traceback=text))
 
@@ -147,10 +154,15 @@ class Replica:
         resume = parse(connection.next())
         if not isinstance(resume, Resume):
             raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
-        settings = self._query.settings
-        host.open(hello, resume, connection)
-        connection.send(pack_welcome(settings.window, settings.window_bytes))
-        host.start()
+        if hello.standby:
+            self._standing_by = True
+            if not self._stand_by(hello, resume, connection, heartbeat):
+                self._standing_by = False
+                return
+        else:
+            host.open(hello, resume, connection)
+            self._welcome(connection)
+            host.start()
         while True:
             self._tell(host)
             if not self._await(connection, host):
@@ -180,6 +192,54 @@ class Replica:
             self._figures_due = now + FIGURES_SECONDS
             self._control.send({"figures": host.figures()})
 
+    def _welcome(self, connection: Connection) -> None:
+        connection.send(pack_welcome(self._query.settings.window, self._query.settings.window_bytes))
+
+    def _stand_by(self, hello: Hello, resume: Resume, connection: Connection, heartbeat: Heartbeat) -> bool:
+        """Follow the primary to the end of the epoch, or until it is lost: whether this is the replica now."""
+        host = self._host
+        if not isinstance(host, OperatorHost):
+            raise ProtocolError("a sink has no standby")
+        connection.deaf = (
+            True  # a conduit that has ended the epoch does not listen any more, but what it said counts
+        )
+        host.open_standby(hello, resume, connection)
+        self._welcome(connection)
+        self._control.send({"follows": hello.epoch})
+        while True:
+            if not self._await(connection, host):
+                continue
+            message = parse(connection.next())
+            if isinstance(message, Bundle):
+                host.bundle(message)
+                heartbeat.progress = host.progress
+            elif isinstance(message, Follow):
+                host.follow(message)
+            elif isinstance(message, Promote):
+                promoted = replace(hello, fence=message.fence, standby=False)
+                if not self._granted(promoted):
+                    raise Fenced("a later attempt has been here before this standby was promoted")
+                connection.deaf = self._standing_by = False
+                self._welcome(connection)
+                host.promote(promoted, message.passed)
+                return True
+            elif isinstance(message, End):
+                host.end_standby(message.seq)
+                self._control.send({"at_end": hello.epoch})
+                return False
+            else:
+                raise ProtocolError(f"{type(message).__name__} is not for a standby")
+
+    def _granted(self, hello: Hello) -> bool:
+        """Ask the supervisor to raise the fence, and wait for it."""
+        self._control.send({"promote": hello.to_dict()})
+        while True:
+            control = self._control.receive()
+            assert control is not None
+            if "promoted" in control.message:
+                return bool(control.message["promoted"])
+            self._words.append(control)
+
     def _await(self, connection: Connection, host: Host) -> bool:
         """Wait for a frame; meanwhile, and before it, serve the supervisor and finished background work.
 
@@ -194,7 +254,7 @@ class Replica:
                     self._commit(control.message)
                 else:
                     self._words.append(control)
-                    if "connect" in control.message:
+                    if "connect" in control.message and not self._standing_by:
                         raise ConduitGone("another connection has come")
                     if "exit" in control.message:
                         raise ConduitGone("the supervisor says so")

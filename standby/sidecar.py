@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from standby.holders import PORT_FILE
 from standby.loop import Loop, Timer, log
 
 _LINE_LIMIT = 4096
@@ -33,7 +34,7 @@ class Sidecar:
         self._on_ready = on_ready
         self._line = b""
         self._failures = 0
-        self._port_file = data / "determinants.port"
+        self._port_file = data / PORT_FILE
         self._retry: Timer | None = None
         self._closed = False
 

@@ -58,6 +58,7 @@ class NodeSpec:
     route: Route | None = None
     depth: int = FULL
     recording: bool = True
+    standbys: int = 0
     event_time: tuple[int, int] | None = None  # column, delay in microseconds
     version: str = "1"
     dead_letters: bool = False  # a record that kills every process is passed over and kept
@@ -86,6 +87,7 @@ class QuerySpec:
     token: str
     checkpoint: str
     data: str
+    home: str = ""  # what the servers on this host have in common; the data directory where there is one
     driver_pids: tuple[int, ...] = ()
     settings: ReplicaSettings = field(default_factory=ReplicaSettings)
     nodes: dict[int, bytes] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class QuerySpec:
             "token": self.token,
             "checkpoint": self.checkpoint,
             "data": self.data,
+            "home": self.home,
             "driver_pids": list(self.driver_pids),
             "settings": {name: getattr(self.settings, name) for name in ReplicaSettings.__dataclass_fields__},
             "nodes": self.nodes,
@@ -136,6 +139,7 @@ def load(path: str) -> QuerySpec:
             token=said["token"],
             checkpoint=said["checkpoint"],
             data=said["data"],
+            home=said.get("home") or said["data"],
             driver_pids=tuple(said.get("driver_pids", ())),
             settings=ReplicaSettings(**said["settings"]),
             nodes=said["nodes"],

@@ -63,6 +63,7 @@ class Replica:
     hello: Hello | None = None
     at_end: int | None = None
     busy: int | None = None
+    follows: int | None = None
     killed_for: str | None = None
     kill_timer: Timer | None = None
 
@@ -76,14 +77,14 @@ class Replica:
 
     def serves(self, hello: Hello) -> bool:
         """Whether this process may go on with what the HELLO begins."""
-        return (
-            self.killed_for is None
-            and hello.fresh
-            and self.hello is not None
-            and self.hello.generation == hello.generation
-            and self.at_end is not None
-            and self.at_end < hello.epoch  # Spark runs no task of a stage that it knows to have no input
-        )
+        if self.killed_for is not None or not hello.fresh or self.hello is None:
+            return False
+        if self.hello.generation != hello.generation:
+            return False
+        if self.at_end is not None:
+            return self.at_end < hello.epoch  # Spark runs no task of a stage that it knows to have no input
+        # A standby may still be at the end of the epoch before when its conduit is gone.
+        return hello.standby and self.hello.standby and self.hello.epoch < hello.epoch
 
 
 @dataclass(eq=False)
@@ -137,7 +138,8 @@ class Supervisor:
                     f"generation {hello.generation} of operator {hello.node}, instance {hello.instance} "
                     f"is over; the query runs generation {self.fences.generation}"
                 )
-            if not self.fences.raise_to(*key, hello.fence):
+            admit = self.fences.admit_standby if hello.standby else self.fences.raise_to
+            if not admit(*key, hello.fence):
                 raise Fenced(
                     f"fence {hello.fence} of operator {hello.node}, instance {hello.instance}, epoch {hello.epoch} "
                     f"is not newer than {self.fences.fence(*key)}, which a later attempt has shown"
@@ -280,6 +282,10 @@ class Supervisor:
                 place = {"node": node, "instance": instance}
                 self.failed({"at": time.time(), **place, **control.message["failed"]})
             self._note(replica, control.message)
+            if "follows" in control.message:
+                replica.follows = control.message["follows"]
+            if "promote" in control.message:
+                self._promote(replica, Hello.from_dict(control.message["promote"]))
             for name in ("at_end", "busy"):
                 epoch = control.message.get(name)
                 if isinstance(epoch, int):
@@ -293,6 +299,16 @@ class Supervisor:
                 self.account.heard(replica.key, replica.pid, said["figures"])
             if "recovered" in said:
                 self.account.recovered(replica.key, said["recovered"], self._last_death.get(replica.key))
+
+    def _promote(self, replica: Replica, hello: Hello) -> None:
+        """A standby has been told by its conduit that it is the replica; it acts when the fence is on disk."""
+        current = replica.key is not None and self._serving.get(replica.key) is replica
+        granted = current and self.fences.raise_to(hello.node, hello.instance, hello.fence)
+        if granted:
+            replica.hello = hello
+        with contextlib.suppress(ProtocolError):  # it is dead, which shows by itself
+            replica.control.send({"promoted": granted})
+            self._watch_control(replica)
 
     def failed(self, failure: dict[str, Any]) -> None:
         """A replica or a conduit has told why it fails its task."""
@@ -462,6 +478,8 @@ class Supervisor:
                     "busy": replica.busy,
                     "epoch": hello.epoch if hello else None,
                     "generation": hello.generation if hello else None,
+                    "standby": hello.standby if hello else False,
+                    "follows": bool(hello and hello.standby and replica.follows == hello.epoch),
                     "fence": hello.fence if hello else None,
                     "dying": replica.killed_for,
                     "stopped": look_at(replica.pid).stopped,

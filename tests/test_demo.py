@@ -260,7 +260,7 @@ def test_the_real_thing(tmp_path: Path, plugin_jar: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["worker", "repeat"])
+@pytest.mark.parametrize("name", ["worker", pytest.param("repeat", marks=pytest.mark.soak)])
 def test_the_real_thing_in_real_time(tmp_path: Path, plugin_jar: Path, name: str) -> None:
     code, lines, said = demo(
         tmp_path, "--scenario", name, "--mode", "realtime", "--system", "clonos", "--seed", "5"

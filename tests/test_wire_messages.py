@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,9 +46,12 @@ def test_golden_payloads() -> None:
         payload(m.pack_end(1)) == payload(m.pack_ended(1)) == payload(m.pack_heartbeat(1)) == "01" + "00" * 7
     )
     assert payload(m.pack_tick()) == ""
+    assert payload(m.pack_follow(1, b"log")) == "01000000000000006c6f67"
+    assert payload(m.pack_promote(1, 2)) == "01000000000000000200000000000000"
     assert json.loads(bytes.fromhex(payload(m.pack_hello(HELLO)))) == {
         "version": 1, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
         "fence": (2 << 48) | 6, "fresh": True, "stage_attempt": 0, "task_attempt": 0, "mode": "realtime",
+        "standby": False, "moves": [],
     }  # fmt: skip
     assert json.loads(bytes.fromhex(payload(m.pack_welcome(8, 9)))) == {
         "version": 1,
@@ -74,10 +78,14 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, log: bytes, batch: byt
     assert over(m.pack_end(a)) == m.End(a)
     assert over(m.pack_ended(a)) == m.Ended(a)
     assert over(m.pack_heartbeat(a)) == m.Heartbeat(a)
+    assert over(m.pack_follow(a, batch)) == m.Follow(a, memoryview(batch))
+    assert over(m.pack_promote(a, b)) == m.Promote(a, b)
 
 
 def test_json_messages_round_trip() -> None:
     assert over(m.pack_hello(HELLO)) == HELLO
+    moved = replace(HELLO, standby=True, moves=((5, 70), (6, 90)))
+    assert over(m.pack_hello(moved)) == moved
     assert over(m.pack_admin("t", {"commit": 3})) == m.Admin("t", {"commit": 3})
     assert over(m.pack_welcome(8, 9)) == m.Welcome(8, 9)
     assert over(m.pack_tick()) == m.Tick()
@@ -127,6 +135,10 @@ def test_a_hello_with_any_field_exchanged_is_parsed_or_refused(key: str, value: 
         ({"fresh": "yes"}, "fresh 'yes' is not true or false"),
         ({"mode": "batch"}, "mode 'batch'"),
         ({"token": None}, "token is not a text"),
+        ({"standby": 1}, "standby 1 is not true or false"),
+        ({"moves": {}}, "is not a list"),
+        ({"moves": [[1]]}, "is not a fence and a log offset"),
+        ({"moves": [[1, -1]]}, "offset -1"),
     ],
 )
 def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> None:

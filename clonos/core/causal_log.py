@@ -8,7 +8,7 @@ meaningful (invariant I4). Two pieces that differ where they overlap mean two hi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from clonos.errors import LogConflict
 
@@ -68,6 +68,34 @@ class CausalLog:
             self._starts.insert(index, piece[0])
             self._data.insert(index, piece[1])
         return added
+
+    def merge_agreeing(self, pieces: Iterable[Segment]) -> None:
+        """Add pieces in order, up to where one differs from what is known; nothing from there on."""
+        for start, data in pieces:
+            agreed = self._agreement(start, data, unknown=True)
+            self.merge(start, data[:agreed])
+            if agreed < len(data):
+                return
+
+    def agreement(self, start: int, data: bytes) -> int:
+        """How many bytes of a piece are known here, from its first on."""
+        return self._agreement(start, data, unknown=False)
+
+    def _agreement(self, start: int, data: bytes, *, unknown: bool) -> int:
+        at, stop = start, start + len(data)
+        for known_start, known in self:
+            if known_start + len(known) <= at:
+                continue
+            if known_start >= stop or (known_start > at and not unknown):
+                break
+            low, high = max(at, known_start), min(stop, known_start + len(known))
+            mine, theirs = data[low - start : high - start], known[low - known_start : high - known_start]
+            if mine != theirs:
+                return (
+                    low - start + next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
+                )
+            at = high
+        return len(data) if unknown else at - start
 
     def contiguous_end(self, start: int) -> int:
         """How far the log is known without a hole from `start` on; `start` where nothing is."""

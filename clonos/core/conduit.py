@@ -5,6 +5,11 @@ along the numbers: `stable` (forgotten up to here), `taken` (this replica has th
 Losing a replica sets the last two back to the first; nothing else changes, so a replacement sees the same bundles
 under the same numbers.
 
+With a standby the conduit holds a second connection. The standby is sent every bundle that the replica was sent, and
+every increment of its log. When the replica is lost, a standby that follows becomes the replica: it is told the raised
+fence and what has been passed on, and nothing is sent again. Bundles are kept until the standby has been sent them; one
+that is so far behind that the memory for bundles is used up is given up, and begins anew from the newest snapshot.
+
 The plugin's `ConduitProtocol` is the same machine in Java; the scenarios of `tests/scenarios/` run against both.
 Times are milliseconds on any steady clock.
 """
@@ -14,9 +19,152 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from clonos.core.conduit_words import (
+    Action as Action,
+)
+from clonos.core.conduit_words import (
+    Close as Close,
+)
+from clonos.core.conduit_words import (
+    CloseStandby as CloseStandby,
+)
+from clonos.core.conduit_words import (
+    Connect as Connect,
+)
+from clonos.core.conduit_words import (
+    Connected as Connected,
+)
+from clonos.core.conduit_words import (
+    ConnectFailed as ConnectFailed,
+)
+from clonos.core.conduit_words import (
+    ConnectStandby as ConnectStandby,
+)
+from clonos.core.conduit_words import (
+    End as End,
+)
+from clonos.core.conduit_words import (
+    Ended as Ended,
+)
+from clonos.core.conduit_words import (
+    EndStandby as EndStandby,
+)
+from clonos.core.conduit_words import (
+    Event as Event,
+)
+from clonos.core.conduit_words import (
+    Exhausted as Exhausted,
+)
+from clonos.core.conduit_words import (
+    Fail as Fail,
+)
+from clonos.core.conduit_words import (
+    Finish as Finish,
+)
+from clonos.core.conduit_words import (
+    Follow as Follow,
+)
+from clonos.core.conduit_words import (
+    Forget as Forget,
+)
+from clonos.core.conduit_words import (
+    Heard as Heard,
+)
+from clonos.core.conduit_words import (
+    Heartbeat as Heartbeat,
+)
+from clonos.core.conduit_words import (
+    Hello as Hello,
+)
+from clonos.core.conduit_words import (
+    Lost as Lost,
+)
+from clonos.core.conduit_words import (
+    Output as Output,
+)
+from clonos.core.conduit_words import (
+    PassOn as PassOn,
+)
+from clonos.core.conduit_words import (
+    Paused as Paused,
+)
+from clonos.core.conduit_words import (
+    Promote as Promote,
+)
+from clonos.core.conduit_words import (
+    ReplicaError as ReplicaError,
+)
+from clonos.core.conduit_words import (
+    Resume as Resume,
+)
+from clonos.core.conduit_words import (
+    Resumed as Resumed,
+)
+from clonos.core.conduit_words import (
+    Rows as Rows,
+)
+from clonos.core.conduit_words import (
+    Seal as Seal,
+)
+from clonos.core.conduit_words import (
+    Sealed as Sealed,
+)
+from clonos.core.conduit_words import (
+    Send as Send,
+)
+from clonos.core.conduit_words import (
+    SendStandby as SendStandby,
+)
+from clonos.core.conduit_words import (
+    Spill as Spill,
+)
+from clonos.core.conduit_words import (
+    Stable as Stable,
+)
+from clonos.core.conduit_words import (
+    StandbyConnected as StandbyConnected,
+)
+from clonos.core.conduit_words import (
+    StandbyHeard as StandbyHeard,
+)
+from clonos.core.conduit_words import (
+    StandbyHello as StandbyHello,
+)
+from clonos.core.conduit_words import (
+    StandbyLost as StandbyLost,
+)
+from clonos.core.conduit_words import (
+    StandbyResume as StandbyResume,
+)
+from clonos.core.conduit_words import (
+    StandbyTaken as StandbyTaken,
+)
+from clonos.core.conduit_words import (
+    StandbyWelcome as StandbyWelcome,
+)
+from clonos.core.conduit_words import (
+    Start as Start,
+)
+from clonos.core.conduit_words import (
+    Stop as Stop,
+)
+from clonos.core.conduit_words import (
+    Tick as Tick,
+)
+from clonos.core.conduit_words import (
+    Time as Time,
+)
+from clonos.core.conduit_words import (
+    Welcome as Welcome,
+)
+from clonos.core.replacement import Move
+
 MAX_REPLACEMENTS = 0xFFFF
 MAX_CONNECT_DELAY = 500
 MAX_REPLACE_DELAY = 2000
+MAX_STANDBY_DELAY = 2000
+FIRST_WINDOW = 4
+FIRST_WINDOW_BYTES = 1 << 20
 
 
 class State(Enum):
@@ -33,7 +181,8 @@ class Limits:
 
     `idle_bundles` is how many bundles may be under way before rows wait for company: below it a row leaves at once,
     above it a bundle leaves when it is full or `flush_ms` old. `attempts` is how many replacements without progress
-    are tried; `connect_ms` the time from asking for a replica to its WELCOME.
+    are tried; `connect_ms` the time from asking for a replica to its WELCOME. `standbys` is 0 or 1, `first_server`
+    where the instance was when it was last seen.
     """
 
     fence_base: int = 0
@@ -46,232 +195,8 @@ class Limits:
     heartbeat_ms: int = 10_000
     connect_ms: int = 60_000
     attempts: int = 3
-
-
-# Events: the replica's frames, the task's input, the connection, the clock and the task's end.
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The task attempt begins."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """The connection asked for stands."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectFailed:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    window: int
-    window_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The bundle under construction now holds this much."""
-
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """The bundle under construction was taken and serialized, as `Seal` asked."""
-
-    seq: int
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exhausted:
-    """The input of this epoch is exhausted; the last `Rows` said what still waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """`first` and `last` are the positions of its first and last row, 0 without rows."""
-
-    taken: int
-    passed: int
-    log_start: int
-    log: bytes
-    rows: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stable:
-    seq: int
-    log_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    passed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    progress: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaError:
-    error: str
-    message: str
-    retryable: bool
-    traceback: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """Bytes arrived, perhaps not yet a whole frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The stream broke, or a frame was damaged."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """Reading stopped because Spark has not taken what was read; silence means nothing meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """Reading goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Time:
-    """Time went by."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The task completed or was interrupted."""
-
-
-Event = (
-    Start
-    | Connected
-    | ConnectFailed
-    | Welcome
-    | Rows
-    | Sealed
-    | Exhausted
-    | Output
-    | Stable
-    | Ended
-    | Heartbeat
-    | ReplicaError
-    | Heard
-    | Lost
-    | Paused
-    | Resumed
-    | Time
-    | Stop
-)
-
-
-# Actions.
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Connect after a delay; `fresh` until a replica of this task attempt has said WELCOME."""
-
-    fence: int
-    fresh: bool
-    delay_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    fence: int
-    fresh: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    passed: int
-    log_start: int
-    log: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Seal:
-    """Take the bundle under construction, serialize it under this number and answer `Sealed`."""
-
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Spill:
-    """Move a kept bundle from memory to the spill file."""
-
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class PassOn:
-    """Hand the rows of the OUTPUT just seen on to Spark."""
-
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Drop kept bundles up to this number."""
-
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Close the connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The epoch is done: no more rows come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """Fail the task."""
-
-    error: str
-    message: str
-
-
-Action = Connect | Hello | Resume | Seal | Spill | Send | End | Tick | PassOn | Forget | Close | Finish | Fail
+    standbys: int = 0
+    first_server: int = 0
 
 
 @dataclass(slots=True)
@@ -306,6 +231,26 @@ class KeptLog:
             self.start = offset
 
 
+@dataclass(slots=True)
+class _Standby:
+    """The second connection: asked for, standing, and its process restored."""
+
+    wanted: bool = False
+    connected: bool = False
+    follows: bool = False
+    failures: int = 0
+    sent: int = 0
+    taken: int = 0
+    under_way: int = 0
+    window: int = FIRST_WINDOW
+    window_bytes: int = FIRST_WINDOW_BYTES
+    heard_at: int = 0
+
+    def room_for(self, size: int) -> bool:
+        fits = self.under_way == 0 or self.under_way + size <= self.window_bytes
+        return self.sent - self.taken < self.window and fits
+
+
 class Conduit:
     """One task attempt. `handle` takes one event at a time and says what is to be done."""
 
@@ -336,6 +281,17 @@ class Conduit:
         self._taken_mark = self._passed_mark = 0
         self._stable_since_loss = False
         self._last_loss = ""
+        self._server = limits.first_server
+        self._home: int | None = None  # where the last replica that recovered was
+        self._moves: list[Move] = []
+        self._standby = _Standby()
+        self._snapshotted = False
+        self._forgotten = 0
+
+    @property
+    def server(self) -> int:
+        """Of the replica, or of the one that is asked for."""
+        return self._server
 
     def handle(self, event: Event, now: int) -> list[Action]:
         if self.state in (State.ENDED, State.FAILED):
@@ -360,7 +316,17 @@ class Conduit:
                 self._on_connected(now)
             case Stop():
                 self._close()
+                self._close_standby()
                 self.state = State.FAILED
+            case StandbyConnected():
+                self._standby_connected(now)
+            case StandbyLost():
+                self._standby_lost()
+            case StandbyWelcome() | StandbyTaken() | StandbyHeard() if self._standby.connected:
+                self._standby.heard_at = now
+                self._standby_event(event)
+            case StandbyWelcome() | StandbyTaken() | StandbyHeard():
+                pass
             case _ if self._connected:
                 self._heard_at = now
                 self._connection_event(event, now)
@@ -393,7 +359,7 @@ class Conduit:
         self._paused = False
         self._connect_failures = 0
         self._heard_at = self._ticked_at = now
-        self._actions.append(Hello(self._fence(), self._fresh))
+        self._actions.append(Hello(self._fence(), self._fresh, tuple(self._moves)))
         self._actions.append(Resume(self._passed, self._log.start, bytes(self._log.data)))
 
     def _connect_failed(self, reason: str, now: int) -> None:
@@ -403,7 +369,9 @@ class Conduit:
             return
         delay = min(MAX_CONNECT_DELAY, 50 << min(self._connect_failures, 4))
         self._connect_failures += 1
-        self._actions.append(Connect(self._fence(), self._fresh, delay))
+        if self.limits.standbys:  # the other one may be there
+            self._server = 1 - self._server
+        self._actions.append(Connect(self._fence(), self._fresh, delay, self._server))
 
     def _welcome(self, window: int, window_bytes: int, now: int) -> None:
         if self.state is not State.CONNECTING:
@@ -416,7 +384,9 @@ class Conduit:
         # Only now has a replica of this attempt recovered, and saved what it recovered; one that was lost before leaves
         # its successor everything to do, and everybody to ask.
         self._fresh = False
+        self._moved_to(self._server)
         self.state = State.OPEN
+        self._want_standby(0)
         self._pump(now)
 
     def _rows(self, rows: int, size: int, now: int) -> None:
@@ -431,6 +401,10 @@ class Conduit:
         self._memory += bundle.bytes
         self._sealing = False
         self._pending_rows = self._pending_bytes = 0
+        if self._memory > self.limits.inflight_bytes and self._forgotten < self._stable:
+            self._close_standby()
+            self._want_standby(0)
+            self._forget()
         while self._memory > self.limits.inflight_bytes and self._unspilled_from <= self._last:
             self._actions.append(Spill(self._unspilled_from))
             self._memory -= self._sizes[self._unspilled_from]
@@ -444,10 +418,12 @@ class Conduit:
         while self._sent < self._last:
             size = self._sizes[self._sent + 1]
             if not self._room_for(size):
+                self._pump_standby()
                 return
             self._sent += 1
             self._under_way += size
             self._actions.append(Send(self._sent))
+        self._pump_standby()
         if self._sealing:
             return
         if self._pending_rows > 0:
@@ -483,7 +459,7 @@ class Conduit:
         elif output.rows > 0 and output.last > output.passed:
             self._protocol_error(f"OUTPUT ends at {output.last} but says it passed {output.passed}")
         else:
-            self._log.append(output.log_start, output.log)
+            self._learn(output.log_start, output.log)
             self._passed = max(self._passed, output.passed)
             if output.rows > 0:
                 self._actions.append(PassOn(output.rows))
@@ -504,17 +480,35 @@ class Conduit:
             self._protocol_error(f"STABLE for bundle {seq}, the last one is {self._last}")
             return
         self._log.forget_before(log_offset)
+        self._snapshotted = True
         self._stable_since_loss = True
         if seq > self._stable:
             self._take(seq)
-            while self._unspilled_from <= seq:
-                self._memory -= self._sizes[self._unspilled_from]
-                self._unspilled_from += 1
-            while self._stable < seq:
-                self._stable += 1
-                del self._sizes[self._stable]
-            self._actions.append(Forget(seq))
+            self._stable = seq
+            self._forget()
         self._pump(now)
+
+    def _forget(self) -> None:
+        """What neither a replacement nor the standby needs any more."""
+        upto = min(self._stable, self._standby.taken) if self._standby.connected else self._stable
+        if upto <= self._forgotten:
+            return
+        while self._forgotten < upto:
+            self._forgotten += 1
+            size = self._sizes.pop(self._forgotten)
+            if self._forgotten >= self._unspilled_from:
+                self._memory -= size
+                self._unspilled_from = self._forgotten + 1
+        self._actions.append(Forget(upto))
+
+    def _learn(self, start: int, increment: bytes) -> None:
+        """Increments that come again are recognised by their offset and dropped."""
+        if not increment:
+            return
+        known = self._log.end if self._log.known else start
+        self._log.append(start, increment)
+        if self._standby.connected and self._log.end > known:
+            self._actions.append(Follow(known, increment[known - start :]))
 
     def _ended(self, passed: int) -> None:
         if self.state is not State.ENDING:
@@ -525,6 +519,7 @@ class Conduit:
             )
         else:
             self._close()
+            self._end_standby()
             self.state = State.ENDED
             self._actions.append(Finish())
 
@@ -558,8 +553,96 @@ class Conduit:
                 f"{first_not_taken}; last reason: {reason}",
             )
             return
+        if self._standby.follows:
+            self._promote()
+            return
+        self._close_standby()
         delay = 0 if self._losses == 1 else min(MAX_REPLACE_DELAY, 100 << min(self._losses - 2, 5))
-        self._actions.append(Connect(self._fence(), self._fresh, delay))
+        self._actions.append(Connect(self._fence(), self._fresh, delay, self._server))
+
+    # ------------------------------------------------------------ the standby
+
+    def _want_standby(self, delay: int) -> None:
+        if self.limits.standbys and not self._standby.wanted:
+            self._standby.wanted = True
+            self._actions.append(ConnectStandby(delay, 1 - self._server))
+
+    def _standby_connected(self, now: int) -> None:
+        standby = self._standby
+        if not standby.wanted or self.state not in (State.OPEN, State.ENDING):
+            self._actions.append(CloseStandby())
+            standby.wanted = False
+            return
+        self._standby = _Standby(
+            wanted=True, connected=True, sent=self._stable, taken=self._stable, heard_at=now
+        )
+        self._standby.failures = standby.failures
+        fresh = not self._snapshotted
+        self._actions.append(StandbyHello(self._fence(), fresh, tuple(self._moves)))
+        self._actions.append(StandbyResume(self._passed, self._log.start, bytes(self._log.data)))
+        self._pump_standby()
+
+    def _standby_event(self, event: Event) -> None:
+        standby = self._standby
+        match event:
+            case StandbyWelcome(window, window_bytes):
+                standby.window, standby.window_bytes = max(window, 1), max(window_bytes, 1)
+                standby.follows, standby.failures = True, 0
+            case StandbyTaken(taken):
+                while standby.taken < min(taken, standby.sent):
+                    standby.taken += 1
+                    standby.under_way -= self._sizes[standby.taken]
+        self._pump_standby()
+
+    def _pump_standby(self) -> None:
+        """Everything that the replica was sent, as the standby's own window allows; some of it while it restores."""
+        standby = self._standby
+        if not standby.connected:
+            return
+        while standby.sent < self._sent:
+            size = self._sizes[standby.sent + 1]
+            if not standby.room_for(size):
+                break
+            standby.sent += 1
+            standby.under_way += size
+            self._actions.append(SendStandby(standby.sent))
+        self._forget()
+
+    def _standby_lost(self) -> None:
+        if not self._standby.wanted:
+            return
+        failures = self._standby.failures + 1
+        self._close_standby()
+        self._standby.failures = failures
+        self._forget()
+        if self.state is State.OPEN:
+            self._want_standby(min(MAX_STANDBY_DELAY, 50 << min(failures - 1, 6)))
+
+    def _end_standby(self) -> None:
+        """It has been sent all there is, or is of no use in the next epoch."""
+        if self._standby.connected and self._standby.sent == self._last:
+            self._actions.append(EndStandby(self._last))
+        self._close_standby()
+
+    def _close_standby(self) -> None:
+        if self._standby.connected:
+            self._actions.append(CloseStandby())
+        self._standby = _Standby()
+
+    def _moved_to(self, server: int) -> None:
+        if self._home not in (None, server):
+            self._moves.append((self._fence(), self._log.end))
+        self._home = server
+
+    def _promote(self) -> None:
+        """Its connection is the replica's now, and what it was sent it need not be sent again."""
+        standby, self._standby = self._standby, _Standby()
+        self._server = 1 - self._server
+        self._moved_to(self._server)
+        self._connected, self._paused = True, False
+        self._heard_at = standby.heard_at
+        self._sent, self._taken, self._under_way = standby.sent, standby.taken, standby.under_way
+        self._actions.append(Promote(self._fence(), self._passed))
 
     def _time(self, now: int) -> None:
         silence = now - self._heard_at
@@ -568,6 +651,8 @@ class Conduit:
         elif self._connected and not self._paused and silence >= self.limits.heartbeat_ms:
             self._lost(f"nothing was heard from the replica for {silence} ms", now)
         else:
+            if self._standby.connected and now - self._standby.heard_at >= self.limits.heartbeat_ms:
+                self._standby_lost()
             if self._connected and now - self._ticked_at >= self.limits.tick_ms:
                 self._ticked_at = now
                 self._actions.append(Tick())
@@ -585,6 +670,7 @@ class Conduit:
 
     def _fail(self, error: str, message: str) -> None:
         self._close()
+        self._close_standby()
         self.state = State.FAILED
         self._actions.append(Fail(error, message))
 

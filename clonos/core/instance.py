@@ -11,6 +11,11 @@ recorded steps: records wait per channel until the recorded order asks for them,
 already passed on are suppressed by number, and the rebuilt log must equal the recorded one byte for byte
 (invariant I2). Where the log ends it goes live with whatever is waiting.
 
+Following. A hot standby is restored like a replacement and then held in that state: it takes the records that its
+primary takes, and repeats the steps whose log the conduit has learnt of; nothing of it leaves. The log comes to the
+conduit in the frame that brings the rows that depend on it, so whatever has been repeated has been passed on. Gone
+live, it repeats what else is recorded, suppresses by number, and is the primary.
+
 The end of a replayed epoch may fall before the end of the recorded log, because a real-time batch that is executed
 again may be shorter. Then the rest of the log, and the records that wait for their turn, go into the snapshot, and
 the replay goes on in the next epoch.
@@ -38,7 +43,7 @@ from clonos.core.recovery import RecoveryState
 from clonos.core.replayer import HINT, StepReplayer
 from clonos.core.services import CausalServices
 from clonos.core.sharing import FOLD_FROM, FULL, Journal
-from clonos.errors import DivergenceError, GapError, Where
+from clonos.errors import DivergenceError, GapError, LogConflict, ReplicaLost, Where
 
 Row = tuple[Any, ...]
 
@@ -162,6 +167,8 @@ class Instance:
         self._recorded = b""
         self._recorded_base = 0
         self._services.where = lambda row: self._where()
+        self._following = False
+        self._followed = 0  # log offset up to which a standby may repeat
         self.state = RecoveryState.LIVE
         self.care: Care | None = None
 
@@ -174,13 +181,14 @@ class Instance:
         own_before: Iterable[Segment] = (),
         recorded: bytes = b"",
         held: Iterable[bytes] = (),
+        received: Iterable[bytes] = (),
         numbers_from: int = 0,
     ) -> None:
         """Return to a snapshot (or to the beginning), to repeat `recorded`, the own log from there on.
 
         `own_before` are pieces of the own log before the snapshot that may still be asked for, `held` the deltas
-        received and not yet truncated. Output is numbered beyond `numbers_from`: what was handed on up to there belongs
-        to a history that nobody can repeat any more.
+        received and not yet truncated, `received` those that it received on another host. Output is numbered beyond
+        `numbers_from`: what was handed on up to there belongs to a history that nobody can repeat any more.
         """
         if snapshot is not None:
             self._frontier = Frontier(dict(snapshot.covered))
@@ -197,16 +205,58 @@ class Instance:
         self._unsaved_start = self._unsent_start = self._log_end
         for raw in held:
             self._journal.receive(raw)
+        self._unsaved_deltas += [raw for raw in received if self._journal.receive(raw)]
         for start, data in own_before:
             self._journal.append_own(self._config.origin, start, data)
         self._recorded = recorded
         self._recorded_base = self._log_end
         self._steps = deque(codec.decode_steps(recorded, self._log_end))
+        # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
         if recorded:
-            # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
             self._unsaved_own = [recorded]
+        if recorded or self._unsaved_deltas:
             self._ports.persist(self._unsaved(), durable=False)
         self.state = RecoveryState.REPLAYING if self._steps else RecoveryState.LIVE
+
+    def begin_following(self) -> None:
+        """From now on repeat what the primary is known to have done, and no more."""
+        if self.state is RecoveryState.LIVE:
+            self._recorded_base = self._log_end
+        self._following, self._followed = True, self._log_end
+        self.state = RecoveryState.REPLAYING
+
+    def follow(self, start: int, log: bytes) -> list[Action]:
+        """The conduit knows the primary's log up to the end of this.
+
+        Raises ReplicaLost where something in between is missing: the standby must start again from a snapshot.
+        """
+        known = self._recorded_base + len(self._recorded)
+        if start > known:
+            raise ReplicaLost(
+                f"its log is known up to {known}, what follows begins at {start}", where=self._where()
+            )
+        at, stop, base = max(start, self._log_end), min(start + len(log), known), self._recorded_base
+        if at < stop and self._recorded[at - base : stop - base] != log[at - start : stop - start]:
+            raise LogConflict(f"two histories from log offset {at} on", where=self._where())
+        fresh = log[known - start :]
+        if fresh:
+            self._recorded = self._recorded[self._log_end - self._recorded_base :] + fresh
+            self._recorded_base = self._log_end
+            unfinished = self._steps.pop().start if self._steps and not self._steps[-1].complete else known
+            self._steps += codec.decode_steps(self._recorded[unfinished - self._recorded_base :], unfinished)
+            self._unsaved_own.append(fresh)
+        self._followed = max(self._followed, start + len(log))
+        return self._saved_first(self._advance())
+
+    def go_live(self, passed: int) -> list[Action]:
+        """The primary is lost. Rows numbered up to `passed` have been handed on."""
+        self.lead()
+        self._passed = passed
+        return self._saved_first(self._advance())
+
+    def lead(self) -> None:
+        """No longer follow; what is left to repeat is repeated when there is more to do."""
+        self._following = False
 
     def open_epoch(self, epoch: int, *, passed: int = 0) -> list[Action]:
         """A task attempt of `epoch` begins. Rows numbered up to `passed` have been handed on already."""
@@ -278,6 +328,20 @@ class Instance:
     @property
     def log_offset(self) -> int:
         return self._log_end
+
+    @property
+    def following(self) -> bool:
+        return self._following
+
+    @property
+    def followed(self) -> int:
+        """The log offset up to which the primary's log is known to have been handed on."""
+        return self._followed
+
+    @property
+    def recorded(self) -> bytes:
+        """What is left to repeat of the log."""
+        return self._recorded[self._log_end - self._recorded_base :]
 
     @property
     def journal_size(self) -> int:
@@ -504,7 +568,7 @@ class Instance:
         self._emitted += count
         log_start, log = self._unsent_start, b"".join(self._unsent)
         self._unsent_start, self._unsent = self._log_end, []
-        covered = min(max(self._passed - first + 1, 0), count)
+        covered = count if self._following else min(max(self._passed - first + 1, 0), count)
         if covered:
             produced = produced[covered:]
             encoded = self._ports.encode(produced) if produced else None
@@ -535,10 +599,14 @@ class Instance:
         actions: list[Action] = []
         while self._steps:
             step = self._steps[0]
+            if self._following and not (step.complete and step.stop <= self._followed):
+                return actions
             if step.kind is Kind.ORDER and not self._arrived(step):
                 return actions
             self._steps.popleft()
             actions += self._repeat(step)
+        if self._following:
+            return actions
         if self.state is RecoveryState.REPLAYING:
             self.state = RecoveryState.LIVE
             self._recorded = b""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from clonos.core.causal_log import CausalLog, Segment
 from clonos.core.identity import Origin
+from clonos.core.own_log import OwnLog, believed
 from clonos.errors import GapError, LogConflict, Where
 
 
@@ -39,12 +40,13 @@ class OnGap(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class HolderReply:
-    """What one holder has of an instance's log."""
+    """What one holder has of an instance's log: what was handed on to it, and what incarnations on its host wrote."""
 
     holder: str
     segments: list[Segment] = field(default_factory=list)
     required: int = 0
     corrupt: tuple[str, ...] = ()
+    own: tuple[OwnLog, ...] = ()
 
 
 def longest_prefix(
@@ -57,9 +59,11 @@ def longest_prefix(
     log = CausalLog()
     required = start
     asked: list[str] = []
+    own: list[OwnLog] = []
     for reply in replies:
         asked.append(reply.holder)
         required = max(required, reply.required)
+        own += reply.own
         for offset, data in reply.segments:
             if offset + len(data) <= start:
                 continue
@@ -74,6 +78,8 @@ def longest_prefix(
                     where=where,
                     hint="Two incarnations of the instance have written; the query cannot go on exactly",
                 ) from error
+    for store in believed(own):
+        log.merge_agreeing((at, data) for at, data in store.segments if at + len(data) > start)
     required = max(required, log.end)
     reached = log.contiguous_end(start)
     if reached < required and on_gap is OnGap.FAIL:

@@ -8,10 +8,15 @@ make it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 REPLACEMENT_BITS = 16
+
+
+Move: TypeAlias = tuple[int, int]
+"""An instance went on on another server: under which fence, and up to which offset the conduit knew its log then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +27,14 @@ class Known:
     passed: int
     log_start: int
     log_end: int
+    moves: tuple[Move, ...] = ()
 
     def allows(self, *, fence: int, log_offset: int, emitted: int, before: Callable[[], int]) -> bool:
         """Whether to start from a snapshot inside the epoch, of that fence, taken at that offset of the log when rows
         up to `emitted` had left. `before()` is the number of the last row of the epochs before."""
         return (
             of_same_attempt(fence, self.fence)
+            and is_of_this_history(fence, log_offset, self.moves)
             and joins_known_log(log_offset, known_upto=self.log_end)
             and stands_for_known_output(emitted, passed=self.passed, before=before)
         )
@@ -40,6 +47,12 @@ def of_same_attempt(fence: int, other: int) -> bool:
     ones, but one that a dead replica had sent to remote storage may appear later: its history need not be this one's.
     """
     return fence >> REPLACEMENT_BITS == other >> REPLACEMENT_BITS
+
+
+def is_of_this_history(fence: int, log_offset: int, moves: Iterable[Move]) -> bool:
+    """Whether a snapshot taken under `fence` lies before every later move: what a lost replica did beyond the log that
+    its conduit knew, its standby has not repeated."""
+    return all(log_offset <= known for moved, known in moves if moved > fence)
 
 
 def stands_for_known_output(emitted: int, *, passed: int, before: Callable[[], int]) -> bool:

@@ -3,7 +3,10 @@
 At hand are the instance's own store and, behind a replica that was lost, the increments that the conduit keeps. That
 is enough where the store is whole: it holds what the predecessor had recovered. Everybody else is asked where the
 conduit keeps nothing (`fresh`), where the store is damaged, and where it lacks what the conduit has seen: then it is
-not the one that the instance wrote.
+not the one that the instance wrote. Everybody is also asked by a standby, and by an instance that has gone on on
+another server since it wrote this store.
+
+Where an instance has standbys, what a store says is believed as `clonos.core.own_log` has it.
 
 Clonos, SIGMOD 2021, section 5.
 """
@@ -11,11 +14,13 @@ Clonos, SIGMOD 2021, section 5.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from clonos.core.causal_log import CausalLog, Segment
 from clonos.core.identity import Origin
+from clonos.core.own_log import OwnLog, believed
 from clonos.core.recovery import HolderReply, longest_prefix
+from clonos.core.replacement import Known, Move, of_same_attempt
 from clonos.errors import StorageUnavailable, Where
 
 
@@ -25,6 +30,26 @@ class Recovered:
 
     before: list[Segment]
     recorded: bytes
+    received: list[bytes] = field(default_factory=list)
+    """Deltas that it received elsewhere."""
+    log: CausalLog = field(default_factory=CausalLog)
+
+    def missing(self, own: OwnLog | None) -> tuple[int, list[Segment]]:
+        """From which offset on a store does not hold this, and what is to be written there instead; but for `recorded`,
+        which the instance writes itself."""
+        known = CausalLog()
+        for start, data in own.segments if own is not None else ():
+            known.merge(start, data)
+        at = 0
+        for start, data in self.log:
+            at = start + known.agreement(start, data)
+            if at < start + len(data):
+                break
+        return at, [
+            (max(start, at), data[max(at - start, 0) :])
+            for start, data in self.before
+            if start + len(data) > at
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +63,39 @@ class Retrieval:
     at_hand: tuple[HolderReply, ...]
     ask_others: bool
     too_early: bool
+    moves: tuple[Move, ...] = ()
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
         """The log from the snapshot on, and what is known of it before. Raises as `longest_prefix` does."""
-        return put_together(self.origin, self.base, self.snapshot, [*self.at_hand, *answers], where=where)
+        # A move that the conduit made, and that nobody lived to write down, counts, too.
+        answers = [
+            replace(reply, own=tuple(own.before(self.moves) for own in reply.own)) for reply in answers
+        ]
+        recovered = put_together(
+            self.origin, self.base, self.snapshot, [*self.at_hand, *answers], where=where
+        )
+        elsewhere = [raw for reply in answers for own in reply.own for raw in own.received]
+        return replace(recovered, received=elsewhere)
 
 
 def retrieve(
-    origin: Origin, snapshot: int, own: list[Segment] | None, kept: Segment, *, fresh: bool, where: Where
+    origin: Origin,
+    snapshot: int,
+    own: OwnLog | None,
+    kept: bytes,
+    *,
+    known: Known,
+    fresh: bool,
+    where: Where,
+    alone: bool = True,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
-    `own` is what its store holds, None for one that is damaged; `kept` the conduit's increments, from where it starts.
-    Raises StorageUnavailable where the conduit has forgotten what the snapshot needs.
+    `own` is what its store holds, None for one that is damaged; `kept` the increments that the conduit keeps and
+    `known` what else it says; an instance without standbys is `alone`. Raises StorageUnavailable where the conduit has
+    forgotten what the snapshot needs.
     """
-    start, increments = kept
+    start = known.log_start
     if not fresh and snapshot < start:
         raise StorageUnavailable(
             f"the newest snapshot that can be read reaches log offset {snapshot}, but the conduit has forgotten what "
@@ -60,24 +103,35 @@ def retrieve(
             where=where,
             hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
         )
-    store = HolderReply("the instance's own log store", own or [])
-    too_early = not (own is None or _suffices(store, snapshot, start + len(increments)))
+    standing = own.before(known.moves) if own is not None else OwnLog()
+    too_early = own is not None and not _suffices(standing, snapshot, known.log_end)
+    stayed = alone or (
+        of_same_attempt(standing.fence, known.fence)
+        and all(moved <= standing.fence for moved, _ in known.moves)
+    )
+    name = "the instance's own log store"
+    if alone:
+        store = HolderReply(name, standing.segments)
+    else:
+        store = HolderReply(name, own=(standing,))
     return Retrieval(
         origin,
         snapshot,
         # Truncation bounds what the own store holds: all of it may still be asked for, also of epochs before this one,
         # which real-time mode commits late.
-        min([snapshot, *(offset for offset, _ in own or [])]),
-        (store,) if fresh else (store, HolderReply("the conduit", [kept])),
-        fresh or own is None or too_early,
+        # An instance that may have been elsewhere asks for all that anybody has not truncated.
+        min([snapshot, *(offset for offset, _ in standing.segments)]) if alone else 0,
+        (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
+        fresh or own is None or too_early or not stayed,
         too_early,
+        known.moves,
     )
 
 
-def _suffices(reply: HolderReply, start: int, upto: int) -> bool:
-    """Whether this holder alone knows the log from `start` to `upto`."""
+def _suffices(own: OwnLog, start: int, upto: int) -> bool:
+    """Whether the store alone knows the log from `start` to `upto`."""
     log = CausalLog()
-    for offset, data in reply.segments:
+    for offset, data in own.segments:
         log.merge(offset, data)
     return log.contiguous_end(start) >= upto
 
@@ -92,5 +146,9 @@ def put_together(
         for offset, data in reply.segments:
             if offset < snapshot and offset + len(data) > base:
                 log.merge(offset, data[: snapshot - offset])
+    stores = believed([own for reply in replies for own in reply.own])
+    for store in stores:
+        log.merge_agreeing((at, data[: snapshot - at]) for at, data in store.segments if at < snapshot)
     before = [(offset, data) for offset, data in log if offset + len(data) > base]
-    return Recovered(before, recorded)
+    log.merge(snapshot, recorded)
+    return Recovered(before, recorded, log=log)

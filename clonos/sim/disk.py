@@ -14,6 +14,7 @@ from random import Random
 from clonos.core.causal_log import CausalLog, Segment
 from clonos.core.delta import segments_for, still_needed
 from clonos.core.identity import Origin
+from clonos.core.own_log import Incarnation, OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.core.sharing import fold_deltas
 from clonos.errors import LogConflict, LogCorrupt, StorageUnavailable
@@ -37,6 +38,15 @@ class LogStore:
         self.full = False
         self.version = 0  # counts what was not an append
         self._batches: list[Batch] = []
+        self.incarnations: tuple[Incarnation, ...] = ()
+
+    def begin(self, fence: int, since: int) -> None:
+        """An incarnation goes live here: what it writes from this offset on is its own. It may show a newer fence."""
+        self.incarnations = (*(one for one in self.incarnations if one[1] != since), (fence, since))
+
+    @property
+    def own_log(self) -> OwnLog:
+        return OwnLog(list(self._own()), self.incarnations)
 
     def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
         if self.full:
@@ -73,11 +83,11 @@ class LogStore:
     def _own(self) -> Iterator[Segment]:
         return (piece for batch in self._batches for piece in batch.own)
 
-    def open(self) -> tuple[list[Segment], list[bytes]]:
+    def open(self) -> tuple[OwnLog, list[bytes]]:
         """For its owner: all or LogCorrupt."""
         if any(batch.damaged for batch in self._batches):
             raise LogCorrupt(f"the causal log of {self.owner} fails a checksum")
-        return list(self._own()), [raw for batch in self._batches for raw in batch.deltas]
+        return self.own_log, [raw for batch in self._batches for raw in batch.deltas]
 
     @property
     def batches(self) -> list[Batch]:
@@ -93,16 +103,19 @@ class LogStore:
     def reply(self, origin: Origin, holder: str) -> HolderReply:
         """What can be read here about an instance."""
         segments: list[Segment] = []
+        own: tuple[OwnLog, ...] = ()
+        if origin == self.owner:
+            pieces = [piece for batch in self.readable() for piece in batch.own]
+            received = tuple(raw for batch in self.readable() for raw in batch.deltas)
+            own = (OwnLog(pieces, self.incarnations, received),)
         required = 0
         for batch in self.readable():
-            if origin == self.owner:
-                segments += batch.own
             for raw in batch.deltas:
                 found, upto = segments_for(raw, *origin)
                 segments += found
                 required = max(required, upto)
         corrupt = () if len(self.readable()) == len(self._batches) else (f"the store of {self.owner}",)
-        return HolderReply(holder, segments, required, corrupt)
+        return HolderReply(holder, segments, required, corrupt, own)
 
     # ---------------------------------------------------------- forgetting
 
@@ -117,6 +130,9 @@ class LogStore:
 
     def truncate(self, stable: Mapping[Origin, int]) -> None:
         own_from = stable.get(self.owner, 0)
+        self.incarnations = (
+            tuple(one for one in self.incarnations[:-1] if one[1] > own_from) + self.incarnations[-1:]
+        )
         for batch in self._batches:
             batch.deltas = tuple(raw for raw in batch.deltas if still_needed(raw, stable))
             batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)
@@ -137,6 +153,7 @@ class LogStore:
     def lose(self) -> None:
         self.version += 1
         self._batches.clear()
+        self.incarnations = ()
 
     def lose_tail(self, rng: Random) -> None:
         """Writes that were not synced may be gone, the latest first."""
@@ -161,9 +178,10 @@ def _folded(batches: list[Batch]) -> Batch:
 
 
 class Disk:
-    """The data directory: a store per instance; fences; what was set aside."""
+    """The data directory of a host: a store per instance; fences; what was set aside."""
 
-    def __init__(self) -> None:
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
         self.stores: dict[Origin, LogStore] = {}
         self.fences: dict[Origin, int] = {}
         self.generation = 0
@@ -181,10 +199,11 @@ class Disk:
 
     def lookup(self, origin: Origin) -> HolderReply:
         """What all directories of this host say about an instance."""
-        replies = [store.reply(origin, "the replica server") for store in self.stores.values()]
+        replies = [store.reply(origin, self.holder) for store in self.stores.values()]
         return HolderReply(
-            "the replica server",
+            self.holder,
             [piece for reply in replies for piece in reply.segments],
             max((reply.required for reply in replies), default=0),
             tuple(line for reply in replies for line in reply.corrupt),
+            tuple(log for reply in replies for log in reply.own),
         )

@@ -8,6 +8,7 @@ epoch is running already.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -89,14 +90,15 @@ class Driver(Process):
         for place in self.world.sinks.values():
             yield self.world.choices.schedule.randint(10, 200)
             place.raise_fence(generation << 48)
-        reached: list[bool] = []
-        asked: Any = None
-        while not reached:
-            server = self.world.server
-            if server is not asked and server is not None and server.alive:
-                asked = server
-                server.set_generation(generation, lambda: reached.append(True))
-            yield 200
+        for at in range(len(self.world.servers)):
+            reached: list[bool] = []
+            asked: Any = None
+            while not reached:
+                server = self.world.servers[at]
+                if server is not asked and server.alive:
+                    asked = server
+                    server.set_generation(generation, functools.partial(reached.append, True))
+                yield 200
         self.world.apply_store_losses()
 
     def _stop_tasks(self) -> Steps:

@@ -85,7 +85,7 @@ class Faults:
         if self.strikes(Fault.CLOCK_JUMP, "clock"):
             self._world.clock_offset += self._rng.choice((-1, 1)) * self._duration(1, 200_000)
         if self.strikes(Fault.DISK_FULL, replica.name):
-            self._fill(self._world.disk.store(replica.origin), replica.origin)
+            self._fill(replica.server.disk.store(replica.origin), replica.origin)
 
     def in_replica(self, replica: Replica, label: str) -> None:
         """In the middle of an action, where it cannot stop, but die."""
@@ -143,7 +143,8 @@ class Faults:
             return False
         if self.strikes(Fault.SERVER_CRASH, "server"):
             self._world.checks.victim(None)
-            self._world.lose_server()
+            servers = len(self._world.servers)
+            self._world.lose_server(self._rng.randrange(servers) if servers > 1 else 0)
         if self.strikes(Fault.DRIVER_LOSS, "driver"):
             self._world.checks.victim(None)
             self.at_restart()
@@ -156,8 +157,7 @@ class Faults:
 
     def at_restart(self) -> None:
         """Hosts may be lost together with the query."""
-        stores = list(self._world.disk.stores.values())
-        for store in stores:
+        for store in list(self._world.stores()):
             if self.strikes(Fault.STORE_LOST, f"store {store.owner}"):
                 self._world.stores_to_lose.append(store)
             elif self.strikes(Fault.STORE_TAIL, f"store {store.owner}"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from clonos.core.conduit import Output
 from clonos.core.identity import Origin
 from clonos.core.instance import Bundle
+from clonos.core.replacement import Move
 from clonos.sim.records import Record
 
 
@@ -22,6 +23,8 @@ class Hello:
     passed: int
     log_start: int
     log: bytes
+    standby: bool = False
+    moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

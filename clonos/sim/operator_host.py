@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from clonos.core.care import Doubt
-from clonos.core.causal_log import Segment
-from clonos.core.conduit import Output, Stable
+from clonos.core.conduit import Follow, Output, Stable
 from clonos.core.destination import Router, route_by_key, route_to
 from clonos.core.identity import Origin
 from clonos.core.instance import (
@@ -27,6 +26,7 @@ from clonos.core.instance import (
     Row,
 )
 from clonos.core.operator import Operator
+from clonos.core.own_log import OwnLog
 from clonos.core.replacement import Known
 from clonos.core.retrieval import retrieve
 from clonos.core.sequence import BundlesTaken
@@ -35,6 +35,7 @@ from clonos.core.topology import NodeKind
 from clonos.errors import LogCorrupt, ReplicaLost, Where
 from clonos.sim import holders
 from clonos.sim.checkpoint import Snapshot, SnapshotName
+from clonos.sim.disk import LogStore
 from clonos.sim.frames import BundleFrame, Hello, OutputFrame
 from clonos.sim.furniture import Outcomes, Timers
 from clonos.sim.kernel import Died, Steps
@@ -64,6 +65,7 @@ class OperatorHost:
         self._asked = False
         self._landed: Uploaded | None = None
         self._ended: SnapshotName | None = None
+        self._since = 0  # the log offset from which on this incarnation goes its own way
         self.state: dict[Any, Any] = {}
         self.timers = Timers()
         self.event_timers = Timers()
@@ -93,6 +95,7 @@ class OperatorHost:
             self._snapshots.claim(hello.fence)
             self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
             self._check_newest(hello)
+            self._lead(self.live.log_offset if self.live.following else self._since)
         else:
             yield from self._restore(hello)
         self.live.care = self if self._world.poison.is_careful(self._origin) else None
@@ -110,6 +113,41 @@ class OperatorHost:
         self._replica.point("has written a letter")
         return False
 
+    def open_standby(self, hello: Hello) -> Steps:
+        """Restored like a replacement, or as it stands in memory; then it follows."""
+        self._hello = hello
+        self._taken = 0
+        self._covered = BundlesTaken()
+        if self._instance is None:
+            yield from self._restore(hello)
+        else:
+            self._check_newest(hello)
+        self.live.begin_following()
+        yield from self._perform(self.live.open_epoch(hello.epoch))
+        yield from self._perform(self.live.follow(hello.log_start, hello.log))
+
+    def follow(self, frame: Follow) -> Steps:
+        yield from self._perform(self.live.follow(frame.log_start, frame.log))
+
+    def promote(self, hello: Hello) -> Steps:
+        """It is the replica. What its predecessor did beyond this log never happened."""
+        self._hello = hello
+        self._snapshots.claim(hello.fence)
+        known = self.live.followed
+        self._since = known
+        self._store.begin(hello.fence, known)
+        self._world.checks.promoted(self, hello, known, self.live.recorded)
+        self._world.trace(self._replica.name, f"is the replica from log offset {known} on")
+        yield from self._perform(self.live.go_live(hello.passed))
+
+    def end_standby(self, last: int) -> None:
+        """The replica has ended the epoch, and so has its standby, if it has got as far."""
+        self._covered.end(last, self._where(self._hello))
+        newest = self._snapshots.final(self._hello.epoch)
+        if newest is None or newest.instance.log_offset != self.live.log_offset:
+            raise ReplicaLost("it is not where its primary ended the epoch", where=self._where(self._hello))
+        self._ended = newest.name
+
     def _check_newest(self, hello: Hello) -> None:
         """What it holds in memory must still be the newest there is."""
         if self._ended is None or self._ended.epoch == hello.epoch - 1:
@@ -124,13 +162,22 @@ class OperatorHost:
         yield from self._perform(self.live.open_epoch(self._hello.epoch, passed=self._hello.passed))
         yield from self._perform(self.live.tick(self.clock()))
 
+    def _lead(self, since: int) -> None:
+        """It is the one that writes the log from here on."""
+        self.live.lead()
+        self._since = since
+        self._store.begin(self._hello.fence, since)
+
     def _restore(self, hello: Hello) -> Steps:
-        self._snapshots.claim(hello.fence)
-        self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
-        if hello.fresh:
+        if not hello.standby:
+            self._snapshots.claim(hello.fence)
+            self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
+        if hello.fresh and not hello.standby:
             self._snapshots.discard_from(hello.epoch, hello.fence)
         self._world.faults.at_snapshots(self._snapshots)
-        known = Known(hello.fence, hello.passed, hello.log_start, hello.log_start + len(hello.log))
+        known = Known(
+            hello.fence, hello.passed, hello.log_start, hello.log_start + len(hello.log), hello.moves
+        )
         found = self._snapshots.latest(
             epoch=hello.epoch,
             final_only=hello.fresh,
@@ -152,13 +199,19 @@ class OperatorHost:
             self.depends, self.reached = dict(found.depends), dict(found.reached)
         yield from self._replica.pause("has restored its state")
         own, held = self._open_log()
-        recovered = yield from self._recover(hello, snapshot, own)
+        recovered = yield from self._recover(hello, known, snapshot, own)
         yield from self._replica.pause("knows its log")
         self._instance = self._make_instance()
         self._world.checks.restores(self, hello, found, recovered)
         self._instance.restore(
-            snapshot, own_before=recovered.before, recorded=recovered.recorded, held=held, numbers_from=0
+            snapshot,
+            own_before=recovered.before,
+            recorded=recovered.recorded,
+            held=held,
+            received=recovered.received,
         )
+        if not hello.standby:
+            self._lead((snapshot.log_offset if snapshot else 0) + len(recovered.recorded))
         reaches = snapshot.log_offset if snapshot else 0
         self._world.trace(
             self._replica.name,
@@ -173,25 +226,40 @@ class OperatorHost:
         snapshot = self._snapshots.final(hello.epoch - 1)
         return snapshot.instance.emitted if snapshot is not None else 0
 
-    def _open_log(self) -> tuple[list[Segment] | None, list[bytes]]:
-        self._world.faults.at_store(self._world.disk.store(self._origin))
-        self._store = self._world.disk.store(self._origin)
+    def _open_log(self) -> tuple[OwnLog | None, list[bytes]]:
+        disk = self._replica.server.disk
+        self._world.faults.at_store(disk.store(self._origin))
+        self._store = disk.store(self._origin)
         try:
             return self._store.open()
         except LogCorrupt:
-            self._store = self._world.disk.put_aside(self._origin)
+            self._store = disk.put_aside(self._origin)
             return None, []
 
-    def _recover(self, hello: Hello, snapshot: InstanceSnapshot | None, own: list[Segment] | None) -> Steps:
+    def _recover(
+        self, hello: Hello, known: Known, snapshot: InstanceSnapshot | None, own: OwnLog | None
+    ) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         offset = snapshot.log_offset if snapshot is not None else 0
-        where, kept = self._where(hello), (hello.log_start, hello.log)
-        retrieval = retrieve(self._origin, offset, own, kept, fresh=hello.fresh, where=where)
+        where = self._where(hello)
+        retrieval = retrieve(
+            self._origin,
+            offset,
+            own,
+            hello.log,
+            known=known,
+            fresh=hello.fresh,
+            where=where,
+            alone=not self._world.plan.standbys,
+        )
         answers = []
-        if retrieval.ask_others:
+        if retrieval.ask_others or hello.standby:
             answers = yield from holders.ask(self._world, self._replica, self._origin, where=where)
         recovered = retrieval.put_together(answers, where=where)
-        self._store.cut_own(offset + len(recovered.recorded))
+        at, pieces = recovered.missing(own)
+        self._store.cut_own(at)
+        for piece in pieces:
+            self._store.append((), piece)
         return recovered
 
     def _make_instance(self) -> Instance:
@@ -245,11 +313,12 @@ class OperatorHost:
             self._world.poison.passed(self._origin)
         self._taken = frame.seq
         yield from self._perform(actions)
-        if not any(isinstance(action, Emit) for action in actions):
+        if self._hello.standby or not any(isinstance(action, Emit) for action in actions):
             self._replica.send(
                 OutputFrame(Output(self._taken, self.live.passed, self.live.log_offset, b"", 0, 0, 0), ())
             )
-        yield from self._snapshot_if_due()
+        if not self._hello.standby:
+            yield from self._snapshot_if_due()
 
     def tick(self) -> Steps:
         yield from self._perform(self.live.tick(self.clock()))
@@ -279,6 +348,8 @@ class OperatorHost:
             )
             if isinstance(action, Persist):
                 self.persist(action, durable=False)
+            elif self._hello.standby:
+                self.depends[self._origin] = action.log_start + len(action.log)
             else:
                 frames.append(self._output(action))
         for frame in frames:
@@ -339,6 +410,8 @@ class OperatorHost:
         if self._uploading or rng.random() >= self._world.plan.snapshot_rate:
             return
         yield from self._replica.pause("begins a snapshot")
+        # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
+        yield from self._perform(self.live.flush())
         snapshot = self._begin_snapshot(final=False)
         self._uploading = True
         reached = (self._taken, self.live.log_offset)
@@ -380,8 +453,9 @@ class OperatorHost:
         self._instance.truncate(stable)
         with self._world.checks.truncates(self._store):
             self._store.truncate(stable)
-        with self._world.checks.forgets_snapshots(self._snapshots):
-            self._snapshots.forget(epoch, self._hello.fence)
+        if not self._hello.standby:
+            with self._world.checks.forgets_snapshots(self._snapshots):
+                self._snapshots.forget(epoch, self._hello.fence)
 
     # -------------------------------------------- InstancePorts, for the core
 
@@ -398,9 +472,8 @@ class OperatorHost:
         self._replica.point("is about to write its log")
         own = (persist.own_start, b"".join(persist.own)) if persist.own else None
         if own is not None or persist.deltas:
-            self._world.checks.acts(self._origin, self._hello.fence, "writes its log")
             self._store.append(persist.deltas, own)
-            self._world.checks.saved(self, persist)
+            self._world.checks.saves(self, persist)
             start, data = own or (0, b"")
             self._world.trace.saved(self._replica.name, self._origin, start, data, len(persist.deltas))
         if durable:
@@ -434,6 +507,10 @@ class OperatorHost:
     @property
     def origin(self) -> Origin:
         return self._origin
+
+    @property
+    def store(self) -> LogStore:
+        return self._store
 
     @property
     def replica(self) -> Replica:

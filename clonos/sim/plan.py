@@ -107,6 +107,7 @@ class Plan:
     rates: tuple[tuple[Fault, float], ...] = ()
     faults: int = 10  # at most so many strike
     only: frozenset[int] | None = None  # of the faults that would strike, by number; for shrinking
+    standbys: int = 0  # of every operator's instance, on a second host
 
     def with_rates(self, **changes: float) -> Plan:
         """The same run with some rates changed; for experiments."""
@@ -125,6 +126,7 @@ def draw_plan(seed: int) -> Plan:
     """The run of a seed."""
     rng = Random(f"{seed}/plan")
     realtime = rng.random() < 0.5
+    standbys = int(Random(f"{seed}/standbys").random() < 0.4)
     timers = rng.random() < 0.8
     intensity = rng.choice((0.3, 1.0, 1.0, 3.0))
     rates = {kind: rate * intensity for kind, rate in RATES.items() if rng.random() < 0.5}
@@ -143,7 +145,7 @@ def draw_plan(seed: int) -> Plan:
         bundle=rng.choice((1, 3, 8, 40)),
         depth=rng.choice((FULL, FULL, FULL, 2, 1, 0)),
         calls=rng.random() < 0.8,
-        effects=rng.random() < 0.7 and not any(kind in rates for kind in LOSES_EFFECTS),
+        effects=rng.random() < 0.7 and not any(kind in rates for kind in LOSES_EFFECTS) and not standbys,
         timers=timers,
         skips_idle=not timers and rng.random() < 0.5,
         event_time=rng.random() < 0.3,
@@ -155,6 +157,7 @@ def draw_plan(seed: int) -> Plan:
         fold_from=rng.choice((4, 16, 4096)),
         poison=Random(f"{seed}/poisoned").choice((0, 0, 0, 0, 0, 0, 1, 3)),
         faults=rng.choice((0, 2, 5, 10, 10, 20, 40)),
+        standbys=standbys,
     )
 
 

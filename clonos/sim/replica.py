@@ -9,16 +9,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clonos.core.conduit import End, Ended, Heartbeat, ReplicaError, Tick, Welcome
+from clonos.core.conduit import (
+    End,
+    Ended,
+    EndStandby,
+    Follow,
+    Heartbeat,
+    Promote,
+    ReplicaError,
+    Tick,
+    Welcome,
+)
 from clonos.core.identity import Origin
-from clonos.errors import ClonosError
+from clonos.errors import ClonosError, Fenced, ReplicaLost
 from clonos.sim import network
 from clonos.sim.frames import BundleFrame, Hello
 from clonos.sim.kernel import Process, Steps
 from clonos.sim.network import Link
+from clonos.sim.operator_host import OperatorHost
+from clonos.sim.sink_host import SinkHost
 
 if TYPE_CHECKING:
     from clonos.sim.server import ReplicaServer
@@ -60,15 +72,12 @@ class Replica(Process):
 
     def __init__(self, world: World, origin: Origin, server: ReplicaServer, *, sink: bool) -> None:
         super().__init__(world.kernel, f"replica {origin}")
-        from clonos.sim.operator_host import OperatorHost
-        from clonos.sim.sink_host import SinkHost
-
         self.world = world
         self.origin = origin
         self.number = world.next_number("replica")
         self.name += f".{self.number}"
         self.fence = 0
-        self._server = server
+        self.server = server
         self.host: OperatorHost | SinkHost = (SinkHost if sink else OperatorHost)(world, self)
         self._inbox: deque[Any] = deque()
         self._link: Link | None = None
@@ -152,9 +161,14 @@ class Replica(Process):
 
     def _converse(self, hello: Hello) -> Steps:
         host = self.host
-        yield from host.open(hello)
-        self.send(Welcome(self.world.plan.window, WINDOW_BYTES))
-        yield from host.start()
+        if hello.standby:
+            hello = yield from self._stand_by(hello)
+            if hello.standby:
+                return
+        else:
+            yield from host.open(hello)
+            self.send(Welcome(self.world.plan.window, WINDOW_BYTES))
+            yield from host.start()
         while True:
             word = yield from self._next()
             if isinstance(word, Gone):
@@ -172,10 +186,45 @@ class Replica(Process):
                 yield from host.tick()
             elif isinstance(word, End):
                 passed = yield from host.end(word.seq)
-                self._server.at_end(self, hello.epoch)
+                self.server.at_end(self, hello.epoch)
                 self.send(Ended(passed))
                 self._link = None
                 return
+
+    def _stand_by(self, hello: Hello) -> Steps:
+        """Until the epoch is over, or it is the replica; under which HELLO."""
+        host = self.host
+        assert not isinstance(host, SinkHost)
+        next_one: Connect | None = None
+        yield from host.open_standby(hello)
+        self.send(Welcome(self.world.plan.window, WINDOW_BYTES))
+        while True:
+            word = yield from self._next()
+            if isinstance(word, Gone):
+                raise ReplicaLost("the conduit has let go of its standby")
+            if isinstance(word, Commit):
+                host.commit(word.epoch, word.stable)
+            elif isinstance(word, Connect):
+                next_one = word  # it still has the end of this epoch before it
+            elif isinstance(word, BundleFrame):
+                yield from host.bundle(word)
+            elif isinstance(word, Follow):
+                yield from host.follow(word)
+            elif isinstance(word, Promote):
+                promoted = replace(hello, fence=word.fence, passed=word.passed, standby=False)
+                if not self.server.promoted(self, promoted):
+                    raise Fenced(f"fence {word.fence:x} of {self.origin} has been overtaken")
+                self.fence = word.fence
+                self.send(Welcome(self.world.plan.window, WINDOW_BYTES))
+                yield from host.promote(promoted)
+                return promoted
+            elif isinstance(word, EndStandby):
+                host.end_standby(word.seq)
+                self.server.at_end(self, hello.epoch)
+                self._link = None
+                if next_one is not None:
+                    self._inbox.appendleft(next_one)
+                return hello
 
     def died(self) -> None:
         if self._link is not None:

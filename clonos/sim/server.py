@@ -15,6 +15,7 @@ from clonos.core.conduit import ReplicaError
 from clonos.core.identity import Origin
 from clonos.core.topology import NodeKind
 from clonos.errors import Fenced
+from clonos.sim.disk import Disk
 from clonos.sim.frames import Hello
 from clonos.sim.kernel import Process
 from clonos.sim.network import Link
@@ -34,23 +35,20 @@ class Serving:
     doomed: bool = False
 
     def serves(self, hello: Hello) -> bool:
-        return (
-            not self.doomed
-            and hello.fresh
-            and self.hello is not None
-            and self.hello.generation == hello.generation
-            and self.at_end is not None
-            and self.at_end < hello.epoch
-        )
+        if self.doomed or not hello.fresh or self.hello is None or self.hello.generation != hello.generation:
+            return False
+        if self.at_end is not None:
+            return self.at_end < hello.epoch
+        return hello.standby and self.hello.standby and self.hello.epoch < hello.epoch
 
 
 class ReplicaServer(Process):
     """Parent of all replicas: they die with it."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world.kernel, "server")
+    def __init__(self, world: World, disk: Disk) -> None:
+        super().__init__(world.kernel, disk.holder)
         self.world = world
-        self._disk = world.disk
+        self.disk = self._disk = disk
         self._serving: dict[Origin, Serving] = {}
         self._pending: dict[Origin, tuple[Link, Hello]] = {}
         self._waiting_for_death: list[tuple[set[Replica], Callable[[], None]]] = []
@@ -60,7 +58,9 @@ class ReplicaServer(Process):
     def connect(self, link: Link, hello: Hello) -> None:
         if hello.generation < self._disk.generation:
             self._refuse(link, Fenced(f"generation {hello.generation} is over"))
-        elif not self.raise_fence(hello.origin, hello.fence):
+        elif not (
+            self._admits_standby(hello) if hello.standby else self.raise_fence(hello.origin, hello.fence)
+        ):
             self._refuse(
                 link, Fenced(f"fence {hello.fence:x} of {hello.origin} is not newer than all before")
             )
@@ -71,7 +71,14 @@ class ReplicaServer(Process):
         if fence >> 48 < self._disk.generation or fence <= self._disk.fences.get(origin, -1):
             return False
         self._disk.fences[origin] = fence
-        self.world.checks.fence_raised(origin, fence)
+        self.world.checks.fence_raised(self.name, origin, fence)
+        return True
+
+    def _admits_standby(self, hello: Hello) -> bool:
+        """It acts under no fence of its own, and is told of one when it becomes the replica."""
+        if hello.fence >> 48 < self._disk.generation or hello.fence < self._disk.fences.get(hello.origin, -1):
+            return False
+        self._disk.fences[hello.origin] = hello.fence
         return True
 
     def _place(self, origin: Origin, link: Link, hello: Hello) -> None:
@@ -143,6 +150,14 @@ class ReplicaServer(Process):
         serving = self._serving.get(replica.origin)
         if serving is not None and serving.replica is replica:
             serving.at_end = epoch
+
+    def promoted(self, replica: Replica, hello: Hello) -> bool:
+        """A standby has been told that it is the replica; whether nothing newer has been here."""
+        serving = self._serving.get(replica.origin)
+        if serving is None or serving.replica is not replica or serving.doomed:
+            return False
+        serving.hello = hello
+        return self.raise_fence(hello.origin, hello.fence)
 
     def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
         for serving in self._serving.values():

@@ -66,6 +66,9 @@ class Task(Process):
         self._launched = self._pulling = False
         self._link: Link | None = None
         self._hello: rules.Hello | None = None
+        self._standby: Link | None = None
+        self._standby_hello: rules.StandbyHello | None = None
+        self._standby_asked = 0
         self._unread: list[Any] | None = None  # what arrived while Spark took nothing
         limits = rules.Limits(
             fence_base=generation << 48 | (attempt & 0xFFFFFFFF) << 16,
@@ -74,6 +77,8 @@ class Task(Process):
             heartbeat_ms=HEARTBEAT_MS,
             connect_ms=CONNECT_MS,
             tick_ms=TICK_MS,
+            standbys=world.plan.standbys if origin not in world.sinks else 0,
+            first_server=world.homes.get(origin, 0),
         )
         self.conduit = rules.Conduit(limits)
 
@@ -158,9 +163,29 @@ class Task(Process):
 
     def _perform(self, action: rules.Action, frame: OutputFrame | None) -> None:
         match action:
-            case rules.Connect(fence, fresh, delay_ms):
+            case rules.Connect(delay_ms=delay_ms, server=server):
                 delay = delay_ms * 1000 + self.world.choices.schedule.randint(10, 200)
-                self.kernel.after(delay, self.call, self._connect, fence, fresh)
+                self.kernel.after(delay, self.call, self._connect, server)
+            case rules.ConnectStandby(delay_ms, server):
+                self._standby_asked += 1
+                delay = delay_ms * 1000 + self.world.choices.schedule.randint(10, 200)
+                self.kernel.after(delay, self.call, self._connect_standby, server, self._standby_asked)
+            case rules.StandbyHello():
+                self._standby_hello = action
+            case rules.StandbyResume():
+                self._greet_standby(action)
+            case rules.SendStandby(seq):
+                self._send_standby(BundleFrame(seq, self.kept[seq]))
+            case rules.Follow() | rules.EndStandby():
+                self._send_standby(action)
+            case rules.CloseStandby():
+                assert self._standby is not None
+                self._standby.close("the conduit closed the connection to its standby", by=self)
+                self._standby = None
+            case rules.Promote():
+                self._link, self._standby = self._standby, None
+                self._unread = None
+                self._send(action)
             case rules.Hello():
                 self._hello = action
             case rules.Resume():
@@ -186,6 +211,7 @@ class Task(Process):
                 self._link.close("the conduit closed the connection", by=self)
             case rules.Finish():
                 self.finished = True
+                self.world.homes[self.origin] = self.conduit.server
                 if self._wires is not None:
                     self._wires.end(self.origin)
                 self._end(None)
@@ -206,23 +232,53 @@ class Task(Process):
 
     # ------------------------------------------------------------ connection
 
-    def _connect(self, fence: int, fresh: bool) -> None:
+    def _connect(self, at: int) -> None:
         if self.conduit.state is not rules.State.CONNECTING:
             return
-        server = self.world.server
-        if server is None or not server.alive or server.stopped:
+        link = self._open(at)
+        if link is None:
             self._happen(rules.ConnectFailed("nobody listens"))
             return
-        link = Link(self.kernel, self.world.choices.schedule, End(self, lambda _: None, lambda _: None))
-        self._link = link
-        link._conduit.receive = lambda received: self._receive(link, received)
-        link._conduit.broken = lambda reason: self._broken(link, reason)
-        self._unread = None
+        self._link, self._unread = link, None
         self._happen(rules.Connected())
 
+    def _connect_standby(self, at: int, asked: int) -> None:
+        if asked != self._standby_asked or self.result or self.finished:
+            return
+        link = self._open(at)
+        if link is None:
+            self._happen(rules.StandbyLost("nobody listens"))
+            return
+        self._standby = link
+        self._happen(rules.StandbyConnected())
+
+    def _open(self, at: int) -> Link | None:
+        server = self._server = self.world.servers[at]
+        if not server.alive or server.stopped:
+            return None
+        link = Link(self.kernel, self.world.choices.schedule, End(self, lambda _: None, lambda _: None))
+        link._conduit.receive = lambda received: self._receive(link, received)
+        link._conduit.broken = lambda reason: self._broken(link, reason)
+        return link
+
     def _greet(self, resume: rules.Resume) -> None:
-        hello, link, server = self._hello, self._link, self.world.server
-        assert hello is not None and link is not None and server is not None
+        hello, link = self._hello, self._link
+        assert hello is not None and link is not None
+        self._say_hello(link, hello, resume, standby=False)
+
+    def _greet_standby(self, resume: rules.StandbyResume) -> None:
+        hello, link = self._standby_hello, self._standby
+        assert hello is not None and link is not None
+        self._say_hello(link, hello, resume, standby=True)
+
+    def _say_hello(
+        self,
+        link: Link,
+        hello: rules.Hello | rules.StandbyHello,
+        resume: rules.Resume | rules.StandbyResume,
+        *,
+        standby: bool,
+    ) -> None:
         said = Hello(
             self.origin,
             self.generation,
@@ -232,7 +288,10 @@ class Task(Process):
             resume.passed,
             resume.log_start,
             resume.log,
+            standby,
+            hello.moves,
         )
+        server = self._server
         server.mourners.append(lambda: link.close("the replica server is gone"))
         self.kernel.after(
             self.world.choices.schedule.randint(10, 300), server.call, server.connect, link, said
@@ -243,7 +302,15 @@ class Task(Process):
         self.world.faults.at_link(self._link, self)
         self._link.send_up(frame)
 
+    def _send_standby(self, frame: Any) -> None:
+        assert self._standby is not None
+        self.world.faults.at_link(self._standby, self)
+        self._standby.send_up(frame)
+
     def _broken(self, link: Link, reason: str) -> None:
+        if link is self._standby:
+            self._happen(rules.StandbyLost(reason))
+            return
         if link is not self._link:
             return
         if self._unread is not None and not link.was_cut:
@@ -253,7 +320,20 @@ class Task(Process):
         else:
             self._happen(rules.Lost(reason))
 
+    def _hear_standby(self, frame: Any) -> None:
+        self._happen(rules.StandbyHeard())
+        match frame:
+            case rules.Welcome(window, window_bytes):
+                self._happen(rules.StandbyWelcome(window, window_bytes))
+            case OutputFrame():
+                self._happen(rules.StandbyTaken(frame.output.taken))
+            case rules.ReplicaError():
+                self._happen(rules.StandbyLost(frame.message))
+
     def _receive(self, link: Link, frame: Any) -> None:
+        if link is self._standby:
+            self._hear_standby(frame)
+            return
         if link is not self._link:
             return
         if self._unread is not None:
@@ -281,8 +361,9 @@ class Task(Process):
             self._receive(link, frame)
 
     def died(self) -> None:
-        if self._link is not None:
-            self._link.close("the task is gone", by=self)
+        for link in (self._link, self._standby):
+            if link is not None:
+                link.close("the task is gone", by=self)
 
     @property
     def memory(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,8 @@ class World:
         self.trace = Trace(self.kernel, keeping=tracing)
         self.checks = Checks(self)
         self.faults = Faults(self)
-        self.disk = Disk()
+        names = ["the replica server", "the second server"][: 1 + plan.standbys]
+        self.disks = [Disk(name) for name in names]
         self.checkpoint = Checkpoint()
         self.clock_offset = 0
         self.stores_to_lose: list[LogStore] = []
@@ -78,10 +79,11 @@ class World:
         }
         self._deal_records()
         self.poison = Poison(self.choices.stream("poison"), self.partitions, plan.poison)
-        self.server: ReplicaServer | None = None
+        self.servers: list[ReplicaServer] = []
+        self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
         self.services = [
             Service(self, "the driver", lambda origin: look_up_sinks(self, origin)),
-            Service(self, "the replica server", self.disk.lookup),
+            *(Service(self, disk.holder, disk.lookup) for disk in self.disks),
         ]
         self.driver: Driver | None = None
 
@@ -105,11 +107,11 @@ class World:
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
-        self.start_server()
+        self.start_servers()
         self.start_driver()
 
-    def start_server(self) -> None:
-        self.server = ReplicaServer(self)
+    def start_servers(self) -> None:
+        self.servers = [ReplicaServer(self, disk) for disk in self.disks]
 
     def start_driver(self) -> None:
         self.driver = Driver(self)
@@ -118,25 +120,23 @@ class World:
     def finish(self, outcome: str, reason: str = "") -> None:
         self.outcome, self.reason = outcome, reason
 
-    def lose_server(self) -> None:
-        assert self.server is not None
-        self.server.kill()
-        self.kernel.after(self.choices.schedule.randint(2_000, 30_000), self._server_back)
+    def lose_server(self, at: int) -> None:
+        self.servers[at].kill()
+        self.kernel.after(self.choices.schedule.randint(2_000, 30_000), self._server_back, at)
 
-    def _server_back(self) -> None:
-        assert self.server is not None
-        if not self.server.alive:
-            self.start_server()
+    def _server_back(self, at: int) -> None:
+        if not self.servers[at].alive:
+            self.servers[at] = ReplicaServer(self, self.disks[at])
 
     def driver_lost(self, driver: Driver) -> None:
         if self.outcome is not None:
             return
-        if self.server is not None:
-            self.server.kill()
+        for server in self.servers:
+            server.kill()
         self.apply_store_losses()
 
         def again() -> None:
-            self.start_server()
+            self.start_servers()
             self.start_driver()
 
         self.kernel.after(self.choices.schedule.randint(2_000, 50_000), again)
@@ -181,8 +181,9 @@ class World:
         )
 
     def tell_commit(self, epoch: int, stable: dict[Origin, int]) -> None:
-        if self.server is not None and self.server.alive:
-            self.server.commit(epoch, stable)
+        for server in self.servers:
+            if server.alive:
+                server.commit(epoch, stable)
 
     # -------------------------------------------------------------- outside
 
@@ -207,7 +208,11 @@ class World:
         return self._numbers[what]
 
     def replicas(self) -> list[Replica]:
-        return self.server.replicas if self.server is not None and self.server.alive else []
+        return [replica for server in self.servers if server.alive for replica in server.replicas]
+
+    def stores(self) -> Iterator[LogStore]:
+        """Of all hosts."""
+        return (store for disk in self.disks for store in disk.stores.values())
 
 
 class Wires:

@@ -45,7 +45,7 @@ class Target:
 class Address:
     """Where a generation's conduits connect to, and with what right."""
 
-    socket: str
+    sockets: tuple[str, ...]
     token: str
     generation: int
 
@@ -119,6 +119,12 @@ class Compiled:
 
     def _parallelism(self, node: OperatorPlan) -> int:
         return node.binding.parallelism or self._settings.parallelism
+
+    def _standbys(self, node: OperatorPlan) -> int:
+        return self._settings.standbys if node.binding.standbys is None else node.binding.standbys
+
+    def has_standbys(self) -> bool:
+        return any(isinstance(node, OperatorPlan) and self._standbys(node) for node in self._nodes)
 
     # -------------------------------------------------------------- topology
 
@@ -201,6 +207,7 @@ class Compiled:
             recording=self._settings.recording,
             event_time=event_time,
             version=node.binding.version,
+            standbys=self._standbys(node),
             dead_letters=node.binding.on_poison == "dead_letter",
         )
 
@@ -219,6 +226,8 @@ class Compiled:
                 spec = self._stage(
                     self._numbers[id(node)], self._name(node), self._parallelism(node), node.schema
                 )
+                if self._standbys(node):
+                    spec["standby_socket"] = address.sockets[1]
                 frames[id(node)] = _stage(spark, given, {**spec, **_address(address, mode, spill)})
         given = self._exchanged([frames[id(up)] for up in self._sink.upstream], self._sink.parallelism)
         spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism, None)
@@ -298,7 +307,7 @@ def _ticking(spark: Any, like: Any) -> Any:
 
 def _address(address: Address, mode: str, spill: str) -> dict[str, Any]:
     return {
-        "socket": address.socket,
+        "socket": address.sockets[0],
         "token": address.token,
         "generation": address.generation,
         "mode": mode,

@@ -29,7 +29,7 @@ from clonos.spark.settings import Settings
 from clonos.store.snapshots import SnapshotStore
 from clonos.wire.determinant_service import DeterminantServer
 from standby import metadata
-from standby.launcher import ReplicaServer
+from standby.servers import ReplicaServers
 from standby.spec import QuerySpec, ReplicaSettings
 
 LOG = logging.getLogger("clonos")
@@ -79,14 +79,14 @@ class Coordinator:
         self._checkpoint.set_place(self.data)
         self._service = DeterminantServer(self._lookup, self._token, query=self.query)
         try:
-            self._server = self._start_server()
+            self._server = self._start_servers()
         except BaseException:
             self._service.stop()
             raise
         self._watcher = threading.Thread(target=self._watch, name="clonos-commits", daemon=True)
         self._watcher.start()
 
-    def _start_server(self) -> ReplicaServer:
+    def _start_servers(self) -> ReplicaServers:
         spec = QuerySpec(
             query=self.query,
             token=self._token,
@@ -107,7 +107,7 @@ class Coordinator:
             metrics_port=self._settings.metrics_port,
             numbers_from=self._checkpoint.given_up() << NUMBERS_PER_GENERATION_BITS,
         )
-        return ReplicaServer(spec.to_document(), self.data, entry=self._entry).start()
+        return ReplicaServers(spec, 2 if self._compiled.has_standbys() else 1, entry=self._entry)
 
     def give_up_history(self) -> None:
         """Somebody depends on what nobody holds, and the user prefers repeated output to none.
@@ -119,9 +119,10 @@ class Coordinator:
         """
         self._server.stop()
         self._checkpoint.give_up()
-        shutil.rmtree(os.path.join(self.data, "logs"), ignore_errors=True)
+        for logs in Path(self.data).glob("**/logs"):
+            shutil.rmtree(logs, ignore_errors=True)
         self._sink.truncate(self.query, lambda raw: False)
-        self._server = self._start_server()
+        self._server = self._start_servers()
 
     def next_generation(self) -> Address:
         """Fence everything older, in the sinks first: what an old writer still makes visible must be in the logs that
@@ -130,7 +131,7 @@ class Coordinator:
         generation = self._generation = self._checkpoint.next_generation()
         self._sink.raise_fence(self.query, generation << 48)
         self._server.set_generation(generation)
-        return Address(f"unix:{self._server.socket_path}", self._token, generation)
+        return Address(self._server.addresses, self._token, generation)
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""

@@ -41,6 +41,7 @@ class Binding:
     parallelism: int | None = None
     named: bool = True  # by the user; otherwise the compiler numbers operators that share the name
     ticks: bool = False  # it has processing-time timers, which want to fire also while nothing arrives
+    standbys: int | None = None  # of each instance; None: as the setting has it
     on_poison: str = "fail"  # what becomes of a record that ends every process: see POLICIES
 
     def __post_init__(self) -> None:
@@ -54,6 +55,11 @@ class Binding:
             raise QueryDefinitionError(f"the version of {name!r} must be text, not {self.version!r}")
         if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
             raise QueryDefinitionError(f"operator {name!r} has parallelism {self.parallelism}")
+        if self.standbys not in (None, 0, 1):
+            raise QueryDefinitionError(
+                f"operator {name!r} has standbys={self.standbys!r}",
+                hint="An instance has one standby or none",
+            )
         if self.on_poison not in POLICIES:
             raise QueryDefinitionError(
                 f"operator {name!r} has on_poison={self.on_poison!r}",
@@ -69,15 +75,17 @@ class Binding:
         parallelism: int | None,
         *,
         ticks: bool,
+        standbys: int | None,
         on_poison: str,
     ) -> Binding:
         """With the name given, or one after the function or class."""
         if name is not None:
-            return cls(name, version, parallelism, True, ticks, on_poison)
+            return cls(name, version, parallelism, True, ticks, standbys, on_poison)
         while isinstance(what, partial):
             what = what.func
         derived = getattr(what, "__name__", None) or type(what).__name__
-        return cls(derived.strip("<>") or "operator", version, parallelism, False, ticks, on_poison)
+        name = derived.strip("<>") or "operator"
+        return cls(name, version, parallelism, False, ticks, standbys, on_poison)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -130,6 +130,14 @@ class Settings:
             "How many hops downstream a causal log is shared. Fewer cost fewer bytes and cover fewer failures",
         )
     )
+    standbys: int = field(
+        metadata=_setting(
+            "standbys",
+            "0",
+            _number(0, 1),
+            "Hot standbys of every operator's instance whose operator does not say it itself",
+        )
+    )
     recording: bool = field(
         metadata=_setting(
             "recording",

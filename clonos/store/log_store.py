@@ -5,6 +5,7 @@ RocksDB with its write-ahead log and without fsync: what `append` has returned f
 
     "o" offset(8, big-endian) -> sealed bytes of the own log that begin at this offset
     "d" number(8, big-endian) -> sealed delta; numbers count up, so order is order of insertion
+    00 "incarnations"         -> sealed pairs of fence and log offset (8 + 8, big-endian), where there are standbys
 
 One `append` is one write batch: after a crash there is all of it or nothing, and, the log being sequential, nothing
 after a hole. Each value carries a version and a checksum that also covers its key (see `values.seal`); one that does
@@ -25,6 +26,7 @@ from typing import Final
 
 from rocksdict import AccessType, DBRecoveryMode
 
+from clonos.core.own_log import Incarnation
 from clonos.errors import ClonosError, LogConflict, LogCorrupt, StorageUnavailable
 from clonos.store.database import MIB, Batch, Database, prefix_end, tuned
 from clonos.store.disk_errors import unavailable
@@ -37,6 +39,8 @@ _DELTA: Final = b"d"
 _NUMBER: Final = struct.Struct(">Q")
 _KEY_BYTES: Final = 1 + _NUMBER.size
 _FORMAT_KEY: Final = b"\x00format"
+_INCARNATIONS_KEY: Final = b"\x00incarnations"
+_INCARNATION: Final = struct.Struct(">QQ")
 _FORMAT: Final = b"clonos-log-1"
 # An attempt takes milliseconds; an owner that writes as fast as it can spoils one in seven.
 _MAX_OPEN_ATTEMPTS: Final = 50
@@ -89,6 +93,15 @@ class _Reading:
     def deltas(self) -> Iterator[bytes]:
         """The received deltas, in the order in which they were appended."""
         return (payload for _, payload in self._entries(_DELTA))
+
+    def incarnations(self) -> tuple[Incarnation, ...] | None:
+        """Who wrote the own log, from which offset on each on its own; None where that is not kept."""
+        data = self._database.get(_INCARNATIONS_KEY)
+        if data is None:
+            return None
+        where = f"the incarnations in {self._database.path}"
+        raw = unseal(data, _INCARNATIONS_KEY, what=where, corrupt=LogCorrupt)
+        return tuple((fence, since) for fence, since in _INCARNATION.iter_unpack(raw))
 
     def close(self) -> None:
         """Close it; walks under way end with an error."""
@@ -277,6 +290,20 @@ class LogStore(_Reading):
             return _number(iterator.key(), "the causal log")
         return offset
 
+    def begin(self, incarnation: Incarnation | None) -> None:
+        """An incarnation goes live: what it writes from its offset on is its own. It may show a newer fence later.
+
+        None: a standby keeps its copy here.
+        """
+        kept = self.incarnations() or ()
+        if incarnation is not None:
+            kept = (*(one for one in kept if one[1] != incarnation[1]), incarnation)
+        self._keep_incarnations(kept)
+
+    def _keep_incarnations(self, kept: Sequence[Incarnation]) -> None:
+        raw = b"".join(_INCARNATION.pack(*one) for one in kept)
+        self._database.put(_INCARNATIONS_KEY, seal(raw, _INCARNATIONS_KEY))
+
     def fold(self, merge: Callable[[list[bytes]], bytes]) -> None:
         """Make one entry of the deltas, and one of the own log's pieces, that came since the last call.
 
@@ -312,6 +339,9 @@ class LogStore(_Reading):
         if start < offset and start + self._piece_length(start) > offset:
             offset = start
         self._delete_range(_key(_OWN, 0), _key(_OWN, offset))
+        kept = self.incarnations() or ()
+        if len(kept) > 1:
+            self._keep_incarnations([*(one for one in kept[:-1] if one[1] > offset), kept[-1]])
 
     def _piece_length(self, start: int) -> int:
         for number, piece in self._entries(_OWN, start):

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import grpc
 
+from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.errors import ProtocolError, Unauthenticated
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
@@ -56,6 +57,7 @@ class _Holder:
     segments: list[tuple[int, bytes]] = field(default_factory=list)
     required: int = 0
     corrupt: list[str] = field(default_factory=list)
+    own: dict[int, OwnLog] = field(default_factory=dict)
     name: str = ""
     failure: str | None = None
 
@@ -125,6 +127,8 @@ def _collect(
         holder.required = max(holder.required, reply.required)
         holder.corrupt += [line for line in reply.corrupt if line not in holder.corrupt]
         holder.segments += [(segment.start, segment.data) for segment in reply.segments]
+        for number, log in enumerate(reply.own):
+            _add(holder, number, log)
         if not reply.next_offset:
             return
         if reply.next_offset <= asked:
@@ -133,7 +137,18 @@ def _collect(
         onward = determinants_pb2.FetchRequest()
         onward.CopyFrom(request)
         onward.from_offset = asked
+        onward.onward = True
         holder.future = _ask(holder, onward, token, deadline, wait)
+
+
+def _add(holder: _Holder, number: int, said: determinants_pb2.OwnLog) -> None:
+    """A page of one of the holder's own logs of the instance."""
+    known = holder.own.get(number, OwnLog())
+    holder.own[number] = OwnLog(
+        [*known.segments, *((segment.start, segment.data) for segment in said.segments)],
+        tuple((one.fence, one.since) for one in said.incarnations),
+        known.received + tuple(said.received),
+    )
 
 
 def _failed(holder: _Holder, error: grpc.RpcError) -> None:
@@ -150,7 +165,13 @@ def _summary(holders: Sequence[_Holder]) -> Fetched:
     for holder in holders:
         if holder.name:
             fetched.replies.append(
-                HolderReply(holder.name, holder.segments, holder.required, tuple(holder.corrupt))
+                HolderReply(
+                    holder.name,
+                    holder.segments,
+                    holder.required,
+                    tuple(holder.corrupt),
+                    tuple(holder.own.values()),
+                )
             )
         if holder.failure is not None:
             fetched.unreachable.append(Unreachable(holder.address, holder.failure))

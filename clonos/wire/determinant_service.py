@@ -47,13 +47,25 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
         except ClonosError as error:
             code = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.INTERNAL
             _abort(context, code, f"{type(error).__name__}: {error}")
-        segments, next_offset = page(reply.segments, request.from_offset, self._page_bytes)
+        everything = [*reply.segments, *(piece for log in reply.own for piece in log.segments)]
+        _, next_offset = page(everything, request.from_offset, self._page_bytes)
         return determinants_pb2.FetchReply(
-            segments=[determinants_pb2.Segment(start=start, data=data) for start, data in segments],
+            segments=_segments(reply.segments, request.from_offset, next_offset),
             required=reply.required,
             corrupt=[line[:1000] for line in reply.corrupt[:_CORRUPT_LINES]],
             holder=reply.holder,
             next_offset=next_offset,
+            own=[
+                determinants_pb2.OwnLog(
+                    segments=_segments(log.segments, request.from_offset, next_offset),
+                    incarnations=[
+                        determinants_pb2.Incarnation(fence=fence, since=since)
+                        for fence, since in log.incarnations
+                    ],
+                    received=[] if request.onward else log.received,
+                )
+                for log in reply.own
+            ],
         )
 
     def _check(self, request: determinants_pb2.FetchRequest, context: Any) -> None:
@@ -76,6 +88,16 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
 def _abort(context: Any, code: grpc.StatusCode, message: str) -> NoReturn:
     context.abort(code, message)
     raise AssertionError("abort returned")
+
+
+def _segments(segments: Iterable[Segment], start: int, stop: int) -> list[determinants_pb2.Segment]:
+    """What lies between two offsets; a `stop` of 0 is the end."""
+    found = []
+    for at, data in sorted(segments):
+        piece = data[max(0, start - at) : stop - at if stop else None] if not stop or at < stop else b""
+        if piece:
+            found.append(determinants_pb2.Segment(start=max(at, start), data=piece))
+    return found
 
 
 def page(segments: Iterable[Segment], start: int, limit: int) -> tuple[list[Segment], int]:

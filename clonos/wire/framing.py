@@ -55,6 +55,8 @@ class FrameType(IntEnum):
     ENDED = 9
     HEARTBEAT = 10
     ERROR = 11
+    FOLLOW = 12
+    PROMOTE = 13
 
 
 _TYPES = {int(kind): kind for kind in FrameType}

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
+from clonos.core.replacement import Move
 from clonos.errors import ProtocolError
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 
@@ -27,6 +28,7 @@ _BUNDLE = struct.Struct("<QI")
 _U64 = struct.Struct("<Q")
 _OUTPUT = struct.Struct("<QQQII")
 _STABLE = struct.Struct("<QQ")
+_PROMOTE = struct.Struct("<QQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,12 @@ class Hello:
     stage_attempt: int = 0
     task_attempt: int = 0
     mode: str = "microbatch"
+    standby: bool = False
+    moves: tuple[Move, ...] = ()
     version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "moves": [list(move) for move in self.moves]}
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Hello:
@@ -62,6 +66,8 @@ class Hello:
             stage_attempt=_whole(said, "stage_attempt", "HELLO", 0, (1 << 31) - 1),
             task_attempt=_whole(said, "task_attempt", "HELLO", 0, MAX_FENCE),
             mode=_text(said, "mode", "HELLO"),
+            standby=_flag(said, "standby", "HELLO") if "standby" in said else False,
+            moves=_moves(said.get("moves", [])),
         )
         if hello.mode not in MODES:
             raise ProtocolError(f"HELLO: mode {hello.mode!r} is none of {', '.join(MODES)}")
@@ -138,6 +144,22 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Follow:
+    """What the primary's log goes on with, for its standby."""
+
+    log_start: int
+    log: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """The standby is the replica, under this fence; rows numbered up to `passed` have been handed on."""
+
+    fence: int
+    passed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Error:
     error: str
     message: str
@@ -146,7 +168,20 @@ class Error:
 
 
 Message: TypeAlias = (
-    Hello | Admin | Resume | Welcome | Bundle | Tick | End | Output | Stable | Ended | Heartbeat | Error
+    Hello
+    | Admin
+    | Resume
+    | Welcome
+    | Bundle
+    | Tick
+    | End
+    | Output
+    | Stable
+    | Ended
+    | Heartbeat
+    | Error
+    | Follow
+    | Promote
 )
 
 
@@ -200,6 +235,14 @@ def pack_ended(passed: int) -> Packed:
 
 def pack_heartbeat(progress: int) -> Packed:
     return pack(FrameType.HEARTBEAT, _fields(_U64, "HEARTBEAT", progress))
+
+
+def pack_follow(log_start: int, log: Buffer) -> Packed:
+    return pack(FrameType.FOLLOW, _fields(_U64, "FOLLOW", log_start), log)
+
+
+def pack_promote(fence: int, passed: int) -> Packed:
+    return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence, passed))
 
 
 def pack_error(error: str, message: str, *, retryable: bool, traceback: str = "") -> Packed:
@@ -304,6 +347,17 @@ def _parse_heartbeat(payload: memoryview) -> Heartbeat:
     return Heartbeat(*_whole_payload(_U64, payload, "HEARTBEAT"))
 
 
+def _parse_follow(payload: memoryview) -> Follow:
+    (log_start,) = _split(_U64, payload, "FOLLOW")
+    if payload.nbytes == _U64.size:
+        raise ProtocolError("FOLLOW: no log bytes")
+    return Follow(log_start, payload[_U64.size :])
+
+
+def _parse_promote(payload: memoryview) -> Promote:
+    return Promote(*_whole_payload(_PROMOTE, payload, "PROMOTE"))
+
+
 def _parse_error(payload: memoryview) -> Error:
     said = parse_json(payload, "ERROR")
     traceback = said.get("traceback")
@@ -327,6 +381,8 @@ _PARSERS = {
     FrameType.ENDED: _parse_ended,
     FrameType.HEARTBEAT: _parse_heartbeat,
     FrameType.ERROR: _parse_error,
+    FrameType.FOLLOW: _parse_follow,
+    FrameType.PROMOTE: _parse_promote,
 }
 
 
@@ -355,6 +411,20 @@ def _whole(said: Mapping[str, Any], key: str, name: str, low: int, high: int) ->
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ProtocolError(f"{name}: {key} {value!r} is not a whole number from {low} to {high}")
     return value
+
+
+def _moves(said: Any) -> tuple[Move, ...]:
+    if not isinstance(said, list):
+        raise ProtocolError(f"HELLO: moves {said!r} is not a list")
+    moves: list[Move] = []
+    for move in said:
+        if not isinstance(move, list) or len(move) != 2:
+            raise ProtocolError(f"HELLO: move {move!r} is not a fence and a log offset")
+        pair = {"fence": move[0], "offset": move[1]}
+        moves.append(
+            (_whole(pair, "fence", "HELLO", 0, MAX_FENCE), _whole(pair, "offset", "HELLO", 0, MAX_FENCE))
+        )
+    return tuple(moves)
 
 
 def _flag(said: Mapping[str, Any], key: str, name: str) -> bool:

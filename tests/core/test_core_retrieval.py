@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from clonos.core.identity import Origin
+from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
-from clonos.core.retrieval import retrieve
+from clonos.core.replacement import Known
+from clonos.core.retrieval import Retrieval, retrieve
 from clonos.errors import StorageUnavailable, Where
 
 ORIGIN = Origin(2, 0)
 HERE = Where("ledger", 0, 7)
 LOG = bytes(range(100))
+FENCE = 5 << 16
 
 
 def piece(start: int, end: int) -> tuple[int, bytes]:
     return start, LOG[start:end]
 
 
+def begin(
+    snapshot: int, own: OwnLog | None, kept: tuple[int, bytes], *, moves: Any = (), **how: Any
+) -> Retrieval:
+    start, increments = kept
+    known = Known(FENCE, 0, start, start + len(increments), moves)
+    return retrieve(ORIGIN, snapshot, own, increments, known=known, where=HERE, **{"fresh": False, **how})
+
+
+def own(*pieces: tuple[int, bytes], fences: Any = ()) -> OwnLog:
+    return OwnLog(list(pieces), fences)
+
+
 def test_a_whole_store_and_the_conduit_are_enough() -> None:
-    found = retrieve(ORIGIN, 20, [piece(5, 30), piece(30, 60)], piece(15, 60), fresh=False, where=HERE)
+    found = begin(20, own(piece(5, 30), piece(30, 60)), piece(15, 60))
     assert not found.ask_others and not found.too_early
     assert found.base == 5
     recovered = found.put_together([], where=HERE)
@@ -27,31 +44,71 @@ def test_a_whole_store_and_the_conduit_are_enough() -> None:
     assert recovered.before == [piece(5, 20)]
 
 
-def test_the_conduit_may_know_what_the_store_wrote_last() -> None:
-    """An append that never ended is not damage: the conduit saw no more than what was saved before it."""
-    found = retrieve(ORIGIN, 20, [piece(20, 60)], piece(15, 50), fresh=False, where=HERE)
+def test_the_conduit_may_know_less_than_the_store_wrote_last() -> None:
+    """An append that nobody was told of is not damage: the conduit saw no more than what was saved before it."""
+    found = begin(20, own(piece(20, 60)), piece(15, 50))
     assert not found.ask_others
     assert found.put_together([], where=HERE).recorded == LOG[20:60]
 
 
 def test_a_store_that_ends_too_early_makes_everybody_asked() -> None:
-    found = retrieve(ORIGIN, 20, [piece(20, 40)], piece(15, 60), fresh=False, where=HERE)
+    found = begin(20, own(piece(20, 40)), piece(15, 60))
     assert found.ask_others and found.too_early
     others = [HolderReply("downstream", [piece(40, 70)])]
     assert found.put_together(others, where=HERE).recorded == LOG[20:70]
 
 
 def test_a_damaged_store_makes_everybody_asked() -> None:
-    found = retrieve(ORIGIN, 20, None, piece(15, 60), fresh=False, where=HERE)
+    found = begin(20, None, piece(15, 60))
     assert found.ask_others and not found.too_early
 
 
 def test_behind_a_new_conduit_everybody_is_asked() -> None:
-    found = retrieve(ORIGIN, 0, [piece(0, 60)], (0, b""), fresh=True, where=HERE)
+    found = begin(0, own(piece(0, 60)), (0, b""), fresh=True)
     assert found.ask_others and not found.too_early
     assert [reply.holder for reply in found.at_hand] == ["the instance's own log store"]
 
 
 def test_a_snapshot_that_lies_before_what_the_conduit_has_forgotten_is_of_no_use() -> None:
     with pytest.raises(StorageUnavailable, match="forgotten what lies before 25"):
-        retrieve(ORIGIN, 20, [piece(20, 60)], piece(25, 60), fresh=False, where=HERE)
+        begin(20, own(piece(20, 60)), piece(25, 60))
+
+
+def test_an_instance_that_was_elsewhere_since_asks_everybody() -> None:
+    here = own(piece(0, 60), fences=((FENCE, 0),))
+    assert not begin(20, here, piece(15, 60), alone=False).ask_others
+    assert begin(20, here, piece(15, 60), alone=False, moves=((FENCE | 1, 60),)).ask_others
+    of_an_earlier_attempt = own(piece(0, 60), fences=((4 << 16, 0),))
+    assert begin(20, of_an_earlier_attempt, piece(15, 60), alone=False).ask_others
+    assert begin(20, own(piece(0, 60)), piece(15, 60), alone=False).ask_others  # a standby's copy
+
+
+def test_what_a_lost_primary_wrote_beyond_the_move_is_not_believed() -> None:
+    tail = own((0, LOG[:40] + b"never happened"), fences=((FENCE, 0),))
+    found = begin(20, tail, piece(15, 40), alone=False, moves=((FENCE | 1, 40),))
+    other = HolderReply("the second server", own=(own(piece(0, 70), fences=((FENCE | 1, 40),)),))
+    assert found.put_together([other], where=HERE).recorded == LOG[20:70]
+
+
+def test_with_the_newer_store_gone_what_was_handed_on_is_believed_before_the_older_one() -> None:
+    tail = own((0, LOG[:40] + b"never happened"), fences=((FENCE, 0),))
+    found = begin(20, tail, (0, b""), fresh=True, alone=False)
+    downstream = HolderReply("downstream", [piece(38, 70)], required=70)
+    assert found.put_together([downstream], where=HERE).recorded == LOG[20:70]
+
+
+def test_what_it_received_elsewhere_comes_along() -> None:
+    found = begin(0, own(), (0, b""), fresh=True, alone=False)
+    elsewhere = OwnLog([piece(0, 10)], ((FENCE, 0),), (b"a delta",))
+    recovered = found.put_together([HolderReply("the second server", own=(elsewhere,))], where=HERE)
+    assert recovered.received == [b"a delta"]
+
+
+def test_what_a_store_lacks_is_written_anew_from_where_it_differs() -> None:
+    found = begin(20, own(), (0, b""), fresh=True, alone=False)
+    other = HolderReply("the second server", own=(own(piece(5, 60), fences=((FENCE, 0),)),))
+    recovered = found.put_together([other], where=HERE)
+    assert recovered.missing(own()) == (5, [piece(5, 20)])
+    assert recovered.missing(own(piece(5, 12))) == (12, [piece(12, 20)])
+    assert recovered.missing(own(piece(5, 60), piece(60, 80))) == (60, [])
+    assert recovered.missing(own((5, LOG[5:30] + b"other"))) == (30, [])

@@ -247,15 +247,16 @@ def await_end(query: Any, setup: Run) -> None:
         await_(query, setup, lambda: setup.epochs("commits") == setup.epochs("offsets"))
 
 
-def await_(query: Any, setup: Run, reached: Callable[[], bool]) -> None:
+def await_(query: Any, setup: Run, reached: Callable[[], bool], seconds: float | None = None) -> None:
     """Wait for something while the query runs. Raises its error where it ends, and TimeoutError."""
-    until = time.monotonic() + setup.deadline
+    seconds = setup.deadline if seconds is None else seconds
+    until = time.monotonic() + seconds
     while not reached():
         if query.awaitTermination(0.05):
             raise AssertionError("the query has ended by itself")
         if time.monotonic() > until:
             raise TimeoutError(
-                f"after {setup.deadline} s: {setup.visible()} of {setup.count} rows, fired {setup.fired()}, "
+                f"after {seconds} s: {setup.visible()} of {setup.count} rows, fired {setup.fired()}, "
                 f"{query.causal_status()}"
             )
 

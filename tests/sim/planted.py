@@ -12,6 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from planted_standbys import (
+    increments_are_shown_from_the_wrong_offset,
+    instance_that_moved_asks_nobody,
+    log_before_the_snapshot_is_not_held_elsewhere,
+    log_is_not_shown_to_the_standby,
+    log_of_what_never_happened_is_believed,
+    promoted_standby_hands_on_what_was_handed_on,
+    snapshot_is_ahead_of_what_the_standby_was_shown,
+    standby_runs_ahead,
+    standby_runs_steps_that_are_not_complete,
+    what_was_received_elsewhere_is_not_held,
+)
 
 from clonos.core import instance as instance_module
 from clonos.core import replacement, retrieval
@@ -482,7 +494,7 @@ def token_is_ignored_by_the_sink(patch: Patch) -> None:
 
 def token_is_ignored_by_the_server(patch: Patch) -> None:
     def raise_fence(self: ReplicaServer, origin: Origin, fence: int) -> bool:
-        self.world.checks.fence_raised(origin, fence)
+        self.world.checks.fence_raised(self.name, origin, fence)
         return True
 
     patch.setattr(ReplicaServer, "raise_fence", raise_fence)
@@ -517,7 +529,11 @@ class Planted:
 
     def plan(self, plan: Plan) -> Plan:
         rates = {**dict(plan.rates), **dict(self.rates)} if self.rates else dict(plan.rates)
-        changed = {**dict(self.changes), "rates": tuple(sorted(rates.items(), key=lambda item: item[0].name))}
+        changed = {
+            "standbys": 0,
+            **dict(self.changes),
+            "rates": tuple(sorted(rates.items(), key=lambda item: item[0].name)),
+        }
         return replace(plan, **changed)
 
 
@@ -526,13 +542,27 @@ def planted(plant: Callable[[Patch], None], *, seeds: int = 200, rates: Any = ()
 
 
 CRASHES = {Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_STOP: 0.004}
+SERVERS = {Fault.SERVER_CRASH: 0.01, Fault.LINK_BREAK: 0.01}
 RESTARTS = {Fault.QUERY_RESTART: 0.01}
 LOSSES = {Fault.QUERY_RESTART: 0.01, Fault.STORE_LOST: 0.6}
 OTHERS = {"faults": 20, "impure": False}
+STANDBYS = {**OTHERS, "standbys": 1, "effects": False, "depth": FULL}
 
 PLANTED: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
+        planted(standby_runs_ahead, rates=CRASHES | RESTARTS, **STANDBYS),
+        planted(standby_runs_steps_that_are_not_complete, rates=CRASHES, **STANDBYS),
+        planted(promoted_standby_hands_on_what_was_handed_on, rates=CRASHES, **STANDBYS),
+        planted(log_of_what_never_happened_is_believed, rates=CRASHES | RESTARTS, **STANDBYS),
+        planted(instance_that_moved_asks_nobody, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(what_was_received_elsewhere_is_not_held, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(
+            snapshot_is_ahead_of_what_the_standby_was_shown, rates=CRASHES, snapshot_rate=0.3, **STANDBYS
+        ),
+        planted(log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
+        planted(increments_are_shown_from_the_wrong_offset, rates=CRASHES, **STANDBYS),
         planted(clock_is_read_again, rates=CRASHES, **OTHERS),
         planted(exact_clock_is_read_again, rates=CRASHES, **OTHERS),
         planted(call_is_made_again, rates=CRASHES, calls=True, **OTHERS),

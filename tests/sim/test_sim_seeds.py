@@ -28,6 +28,7 @@ def reports() -> list[Report]:
         return list(pool.map(run_seed, range(SEEDS), chunksize=25))
 
 
+@pytest.mark.timeout(1200)
 def test_every_seed_is_right(reports: list[Report]) -> None:
     wrong = [str(report) for report in reports if not report.right]
     assert not wrong, "\n".join(wrong)

@@ -64,14 +64,38 @@ class Checks:
         self, host: OperatorHost, hello: Hello, found: Snapshot | None, recovered: Recovered
     ) -> None:
         start = found.instance.log_offset if found else 0
+        if hello.standby:  # beyond what the conduit knows it may have been told of what never happened
+            known = max(hello.log_start + len(hello.log) - start, 0)
+            self.prefix.recovered(host.origin, start, Recovered([], recovered.recorded[:known]))
+            return
         self.fencing.begins(host.origin, host.replica)
         if found is not None and found.name.epoch == hello.epoch:
             self.fencing.starts_from(host.origin, hello.fence, found.name.fence)
         self.locality.restores(host, hello)
+        if self._world.plan.standbys:
+            emitted = found.instance.emitted if found else 0
+            self._another_history(host, hello, start, emitted, recovered.recorded)
         self.prefix.recovered(host.origin, start, recovered)
         self.orphans.restores(host, hello, start + len(recovered.recorded))
         if self.truth.cut(host.origin, start + len(recovered.recorded)):
             self.outputs.shortened(host.origin, found.instance.emitted if found else 0, recovered.recorded)
+
+    def _another_history(
+        self, host: OperatorHost, hello: Hello, start: int, emitted: int, recorded: bytes
+    ) -> None:
+        """With the store of the last incarnation gone, one that it had overtaken may be believed beyond what anybody
+        has heard of: then what the last one did never happened."""
+        parted = self.prefix.parts(host.origin, start, recorded)
+        if parted is None:
+            return
+        self.orphans.restores(host, hello, parted)
+        self.truth.cut(host.origin, parted)
+        self.outputs.shortened(host.origin, emitted, recorded, start, parted)
+        self.truth.extend(host.origin, start, recorded)
+
+    def _is_overtaken(self, host: OperatorHost) -> bool:
+        """Whether its standby, on another host, is the replica now, so that nothing it still does is believed."""
+        return bool(self._world.plan.standbys) and self.fencing.has_acted_since(host.origin, host.hello.fence)
 
     def consumed(self, host: OperatorHost, tag: Tag) -> None:
         self.fifo.consumed(host.origin, host.reached, tag)
@@ -81,11 +105,27 @@ class Checks:
                 if offset > depends.get(origin, 0):
                     depends[origin] = offset
 
-    def saved(self, host: OperatorHost, persist: Persist) -> None:
+    def promoted(self, host: OperatorHost, hello: Hello, known: int, recorded: bytes) -> None:
+        """A standby goes on from what the conduit knew of the log, and what else it has of it."""
+        start = host.live.log_offset
+        self.acts(host.origin, hello.fence, "is promoted")
+        self.fencing.begins(host.origin, host.replica)
+        self._another_history(host, hello, start, host.live.snapshot().emitted, recorded)
+        self.orphans.restores(host, hello, start + len(recorded))
+        if self.truth.cut(host.origin, start + len(recorded)):
+            self.outputs.shortened(host.origin, host.live.snapshot().emitted, recorded)
+
+    def saves(self, host: OperatorHost, persist: Persist) -> None:
+        """What an overtaken replica on another host still writes into its own store is not believed."""
+        if host.hello.standby or self._is_overtaken(host):
+            return
+        self.acts(host.origin, host.hello.fence, "writes its log")
         if persist.own:
             self.truth.extend(host.origin, persist.own_start, b"".join(persist.own))
 
     def emits(self, host: OperatorHost, emit: Emit) -> list[Tag]:
+        if self._is_overtaken(host):  # nobody listens
+            return [Tag(host.origin.channel, emit.first + at, -1, {}) for at in range(emit.count)]
         if emit.log:
             self.truth.extend(host.origin, emit.log_start, emit.log)
         host.depends[host.origin] = emit.log_start + len(emit.log)
@@ -101,6 +141,8 @@ class Checks:
         self.outputs.acted(node, key, record, draw)
 
     def snapshots(self, host: OperatorHost, snapshot: Snapshot) -> None:
+        if self._is_overtaken(host):
+            return
         self.replays.snapshot(host, snapshot)
 
     def replica_failed(self, replica: Replica, error: ClonosError) -> None:
@@ -139,8 +181,8 @@ class Checks:
 
     # -------------------------------------------------- fences and forgetting
 
-    def fence_raised(self, origin: Origin, fence: int) -> None:
-        self.fencing.raised(origin, fence)
+    def fence_raised(self, server: str, origin: Origin, fence: int) -> None:
+        self.fencing.raised(server, origin, fence)
 
     def acts(self, origin: Origin, fence: int, what: str) -> None:
         self.fencing.acts(origin, fence, what)

@@ -17,22 +17,26 @@ class Fencing:
     def __init__(self) -> None:
         self._acted: dict[Origin, int] = {}
         self._sinks: dict[Origin, int] = {}
-        self._raised: dict[Origin, int] = {}
+        self._raised: dict[tuple[str, Origin], int] = {}
         self._running: dict[Origin, Replica] = {}
 
-    def raised(self, origin: Origin, fence: int) -> None:
-        """The server serves a connection with this fence."""
-        if fence <= self._raised.get(origin, -1):
+    def raised(self, server: str, origin: Origin, fence: int) -> None:
+        """The server serves a connection with this fence. (Another one may not have heard of a newer attempt yet.)"""
+        if fence <= self._raised.get((server, origin), -1):
             raise Violation(
                 "I6", f"{origin} is served under fence {fence:x}, which is not newer than all before"
             )
-        self._raised[origin] = fence
+        self._raised[server, origin] = fence
 
     def begins(self, origin: Origin, replica: Replica) -> None:
         other = self._running.get(origin)
-        if other is not None and other is not replica and other.alive:
+        here = other is not None and other.server.disk is replica.server.disk
+        if here and other is not None and other is not replica and other.alive:
             raise Violation("I6", f"{replica.name} begins while {other.name} is alive")
         self._running[origin] = replica
+
+    def has_acted_since(self, origin: Origin, fence: int) -> bool:
+        return fence < self._acted.get(origin, -1)
 
     def starts_from(self, origin: Origin, fence: int, snapshot: int) -> None:
         """Inside an epoch, from a snapshot of its own task attempt."""

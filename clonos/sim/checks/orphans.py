@@ -42,8 +42,8 @@ class Orphans:
     # --------------------------------------------- whoever depends must hold
 
     def emits(self, host: OperatorHost, depends: Mapping[Origin, int]) -> None:
-        store = self._world.disk.store(host.origin)
-        self._must_hold(f"{host.origin} emits", host.origin, self._truncation.store(store), depends)
+        held = self._truncation.store(host.store)
+        self._must_hold(f"{host.origin} emits", host.origin, held, depends)
 
     def shows(self, place: SinkPlace, tag: Tag) -> None:
         held = self._truncation.sink(place)
@@ -96,7 +96,7 @@ class Orphans:
         return Fault.SINK_LOG_PAGE in kinds and bool(gone)
 
     def _everybody(self) -> Iterable[Held]:
-        for store in self._world.disk.stores.values():
+        for store in self._world.stores():
             yield self._truncation.store(store)
         for place in self._world.sinks.values():
             yield self._truncation.sink(place)
@@ -137,7 +137,7 @@ class Orphans:
                 )
         if not hello.fresh:
             return
-        for store in self._world.disk.stores.values():
+        for store in self._world.stores():
             if any(batch.damaged for batch in store.batches):
                 continue
             reach = self._truncation.store(store).reach.get(origin, 0)

@@ -45,9 +45,12 @@ class Outputs:
             tags.append(Tag(origin.channel, number, before, depends))
         return tags
 
-    def shortened(self, origin: Origin, emitted: int, recorded: bytes) -> None:
+    def shortened(
+        self, origin: Origin, emitted: int, recorded: bytes, start: int = 0, upto: int | None = None
+    ) -> None:
         """An instance goes live before the end of its history: the rows of the rest never were."""
-        last = emitted + sum(step.outputs for step in decode_steps(recorded, 0) if step.complete)
+        steps = [step for step in decode_steps(recorded, start) if step.complete]
+        last = emitted + sum(step.outputs for step in steps if upto is None or step.stop <= upto)
         self._truth.cut_rows(origin, last)
 
     def passed_on(self, task: Task, frame: OutputFrame) -> None:

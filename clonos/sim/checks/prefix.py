@@ -14,6 +14,13 @@ class Prefix:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
 
+    def parts(self, origin: Origin, start: int, recorded: bytes) -> int | None:
+        """The offset at which something else was recovered than the true log, None where nothing was."""
+        known = bytes(self._truth.logs[origin][start : start + len(recorded)])
+        return next(
+            (start + at for at, (a, b) in enumerate(zip(known, recorded, strict=False)) if a != b), None
+        )
+
     def recovered(self, origin: Origin, start: int, recovered: Recovered) -> None:
         log = self._truth.logs[origin]
         for at, data in [*recovered.before, (start, recovered.recorded)]:

@@ -7,32 +7,54 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FetchRequest(_message.Message):
-    __slots__ = ("version", "query", "node", "instance", "from_offset")
+    __slots__ = ("version", "query", "node", "instance", "from_offset", "onward")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ONWARD_FIELD_NUMBER: _ClassVar[int]
     version: int
     query: str
     node: int
     instance: int
     from_offset: int
-    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., node: _Optional[int] = ..., instance: _Optional[int] = ..., from_offset: _Optional[int] = ...) -> None: ...
+    onward: bool
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., node: _Optional[int] = ..., instance: _Optional[int] = ..., from_offset: _Optional[int] = ..., onward: _Optional[bool] = ...) -> None: ...
 
 class FetchReply(_message.Message):
-    __slots__ = ("segments", "required", "corrupt", "holder", "next_offset")
+    __slots__ = ("segments", "required", "corrupt", "holder", "next_offset", "own")
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     required: int
     corrupt: _containers.RepeatedScalarFieldContainer[str]
     holder: str
     next_offset: int
-    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., required: _Optional[int] = ..., corrupt: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., next_offset: _Optional[int] = ...) -> None: ...
+    own: _containers.RepeatedCompositeFieldContainer[OwnLog]
+    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., required: _Optional[int] = ..., corrupt: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., next_offset: _Optional[int] = ..., own: _Optional[_Iterable[_Union[OwnLog, _Mapping]]] = ...) -> None: ...
+
+class OwnLog(_message.Message):
+    __slots__ = ("segments", "incarnations", "received")
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    segments: _containers.RepeatedCompositeFieldContainer[Segment]
+    incarnations: _containers.RepeatedCompositeFieldContainer[Incarnation]
+    received: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., incarnations: _Optional[_Iterable[_Union[Incarnation, _Mapping]]] = ..., received: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Incarnation(_message.Message):
+    __slots__ = ("fence", "since")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    fence: int
+    since: int
+    def __init__(self, fence: _Optional[int] = ..., since: _Optional[int] = ...) -> None: ...
 
 class Segment(_message.Message):
     __slots__ = ("start", "data")

@@ -2,11 +2,17 @@ package org.clonos.spark.conduit;
 
 /** What {@link ConduitProtocol} asks its runtime to do, in order. */
 public sealed interface Action {
-  /** Connect after a delay; {@code fresh} on the first connection of a task attempt. */
-  record Connect(long fence, boolean fresh, long delayMs) implements Action {}
+  /**
+   * Connect after a delay; {@code fresh} until a replica of this task attempt has said WELCOME. {@code server} is 0 or 1:
+   * with standbys there are two, and the replica and its standby are never on the same.
+   */
+  record Connect(long fence, boolean fresh, long delayMs, int server) implements Action {}
 
-  /** Send HELLO. */
-  record Hello(long fence, boolean fresh) implements Action {}
+  /**
+   * Send HELLO. {@code moves} of this task attempt to another server: under which fence, and how much of the log was
+   * known then.
+   */
+  record Hello(long fence, boolean fresh, long[][] moves) implements Action {}
 
   /** Send RESUME. */
   record Resume(long passed, long logStart, byte[] log) implements Action {}
@@ -40,4 +46,31 @@ public sealed interface Action {
 
   /** Fail the task. */
   record Fail(String error, String message) implements Action {}
+
+  /** Connect to a standby after a delay; one asked for before is not wanted any more. */
+  record ConnectStandby(long delayMs, int server) implements Action {}
+
+  /**
+   * Send HELLO to the standby. {@code fresh} while nothing of this task attempt has been forgotten: it starts from the end
+   * of the epoch before, or goes on with what it has in memory; else from the newest snapshot inside the epoch.
+   */
+  record StandbyHello(long fence, boolean fresh, long[][] moves) implements Action {}
+
+  /** Send RESUME to the standby. */
+  record StandbyResume(long passed, long logStart, byte[] log) implements Action {}
+
+  /** Send a kept bundle to the standby. */
+  record SendStandby(long seq) implements Action {}
+
+  /** Tell the standby what the replica's log goes on with. */
+  record Follow(long logStart, byte[] log) implements Action {}
+
+  /** Tell the standby that the replica has ended the epoch. */
+  record EndStandby(long seq) implements Action {}
+
+  /** Close the connection to the standby, behind what it was sent. */
+  record CloseStandby() implements Action {}
+
+  /** The standby is the replica; its connection takes the place of the one that was closed. */
+  record Promote(long fence, long passed) implements Action {}
 }

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.Selector;
 import java.nio.charset.StandardCharsets;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -24,23 +25,29 @@ final class Conduit implements Runnable {
   private static final int READS_PER_TURN = 16;
   private static final long NEVER = Long.MAX_VALUE;
   private static final long REPORT_MS = 1_000;
+  private static final long LINGER_MS = 100;
   private static final int REPORT_CHARACTERS = 32 << 10;
 
   private final StageSpec spec;
   private final Place place;
   private final Schema outputSchema;
   private final BufferAllocator allocator;
-  private final Link link;
+  private final Selector selector;
   private final OutputQueue output;
   private final InflightLog inflight;
   private final ConduitProtocol protocol;
   private BundleBuilder builder;
+  private Link link;
+  private Link standby;
 
   private volatile boolean stopping;
   private int rowsSeen;
   private boolean exhaustedSeen;
   private boolean done;
   private long connectAt = NEVER;
+  private int connectServer;
+  private long standbyAt = NEVER;
+  private int standbyServer;
   private long lostAt;
   private String lostBecause;
 
@@ -49,18 +56,20 @@ final class Conduit implements Runnable {
       Place place,
       Schema outputSchema,
       BufferAllocator allocator,
-      Link link,
+      Selector selector,
       OutputQueue output) {
     this.spec = spec;
     this.place = place;
     this.outputSchema = outputSchema;
     this.allocator = allocator;
-    this.link = link;
+    this.selector = selector;
+    this.link = new Link(selector);
+    this.standby = new Link(selector);
     this.output = output;
     this.inflight =
         new InflightLog(
             spec.spillPath(), place.node() + "-" + place.instance() + "-" + place.epoch() + "-" + place.taskAttemptId());
-    this.protocol = new ConduitProtocol(spec.limits(place.taskAttemptId()));
+    this.protocol = new ConduitProtocol(spec.limits(place.taskAttemptId(), Homes.of(spec, place)));
   }
 
   void attach(BundleBuilder bundles) {
@@ -70,7 +79,7 @@ final class Conduit implements Runnable {
   /** Ends the loop from outside. */
   void stop() {
     stopping = true;
-    link.wake();
+    selector.wakeup();
   }
 
   @Override
@@ -91,7 +100,9 @@ final class Conduit implements Runnable {
 
   private void free() {
     try {
-      link.close();
+      link.disconnect();
+      standby.disconnect();
+      selector.close();
       inflight.close();
     } catch (IOException e) {
       LOG.warn("{}: could not clean up: {}", place, e.toString());
@@ -109,20 +120,40 @@ final class Conduit implements Runnable {
     if (done) {
       return;
     }
-    if (link.open()) {
-      link.flush();
-    }
-    long now = now();
-    link.await(Math.min(connectAt, protocol.nextTime()) - now);
+    flush(link);
+    flush(standby);
+    await(Math.min(Math.min(connectAt, standbyAt), protocol.nextTime()) - now());
     if (link.connecting()) {
       finishConnect();
     } else if (connectAt <= now()) {
       connect();
     }
+    if (standby.connecting() || standbyAt <= now()) {
+      connectStandby();
+    }
     if (link.open()) {
       read();
     }
+    if (standby.open()) {
+      readStandby();
+    }
     happen(new Event.Time());
+  }
+
+  private static void flush(Link link) {
+    if (link.open()) {
+      link.flush();
+    }
+  }
+
+  /** Sleeps until something can be done, or somebody wakes the selector, or the wait is over. */
+  private void await(long waitMs) throws IOException {
+    selector.selectedKeys().clear();
+    if (waitMs <= 0) {
+      selector.selectNow();
+    } else {
+      selector.select(waitMs);
+    }
   }
 
   private void takeInput() throws Throwable {
@@ -151,11 +182,23 @@ final class Conduit implements Runnable {
   private void connect() throws IOException {
     connectAt = NEVER;
     try {
-      if (link.connect()) {
+      if (link.connect(spec.socket(connectServer))) {
         happen(new Event.Connected());
       }
     } catch (IOException | RuntimeException e) {
       connectFailed(e);
+    }
+  }
+
+  private void connectStandby() throws IOException {
+    standbyAt = NEVER;
+    try {
+      if (standby.connecting() ? standby.finishConnect() : standby.connect(spec.socket(standbyServer))) {
+        happen(new Event.StandbyConnected());
+      }
+    } catch (IOException e) {
+      standby.disconnect();
+      happen(new Event.StandbyLost("cannot connect to " + spec.socket(standbyServer) + ": " + e));
     }
   }
 
@@ -171,7 +214,50 @@ final class Conduit implements Runnable {
 
   private void connectFailed(Exception e) throws IOException {
     link.disconnect();
-    happen(new Event.ConnectFailed("cannot connect to " + spec.socket() + ": " + e));
+    happen(new Event.ConnectFailed("cannot connect to " + spec.socket(connectServer) + ": " + e));
+  }
+
+  /** A standby says little: that it is there, how far it has come, or why it goes. */
+  private void readStandby() throws IOException {
+    Link from = standby;
+    try {
+      int count = from.fill();
+      if (count < 0) {
+        happen(new Event.StandbyLost("the standby closed the connection"));
+        return;
+      }
+      if (count > 0) {
+        happen(new Event.StandbyHeard());
+      }
+      FrameReader.Frame frame;
+      while (standby == from && from.open() && (frame = from.next()) != null) {
+        standbyFrame(frame);
+      }
+    } catch (IOException e) {
+      happen(new Event.StandbyLost(e.toString()));
+    }
+  }
+
+  private void standbyFrame(FrameReader.Frame frame) throws IOException {
+    ByteBuffer in = frame.payload();
+    try {
+      switch (frame.type()) {
+        case Frames.WELCOME -> {
+          JsonNode body = JSON.readTree(in.array());
+          happen(new Event.StandbyWelcome(body.path("window").asInt(), body.path("window_bytes").asLong()));
+        }
+        case Frames.OUTPUT -> happen(new Event.StandbyTaken(in.getLong()));
+        case Frames.HEARTBEAT -> {}
+        case Frames.ERROR -> {
+          String reason = JSON.readTree(in.array()).path("message").asText();
+          LOG.warn("{}: its standby is lost: {}", place, reason);
+          happen(new Event.StandbyLost(reason));
+        }
+        default -> throw new BadFrame("a frame of type " + frame.type() + " of a standby");
+      }
+    } catch (java.nio.BufferUnderflowException e) {
+      throw new BadFrame("a frame of type " + frame.type() + " that is too short");
+    }
   }
 
   /** Handles what has arrived. */
@@ -306,13 +392,37 @@ final class Conduit implements Runnable {
       spill(spill.seq());
     } else if (action instanceof Action.Connect connect) {
       connectAt = now() + connect.delayMs();
+      connectServer = connect.server();
       if (lostBecause == null && !connect.fresh()) {
         lost("it was silent");
       }
     } else if (action instanceof Action.Hello hello) {
-      link.send(Frames.frame(Frames.HELLO, hello(hello)));
+      link.send(Frames.frame(Frames.HELLO, hello(hello.fence(), hello.fresh(), false, hello.moves())));
     } else if (action instanceof Action.Resume resume) {
-      link.send(resume(resume));
+      link.send(resume(resume.passed(), resume.logStart(), resume.log()));
+    } else if (action instanceof Action.ConnectStandby connect) {
+      standby.disconnect();
+      standbyAt = now() + connect.delayMs();
+      standbyServer = connect.server();
+    } else if (action instanceof Action.StandbyHello hello) {
+      standby.send(Frames.frame(Frames.HELLO, hello(hello.fence(), hello.fresh(), true, hello.moves())));
+    } else if (action instanceof Action.StandbyResume resume) {
+      standby.send(resume(resume.passed(), resume.logStart(), resume.log()));
+    } else if (action instanceof Action.SendStandby send) {
+      standby.send(inflight.frame(send.seq()));
+    } else if (action instanceof Action.Follow follow) {
+      FrameBuffer frame = new FrameBuffer(64 + follow.log().length);
+      frame.putLong(follow.logStart());
+      frame.write(ByteBuffer.wrap(follow.log()));
+      standby.send(frame.frame(Frames.FOLLOW));
+    } else if (action instanceof Action.EndStandby end) {
+      FrameBuffer frame = new FrameBuffer(32);
+      frame.putLong(end.seq());
+      standby.send(frame.frame(Frames.END));
+    } else if (action instanceof Action.CloseStandby) {
+      closeStandby();
+    } else if (action instanceof Action.Promote promote) {
+      promote(promote);
     } else if (action instanceof Action.End end) {
       FrameBuffer frame = new FrameBuffer(32);
       frame.putLong(end.seq());
@@ -321,6 +431,7 @@ final class Conduit implements Runnable {
       link.disconnect();
     } else if (action instanceof Action.Finish) {
       done = true;
+      Homes.remember(spec, place, protocol.server());
       output.finish(null);
     }
   }
@@ -341,7 +452,28 @@ final class Conduit implements Runnable {
     }
   }
 
-  private byte[] hello(Action.Hello hello) throws IOException {
+  /** What it was sent goes out first, as far as it takes it soon: it may be the end of the epoch. */
+  private void closeStandby() throws IOException {
+    standbyAt = NEVER;
+    flush(standby);
+    for (long until = now() + LINGER_MS; standby.open() && standby.backlog() && now() < until && !stopping; ) {
+      await(until - now());
+      standby.flush();
+    }
+    standby.disconnect();
+  }
+
+  private void promote(Action.Promote promote) {
+    Link lost = link;
+    link = standby;
+    standby = lost;
+    FrameBuffer frame = new FrameBuffer(32);
+    frame.putLong(promote.fence());
+    frame.putLong(promote.passed());
+    link.send(frame.frame(Frames.PROMOTE));
+  }
+
+  private byte[] hello(long fence, boolean fresh, boolean follows, long[][] moves) throws IOException {
     ObjectNode body = JSON.createObjectNode();
     body.put("version", 1);
     body.put("token", spec.token());
@@ -349,19 +481,21 @@ final class Conduit implements Runnable {
     body.put("node", place.node());
     body.put("instance", place.instance());
     body.put("epoch", place.epoch());
-    body.put("fence", hello.fence());
-    body.put("fresh", hello.fresh());
+    body.put("fence", fence);
+    body.put("fresh", fresh);
+    body.put("standby", follows);
+    body.set("moves", JSON.valueToTree(moves));
     body.put("stage_attempt", place.stageAttempt());
     body.put("task_attempt", place.taskAttempt());
     body.put("mode", spec.mode());
     return JSON.writeValueAsString(body).getBytes(StandardCharsets.UTF_8);
   }
 
-  private static byte[] resume(Action.Resume resume) {
-    FrameBuffer frame = new FrameBuffer(64 + resume.log().length);
-    frame.putLong(resume.passed());
-    frame.putLong(resume.logStart());
-    frame.write(ByteBuffer.wrap(resume.log()));
+  private static byte[] resume(long passed, long logStart, byte[] log) {
+    FrameBuffer frame = new FrameBuffer(64 + log.length);
+    frame.putLong(passed);
+    frame.putLong(logStart);
+    frame.write(ByteBuffer.wrap(log));
     return frame.frame(Frames.RESUME);
   }
 
@@ -401,7 +535,7 @@ final class Conduit implements Runnable {
         .put("epoch", place.epoch())
         .put("error", failure.error())
         .put("message", text.substring(0, Math.min(text.length(), REPORT_CHARACTERS)));
-    boolean connected = link.connect();
+    boolean connected = link.connect(spec.socket(connectServer));
     link.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
     for (long until = now() + REPORT_MS; now() < until && !stopping; ) {
       if (!connected) {
@@ -413,7 +547,7 @@ final class Conduit implements Runnable {
           return;
         }
       }
-      link.await(until - now());
+      await(until - now());
     }
   }
 

@@ -9,8 +9,9 @@ import java.util.List;
  * <p>Bundles are numbered once per task attempt and kept until the replica's state is stable beyond them. Three marks
  * walk along the numbers: {@code stable} (forgotten up to here), {@code taken} (this replica has them) and
  * {@code sent} (on this connection). Losing a replica sets the last two back to the first; nothing else changes, so a
- * replacement sees the same bundles under the same numbers. The same scripted scenarios run against this class and
- * its model in {@code clonos/core/conduit.py}.
+ * replacement sees the same bundles under the same numbers. With a standby there is a second connection, which is sent
+ * every bundle and every increment of the log, and takes the place of the first when that is lost. The same scripted
+ * scenarios run against this class and its model in {@code clonos/core/conduit.py}.
  *
  * <p>Not thread safe: one thread owns it.
  */
@@ -19,6 +20,7 @@ public final class ConduitProtocol {
   public enum State { CONNECTING, OPEN, ENDING, ENDED, FAILED }
 
   private static final long MAX_REPLACEMENTS = 0xffff;
+  private static final long MAX_STANDBY_DELAY_MS = 2000;
 
   private final Limits limits;
   private final List<Action> actions = new ArrayList<>();
@@ -59,8 +61,21 @@ public final class ConduitProtocol {
   private boolean stableSinceLoss;
   private String lastLoss = "";
 
+  private int server;
+  private int home = -1;
+  private final List<long[]> moves = new ArrayList<>();
+  private Standby standby = new Standby();
+  private boolean snapshotted;
+  private long forgotten;
+
   public ConduitProtocol(Limits limits) {
     this.limits = limits;
+    this.server = limits.firstServer();
+  }
+
+  /** The server of the replica, or of the one that is asked for. */
+  int server() {
+    return server;
   }
 
   public State state() {
@@ -94,14 +109,26 @@ public final class ConduitProtocol {
       time(now);
     } else if (event instanceof Event.Start) {
       connectingSince = now;
-      actions.add(new Action.Connect(fence(), true, 0));
+      actions.add(new Action.Connect(fence(), true, 0, server));
     } else if (event instanceof Event.ConnectFailed failed) {
       connectFailed(failed, now);
     } else if (event instanceof Event.Connected) {
       connected(now);
     } else if (event instanceof Event.Stop) {
       close();
+      closeStandby();
       state = State.FAILED;
+    } else if (event instanceof Event.StandbyConnected) {
+      standbyConnected(now);
+    } else if (event instanceof Event.StandbyLost) {
+      standbyLost();
+    } else if (event instanceof Event.StandbyWelcome
+        || event instanceof Event.StandbyTaken
+        || event instanceof Event.StandbyHeard) {
+      if (standby.connected) {
+        standby.heardAt = now;
+        standbyEvent(event);
+      }
     } else if (connected) {
       heardAt = now;
       connectionEvent(event, now);
@@ -137,6 +164,9 @@ public final class ConduitProtocol {
     if (connected && !paused) {
       next = Math.min(next, heardAt + limits.heartbeatMs());
     }
+    if (standby.connected) {
+      next = Math.min(next, standby.heardAt + limits.heartbeatMs());
+    }
     if (state == State.OPEN && pendingRows > 0 && sent == kept.last() && roomFor(pendingBytes)) {
       next = Math.min(next, pendingSince + limits.flushMs());
     }
@@ -153,7 +183,7 @@ public final class ConduitProtocol {
     connectFailures = 0;
     heardAt = now;
     tickedAt = now;
-    actions.add(new Action.Hello(fence(), fresh));
+    actions.add(new Action.Hello(fence(), fresh, moves.toArray(new long[0][])));
     actions.add(new Action.Resume(passed, log.start(), log.bytes()));
   }
 
@@ -165,7 +195,10 @@ public final class ConduitProtocol {
     }
     long delay = Math.min(500, 50L << Math.min(connectFailures, 4));
     connectFailures++;
-    actions.add(new Action.Connect(fence(), fresh, delay));
+    if (limits.standbys() > 0) {
+      server = 1 - server; // the other one may be there
+    }
+    actions.add(new Action.Connect(fence(), fresh, delay, server));
   }
 
   private void welcome(Event.Welcome welcome, long now) {
@@ -180,7 +213,9 @@ public final class ConduitProtocol {
     window = welcome.window();
     windowBytes = welcome.windowBytes();
     fresh = false;
+    movedTo(server);
     state = State.OPEN;
+    wantStandby(0);
     pump(now);
   }
 
@@ -199,6 +234,11 @@ public final class ConduitProtocol {
     sealing = false;
     pendingRows = 0;
     pendingBytes = 0;
+    if (memoryBytes > limits.inflightBytes() && forgotten < stable) {
+      closeStandby();
+      wantStandby(0);
+      forget();
+    }
     spill();
     pump(now);
   }
@@ -220,12 +260,14 @@ public final class ConduitProtocol {
     while (sent < kept.last()) {
       long bytes = kept.get(sent + 1);
       if (!roomFor(bytes)) {
+        pumpStandby();
         return;
       }
       sent++;
       underWayBytes += bytes;
       actions.add(new Action.Send(sent));
     }
+    pumpStandby();
     if (sealing) {
       return;
     }
@@ -262,7 +304,7 @@ public final class ConduitProtocol {
     } else if (output.rows() > 0 && output.last() > output.passed()) {
       protocolError("OUTPUT ends at " + output.last() + " but says it passed " + output.passed());
     } else {
-      log.append(output.logStart(), output.log());
+      learn(output.logStart(), output.log());
       passed = Math.max(passed, output.passed());
       if (output.rows() > 0) {
         actions.add(new Action.PassOn(output.rows()));
@@ -291,17 +333,35 @@ public final class ConduitProtocol {
       return;
     }
     log.forgetBefore(mark.logOffset());
+    snapshotted = true;
     stableSinceLoss = true;
     if (mark.seq() > stable) {
       take(mark.seq());
       stable = mark.seq();
-      for (; unspilledFrom <= stable; unspilledFrom++) {
-        memoryBytes -= kept.get(unspilledFrom);
-      }
-      kept.forget(stable);
-      actions.add(new Action.Forget(stable));
+      forget();
     }
     pump(now);
+  }
+
+  /** What neither a replacement nor the standby needs any more. */
+  private void forget() {
+    long upto = standby.connected ? Math.min(stable, standby.taken) : stable;
+    if (upto <= forgotten) {
+      return;
+    }
+    for (; unspilledFrom <= upto; unspilledFrom++) {
+      memoryBytes -= kept.get(unspilledFrom);
+    }
+    kept.forget(upto);
+    forgotten = upto;
+    actions.add(new Action.Forget(upto));
+  }
+
+  private void learn(long start, byte[] increment) {
+    byte[] fresh = log.append(start, increment);
+    if (fresh.length > 0 && standby.connected) {
+      actions.add(new Action.Follow(log.end() - fresh.length, fresh));
+    }
   }
 
   private void ended(Event.Ended ended) {
@@ -311,6 +371,10 @@ public final class ConduitProtocol {
       protocolError("ENDED at output " + ended.passed() + ", output up to " + passed + " is passed on already");
     } else {
       close();
+      if (standby.connected && standby.sent == kept.last()) {
+        actions.add(new Action.EndStandby(kept.last()));
+      }
+      closeStandby();
       state = State.ENDED;
       actions.add(new Action.Finish());
     }
@@ -347,8 +411,113 @@ public final class ConduitProtocol {
               + firstNotTaken + "; last reason: " + reason);
       return;
     }
+    if (standby.follows) {
+      promote();
+      return;
+    }
+    closeStandby();
     long delay = losses == 1 ? 0 : Math.min(2000, 100L << Math.min(losses - 2, 5));
-    actions.add(new Action.Connect(fence(), fresh, delay));
+    actions.add(new Action.Connect(fence(), fresh, delay, server));
+  }
+
+  private void wantStandby(long delay) {
+    if (limits.standbys() > 0 && !standby.wanted) {
+      standby.wanted = true;
+      actions.add(new Action.ConnectStandby(delay, 1 - server));
+    }
+  }
+
+  private void standbyConnected(long now) {
+    if (!standby.wanted || (state != State.OPEN && state != State.ENDING)) {
+      actions.add(new Action.CloseStandby());
+      standby.wanted = false;
+      return;
+    }
+    int failures = standby.failures;
+    standby = new Standby();
+    standby.wanted = true;
+    standby.connected = true;
+    standby.failures = failures;
+    standby.sent = stable;
+    standby.taken = stable;
+    standby.heardAt = now;
+    actions.add(new Action.StandbyHello(fence(), !snapshotted, moves.toArray(new long[0][])));
+    actions.add(new Action.StandbyResume(passed, log.start(), log.bytes()));
+    pumpStandby();
+  }
+
+  private void standbyEvent(Event event) {
+    if (event instanceof Event.StandbyWelcome welcome) {
+      standby.window = Math.max(welcome.window(), 1);
+      standby.windowBytes = Math.max(welcome.windowBytes(), 1);
+      standby.follows = true;
+      standby.failures = 0;
+    } else if (event instanceof Event.StandbyTaken mark) {
+      while (standby.taken < Math.min(mark.taken(), standby.sent)) {
+        standby.taken++;
+        standby.underWay -= kept.get(standby.taken);
+      }
+    }
+    pumpStandby();
+  }
+
+  /** Everything that the replica was sent, as the standby's own window allows; some of it while it restores. */
+  private void pumpStandby() {
+    if (!standby.connected) {
+      return;
+    }
+    while (standby.sent < sent) {
+      long size = kept.get(standby.sent + 1);
+      if (!standby.roomFor(size)) {
+        break;
+      }
+      standby.sent++;
+      standby.underWay += size;
+      actions.add(new Action.SendStandby(standby.sent));
+    }
+    forget();
+  }
+
+  private void standbyLost() {
+    if (!standby.wanted) {
+      return;
+    }
+    int failures = standby.failures + 1;
+    closeStandby();
+    standby.failures = failures;
+    forget();
+    if (state == State.OPEN) {
+      wantStandby(Math.min(MAX_STANDBY_DELAY_MS, 50L << Math.min(failures - 1, 6)));
+    }
+  }
+
+  private void closeStandby() {
+    if (standby.connected) {
+      actions.add(new Action.CloseStandby());
+    }
+    standby = new Standby();
+  }
+
+  private void movedTo(int where) {
+    if (home >= 0 && home != where) {
+      moves.add(new long[] {fence(), log.end()});
+    }
+    home = where;
+  }
+
+  /** Its connection is the replica's now, and what it was sent it need not be sent again. */
+  private void promote() {
+    Standby promoted = standby;
+    standby = new Standby();
+    server = 1 - server;
+    movedTo(server);
+    connected = true;
+    paused = false;
+    heardAt = promoted.heardAt;
+    sent = promoted.sent;
+    taken = promoted.taken;
+    underWayBytes = promoted.underWay;
+    actions.add(new Action.Promote(fence(), passed));
   }
 
   private void time(long now) {
@@ -357,6 +526,9 @@ public final class ConduitProtocol {
     } else if (connected && !paused && now - heardAt >= limits.heartbeatMs()) {
       lost("nothing was heard from the replica for " + (now - heardAt) + " ms", now);
     } else {
+      if (standby.connected && now - standby.heardAt >= limits.heartbeatMs()) {
+        standbyLost();
+      }
       if (connected && now - tickedAt >= limits.tickMs()) {
         tickedAt = now;
         actions.add(new Action.Tick());
@@ -378,6 +550,7 @@ public final class ConduitProtocol {
 
   private void fail(String error, String message) {
     close();
+    closeStandby();
     state = State.FAILED;
     actions.add(new Action.Fail(error, message));
   }

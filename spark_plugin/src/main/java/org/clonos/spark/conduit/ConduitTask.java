@@ -1,6 +1,7 @@
 package org.clonos.spark.conduit;
 
 import java.io.IOException;
+import java.nio.channels.Selector;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.TaskContext;
@@ -48,15 +49,15 @@ public final class ConduitTask extends AbstractIterator<Object> {
     String label = place.node() + "-" + place.instance();
     allocator = ArrowUtils.rootAllocator().newChildAllocator("clonos-" + label, 0, Long.MAX_VALUE);
     Schema arrowInput = arrow(columns.schema());
-    Link link = open(spec);
-    output = new OutputQueue(link::wake);
-    conduit = new Conduit(spec, place, arrow(spec.outputSchema()), allocator, link, output);
+    Selector selector = open();
+    output = new OutputQueue(selector::wakeup);
+    conduit = new Conduit(spec, place, arrow(spec.outputSchema()), allocator, selector, output);
     bundles =
         new BundleBuilder(
             spec.bundleRows(),
             spec.bundleBytes(),
             () -> new BundleWriter(arrowInput, columns.ordinals(), allocator),
-            link::wake);
+            selector::wakeup);
     conduit.attach(bundles);
     conduitThread = daemon(conduit, "clonos-conduit-" + label);
     pullThread = daemon(new Puller(task, input, bundles), "clonos-pull-" + label);
@@ -71,9 +72,9 @@ public final class ConduitTask extends AbstractIterator<Object> {
     return ArrowUtils.toArrowSchema(schema, "UTC", true, false, ArrowUtils.toArrowSchema$default$5());
   }
 
-  private Link open(StageSpec spec) {
+  private Selector open() {
     try {
-      return new Link(spec.socket());
+      return Selector.open();
     } catch (IOException e) {
       allocator.close();
       throw new CausalStageException("StorageUnavailable", place + ": cannot open a selector: " + e, e);

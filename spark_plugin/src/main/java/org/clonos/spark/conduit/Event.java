@@ -59,4 +59,19 @@ public sealed interface Event {
 
   /** The task completed or was interrupted. */
   record Stop() implements Event {}
+
+  /** The connection to a standby stands. */
+  record StandbyConnected() implements Event {}
+
+  /** The standby is restored and follows. */
+  record StandbyWelcome(int window, long windowBytes) implements Event {}
+
+  /** The standby has taken bundles up to this number. */
+  record StandbyTaken(long taken) implements Event {}
+
+  /** Bytes arrived from the standby. */
+  record StandbyHeard() implements Event {}
+
+  /** There is no connection to a standby, or none any more. */
+  record StandbyLost(String reason) implements Event {}
 }

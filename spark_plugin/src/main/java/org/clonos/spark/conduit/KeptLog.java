@@ -19,9 +19,10 @@ final class KeptLog {
     return end != UNKNOWN && offset > end;
   }
 
-  void append(long offset, byte[] bytes) {
+  /** Appends what is new of an increment, and gives it back; empty when nothing is. */
+  byte[] append(long offset, byte[] bytes) {
     if (bytes.length == 0) {
-      return;
+      return bytes;
     }
     if (end == UNKNOWN) {
       start = offset;
@@ -29,10 +30,17 @@ final class KeptLog {
     }
     long known = end - offset;
     if (known >= bytes.length) {
-      return;
+      return new byte[0];
     }
-    increments.add(known == 0 ? bytes : java.util.Arrays.copyOfRange(bytes, (int) known, bytes.length));
+    byte[] fresh = known == 0 ? bytes : java.util.Arrays.copyOfRange(bytes, (int) known, bytes.length);
+    increments.add(fresh);
     end = offset + bytes.length;
+    return fresh;
+  }
+
+  /** One past the last byte known; 0 where nothing is. */
+  long end() {
+    return end == UNKNOWN ? 0 : end;
   }
 
   void forgetBefore(long offset) {

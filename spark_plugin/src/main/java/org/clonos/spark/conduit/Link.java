@@ -12,13 +12,12 @@ import java.nio.channels.SocketChannel;
 import java.util.ArrayDeque;
 
 /**
- * One non-blocking connection at a time, and the selector that the conduit's thread sleeps in. When the peer no
- * longer takes bytes, reading goes on until the stream ends: what it said before it went (an error, output) counts.
+ * One non-blocking connection at a time, in the selector that the conduit's thread sleeps in. When the peer no longer
+ * takes bytes, reading goes on until the stream ends: what it said before it went (an error, output) counts.
  */
-final class Link implements AutoCloseable {
+final class Link {
   private static final int WRITE_CHUNK = 256 << 10;
 
-  private final String address;
   private final Selector selector;
   private final ArrayDeque<ByteBuffer> outgoing = new ArrayDeque<>();
   private SocketChannel channel;
@@ -27,9 +26,8 @@ final class Link implements AutoCloseable {
   private boolean writable;
   private boolean reading;
 
-  Link(String address) throws IOException {
-    this.address = address;
-    this.selector = Selector.open();
+  Link(Selector selector) {
+    this.selector = selector;
   }
 
   /** Checks an address of the form {@code unix:/path} or {@code tcp:host:port}. */
@@ -41,7 +39,7 @@ final class Link implements AutoCloseable {
   }
 
   /** Begins to connect; true when the connection stands at once. */
-  boolean connect() throws IOException {
+  boolean connect(String address) throws IOException {
     close(channel);
     if (address.startsWith("unix:")) {
       channel = SocketChannel.open(StandardProtocolFamily.UNIX);
@@ -74,20 +72,6 @@ final class Link implements AutoCloseable {
       key.interestOps(SelectionKey.OP_READ);
     }
     return connected;
-  }
-
-  /** Sleeps until something can be done, or {@link #wake}, or the wait is over. */
-  void await(long waitMs) throws IOException {
-    selector.selectedKeys().clear();
-    if (waitMs <= 0) {
-      selector.selectNow();
-    } else {
-      selector.select(waitMs);
-    }
-  }
-
-  void wake() {
-    selector.wakeup();
   }
 
   boolean open() {
@@ -172,11 +156,5 @@ final class Link implements AutoCloseable {
         // The connection is gone either way.
       }
     }
-  }
-
-  @Override
-  public void close() throws IOException {
-    disconnect();
-    selector.close();
   }
 }

@@ -13,6 +13,7 @@ public record StageSpec(
     String name,
     StructType outputSchema,
     String socket,
+    String standbySocket,
     String token,
     long generation,
     String mode,
@@ -42,6 +43,7 @@ public record StageSpec(
             text(spec, "name"),
             (StructType) DataType.fromJson(text(spec, "output_schema")),
             text(spec, "socket"),
+            spec.hasNonNull("standby_socket") ? text(spec, "standby_socket") : null,
             text(spec, "token"),
             number(spec, "generation", null, 0, 0x7fff),
             text(spec, "mode"),
@@ -57,6 +59,9 @@ public record StageSpec(
             number(spec, "connect_ms", 60_000L, 1, Long.MAX_VALUE / 2),
             (int) number(spec, "attempts", 3L, 0, 1000));
     Link.check(parsed.socket);
+    if (parsed.standbySocket != null) {
+      Link.check(parsed.standbySocket);
+    }
     if (!parsed.mode.equals("microbatch") && !parsed.mode.equals("realtime")) {
       throw new IllegalArgumentException("mode must be microbatch or realtime, not '" + parsed.mode + "'");
     }
@@ -83,11 +88,16 @@ public record StageSpec(
     return value.longValue();
   }
 
-  Limits limits(long taskAttemptId) {
+  Limits limits(long taskAttemptId, int firstServer) {
     long fenceBase = generation << 48 | (taskAttemptId & 0xffffffffL) << 16;
     return new Limits(
         fenceBase, bundleRows, bundleBytes, idleBundles, flushMs, inflightBytes, tickMs, heartbeatMs, connectMs,
-        attempts);
+        attempts, standbySocket == null ? 0 : 1, firstServer);
+  }
+
+  /** Where a replica server listens: 0 or, with standbys, 1. */
+  String socket(int server) {
+    return server == 0 ? socket : standbySocket;
   }
 
   Path spillPath() {

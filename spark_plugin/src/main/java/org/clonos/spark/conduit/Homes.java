@@ -1,0 +1,30 @@
+package org.clonos.spark.conduit;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * On which server an instance was at the end of an epoch: there its state is in memory when the next task of it begins in
+ * this JVM. Instances that are where every instance begins take no room.
+ */
+final class Homes {
+  private static final Map<String, Integer> ELSEWHERE = new ConcurrentHashMap<>();
+
+  private Homes() {}
+
+  static int of(StageSpec spec, Place place) {
+    return ELSEWHERE.getOrDefault(key(spec, place), 0);
+  }
+
+  static void remember(StageSpec spec, Place place, int server) {
+    if (server == 0) {
+      ELSEWHERE.remove(key(spec, place));
+    } else {
+      ELSEWHERE.put(key(spec, place), server);
+    }
+  }
+
+  private static String key(StageSpec spec, Place place) {
+    return spec.socket() + " " + spec.generation() + " " + place.node() + " " + place.instance();
+  }
+}

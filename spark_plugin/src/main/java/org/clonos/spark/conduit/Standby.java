@@ -1,0 +1,19 @@
+package org.clonos.spark.conduit;
+
+/** What {@link ConduitProtocol} knows of its second connection: asked for, standing, and its process restored. */
+final class Standby {
+  boolean wanted;
+  boolean connected;
+  boolean follows;
+  int failures;
+  long sent;
+  long taken;
+  long underWay;
+  int window = 4;
+  long windowBytes = 1 << 20;
+  long heardAt;
+
+  boolean roomFor(long size) {
+    return sent - taken < window && (underWay == 0 || underWay + size <= windowBytes);
+  }
+}

@@ -1,0 +1,66 @@
+"""The replica servers that a driver starts on its host: one, or two where operators have standbys.
+
+A standby is never on the server of its primary, so that losing a server loses one of them. Each has a data directory of
+its own; the first one's is also the home of what all have in common.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from standby.launcher import ReplicaServer
+from standby.spec import QuerySpec
+
+SERVER_FOLDER = "server-"
+
+
+class ReplicaServers:
+    """Started when made."""
+
+    def __init__(self, spec: QuerySpec, count: int, *, entry: str | None = None) -> None:
+        self._servers: list[ReplicaServer] = []
+        try:
+            for number in range(count):
+                data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
+                document = {**spec.to_document(), "data": data, "home": spec.data}
+                self._servers.append(ReplicaServer(document, data, entry=entry).start())
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where conduits connect to; the first is where an instance begins."""
+        return tuple(f"unix:{server.socket_path}" for server in self._servers)
+
+    def stop(self) -> None:
+        """Servers, replicas and sockets are gone when this returns."""
+        for server in self._servers:
+            server.stop()
+
+    def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
+        for server in self._servers:
+            server.commit(epoch, truncate)
+
+    def set_generation(self, generation: int) -> None:
+        for server in self._servers:
+            server.set_generation(generation)
+
+    def status(self) -> dict[str, Any]:
+        """Of the first server, with what there are several of from all; each replica says on which server it is."""
+        each = [server.status() for server in self._servers]
+        whole = dict(each[0])
+        for name in ("replicas", "spares", "failures", "recoveries", "recent_deaths"):
+            whole[name] = [entry for status in each for entry in status[name]]
+        whole["replicas"] = [
+            {**replica, "server": number}
+            for number, status in enumerate(each)
+            for replica in status["replicas"]
+        ]
+        whole["waiting"] = sum(status["waiting"] for status in each)
+        whole["deaths"] = sum(status["deaths"] for status in each)
+        if len(each) > 1:
+            whole["others"] = [{"pid": status["pid"], "grpc_pid": status["grpc_pid"]} for status in each[1:]]
+        return whole

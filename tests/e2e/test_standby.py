@@ -1,0 +1,120 @@
+"""Hot standbys on a second server: what takes over, and that nobody outside sees more than a pause."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+
+pytestmark = pytest.mark.spark
+
+STANDBYS = {"standbys": "1"}
+
+
+def roles(query: Any, node: int, instance: int) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The primary of an instance, and the standby that follows it."""
+    mine = [r for r in query.replicas() if (r["node"], r["instance"]) == (node, instance)]
+    primary = next((r for r in mine if not r["standby"] and r["busy"] is not None), None)
+    standby = next((r for r in mine if r["follows"] and r["busy"] == (primary or {}).get("busy")), None)
+    return primary, standby
+
+
+def promotions(query: Any) -> int:
+    return sum(recovery["promoted"] for recovery in query.causal_status()["recoveries"])
+
+
+def until_promoted(query: Any, setup: Run, strike: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """Strike primaries that have a standby until one takes over: an epoch may just be ending, and its task with it."""
+
+    def struck() -> bool:
+        for node, instance in ((2, 0), (3, 1), (2, 1), (3, 0)):
+            primary, standby = roles(query, node, instance)
+            if primary is not None and standby is not None:
+                strike(primary, standby)
+                return True
+        return False
+
+    for _ in range(10):
+        await_(query, setup, struck)
+        with contextlib.suppress(TimeoutError):
+            await_(query, setup, lambda: promotions(query) > 0, seconds=4.0)
+            return
+    raise AssertionError(f"no standby took over: {query.causal_status()}")
+
+
+def kill(primary: dict[str, Any], standby: dict[str, Any]) -> None:
+    os.kill(primary["pid"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_standby_takes_over(spark: Any, tmp_path: Path, mode: str) -> None:
+    setup = Run(tmp_path, mode=mode, count=900, feed_seconds=5.0, settings=STANDBYS)
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        until_promoted(query, setup, kill)
+        await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts == []
+
+
+def test_a_stopped_primary_counts_as_lost_and_finds_itself_fenced(spark: Any, tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def stop(primary: dict[str, Any], standby: dict[str, Any]) -> None:
+        os.kill(primary["pid"], signal.SIGSTOP)
+        stopped.append(primary["pid"])
+
+    settings = {**STANDBYS, "replica.deadline": "1s"}
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=settings)
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        until_promoted(query, setup, stop)
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts == []
+
+
+def test_primary_and_standby_lost_at_once(spark: Any, tmp_path: Path) -> None:
+    def kill_both(primary: dict[str, Any], standby: dict[str, Any]) -> None:
+        for replica in (primary, standby):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(replica["pid"], signal.SIGKILL)
+
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=STANDBYS)
+    struck: list[int] = []
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+
+        def strike() -> bool:
+            for node in (2, 3):
+                primary, standby = roles(query, node, 0)
+                if node not in struck and primary is not None and standby is not None:
+                    kill_both(primary, standby)
+                    struck.append(node)
+            return len(struck) == 2
+
+        await_(query, setup, strike)
+        await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts == []
+
+
+def test_a_lost_server_costs_no_restart(spark: Any, tmp_path: Path) -> None:
+    """All primaries on it at once; their standbys are on the other one."""
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=STANDBYS)
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        await_(query, setup, lambda: all(None not in roles(query, node, 0) for node in (2, 3)))
+        os.kill(query.causal_status()["pid"], signal.SIGKILL)
+        await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts == []

@@ -1,0 +1,99 @@
+"""Bugs of hot standbys, planted on purpose (`planted` has the catalogue)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clonos.core import retrieval
+from clonos.core.conduit import Conduit
+from clonos.core.instance import Instance
+from clonos.core.own_log import OwnLog
+from clonos.core.retrieval import Recovered
+from clonos.sim.operator_host import OperatorHost
+
+Patch = pytest.MonkeyPatch
+
+
+def standby_runs_ahead(patch: Patch) -> None:
+    """It repeats all that it has of the log, also what the conduit has not been told: those rows nobody gets."""
+    patch.setattr(Instance, "followed", property(lambda self: self._followed))
+    real = Instance._advance
+
+    def advance(self: Instance) -> Any:
+        if self._following:
+            self._followed = self._recorded_base + len(self._recorded)
+        return real(self)
+
+    patch.setattr(Instance, "_advance", advance)
+
+
+def standby_runs_steps_that_are_not_complete(patch: Patch) -> None:
+    """It does not wait for the log, and asks the clock and the services itself."""
+    real = Instance._advance
+
+    def advance(self: Instance) -> Any:
+        following, self._following = self._following, False
+        try:
+            return real(self)
+        finally:
+            self._following = following
+
+    patch.setattr(Instance, "_advance", advance)
+
+
+def promoted_standby_hands_on_what_was_handed_on(patch: Patch) -> None:
+    real = Instance.go_live
+    patch.setattr(Instance, "go_live", lambda self, passed: real(self, 0))
+
+
+def log_of_what_never_happened_is_believed(patch: Patch) -> None:
+    patch.setattr(OwnLog, "before", lambda self, newer: self)
+
+
+def instance_that_moved_asks_nobody(patch: Patch) -> None:
+    patch.setattr(retrieval, "of_same_attempt", lambda fence, other: True)
+    real = Conduit._moved_to
+
+    def moved_to(self: Conduit, server: int) -> None:
+        self._home = server
+        real(self, server)
+
+    patch.setattr(Conduit, "_moved_to", moved_to)
+
+
+def what_was_received_elsewhere_is_not_held(patch: Patch) -> None:
+    real = Instance.restore
+    patch.setattr(
+        Instance, "restore", lambda self, snapshot, **given: real(self, snapshot, **{**given, "received": ()})
+    )
+
+
+def log_before_the_snapshot_is_not_held_elsewhere(patch: Patch) -> None:
+    real = Recovered.missing
+    patch.setattr(Recovered, "missing", lambda self, own: (real(self, own)[0], []))
+
+
+def snapshot_is_ahead_of_what_the_standby_was_shown(patch: Patch) -> None:
+    """What has been recorded and not handed on is not flushed before a snapshot inside an epoch."""
+    real = OperatorHost._snapshot_if_due
+
+    def snapshot(self: OperatorHost) -> Any:
+        flush, self.live.flush = self.live.flush, list  # type: ignore[method-assign]
+        try:
+            yield from real(self)
+        finally:
+            self.live.flush = flush  # type: ignore[method-assign]
+
+    patch.setattr(OperatorHost, "_snapshot_if_due", snapshot)
+
+
+def log_is_not_shown_to_the_standby(patch: Patch) -> None:
+    """It goes live where it is, and draws other outcomes than those on which others depend."""
+    patch.setattr(Instance, "follow", lambda self, start, log: [])
+
+
+def increments_are_shown_from_the_wrong_offset(patch: Patch) -> None:
+    real = Instance.follow
+    patch.setattr(Instance, "follow", lambda self, start, log: real(self, start + 1, log))
