@@ -16,6 +16,9 @@ from typing import Any
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.spark.checkpoint import Checkpoint
 from standby import admin, running
+from standby.holders import SERVER_FOLDER
+from standby.running import Running
+from standby.servers import merged
 
 PATIENCE_SECONDS = 5.0
 
@@ -38,10 +41,11 @@ class LiveQuery:
     query: str
     nodes: tuple[LiveNode, ...]
     data: Path
-    running: running.Running
+    running: Running
+    others: tuple[Running, ...] = ()  # the servers of standbys
 
     def status(self) -> dict[str, Any]:
-        """What the replica server says of itself and its replicas."""
+        """What the replica servers say of themselves and their replicas."""
         try:
             answer = admin.ask(
                 self.running.socket, self.running.token, {"status": True}, timeout=PATIENCE_SECONDS
@@ -52,8 +56,13 @@ class LiveQuery:
                 f"{error}",
                 hint=f"If it has just died its driver starts it again; it writes to {self.data / 'server.err'}",
             ) from None
-        status: dict[str, Any] = answer["status"]
-        return status
+        each = [answer["status"]]
+        for other in self.others:
+            with contextlib.suppress(OSError):  # it may just be starting again
+                each.append(
+                    admin.ask(other.socket, other.token, {"status": True}, timeout=PATIENCE_SECONDS)["status"]
+                )
+        return merged(each)
 
     def bytes_of(self, kind: str, node: int, instance: int) -> int:
         """Size on disk of the `logs` or the `state` of an instance; files that come and go are not missed."""
@@ -109,7 +118,10 @@ def find(location: str) -> LiveQuery:
         for node in document["nodes"]
         if node["kind"] != "source"
     )
-    return LiveQuery(checkpoint, query, nodes, Path(data), found)
+    others = (running.read(folder) for folder in sorted(Path(data).glob(f"{SERVER_FOLDER}*")))
+    return LiveQuery(
+        checkpoint, query, nodes, Path(data), found, tuple(one for one in others if one is not None)
+    )
 
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:

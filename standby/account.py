@@ -71,10 +71,10 @@ class Account:
 
     def recovered(self, key: Key, said: Mapping[str, Any], death: Death | None) -> None:
         """An instance is live again. The time since the death of the process before counts, where one was lost: it
-        also holds what the conduit took to notice."""
+        also holds what the conduit took to notice. A standby was promoted for a death on another server."""
         now = time.time()
         found = {"at": now, "node": key[0], "instance": key[1], **said, "since_death_ms": None}
-        if death is not None and not said["fresh"]:
+        if death is not None and not said["fresh"] and not said["promoted"]:
             since = max(now - death.at, said["ms"] / 1000)
             found["since_death_ms"] = round(since * 1000, 1)
             self.failovers += 1

@@ -17,13 +17,14 @@ from clonos.core.recovery import HolderReply
 from clonos.errors import RecoveryTimeout, Where
 
 PORT_FILE = "determinants.port"
+SERVER_FOLDER = "server-"
 _ROUND_SECONDS = 5.0
 
 
 def services_of_this_host(home: str) -> list[str]:
     """Addresses of its determinant services. Ports are on file because they are chosen after the spec is written."""
     found = []
-    for path in sorted([Path(home, PORT_FILE), *Path(home).glob(f"server-*/{PORT_FILE}")]):
+    for path in sorted([Path(home, PORT_FILE), *Path(home).glob(f"{SERVER_FOLDER}*/{PORT_FILE}")]):
         with contextlib.suppress(FileNotFoundError):
             found.append(f"127.0.0.1:{int(path.read_text())}")
     return found

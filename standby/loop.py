@@ -8,6 +8,7 @@ loop. Work that can wait (forking the next spare) is done when a look at the des
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import os
@@ -139,4 +140,5 @@ def _ignore(_number: int, _frame: Any) -> None:
 def log(text: str) -> None:
     """One line on standard error, which is kept: the server's by the launcher, a replica's by the server."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    os.write(2, f"{stamp}Z process {os.getpid()}: {text}\n".encode(errors="backslashreplace"))
+    with contextlib.suppress(OSError):  # standard error is a file, and a disk that is full must end nobody
+        os.write(2, f"{stamp}Z process {os.getpid()}: {text}\n".encode(errors="backslashreplace"))

@@ -7,13 +7,12 @@ its own; the first one's is also the home of what all have in common.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from standby.holders import SERVER_FOLDER
 from standby.launcher import ReplicaServer
 from standby.spec import QuerySpec
-
-SERVER_FOLDER = "server-"
 
 
 class ReplicaServers:
@@ -49,18 +48,21 @@ class ReplicaServers:
             server.set_generation(generation)
 
     def status(self) -> dict[str, Any]:
-        """Of the first server, with what there are several of from all; each replica says on which server it is."""
-        each = [server.status() for server in self._servers]
-        whole = dict(each[0])
-        for name in ("replicas", "spares", "failures", "recoveries", "recent_deaths"):
-            whole[name] = [entry for status in each for entry in status[name]]
-        whole["replicas"] = [
-            {**replica, "server": number}
-            for number, status in enumerate(each)
-            for replica in status["replicas"]
-        ]
-        whole["waiting"] = sum(status["waiting"] for status in each)
-        whole["deaths"] = sum(status["deaths"] for status in each)
-        if len(each) > 1:
-            whole["others"] = [{"pid": status["pid"], "grpc_pid": status["grpc_pid"]} for status in each[1:]]
-        return whole
+        """Of all servers; each replica says on which it is."""
+        return merged([server.status() for server in self._servers])
+
+
+def merged(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The status of the first server, with what there are several of from all."""
+    whole = dict(each[0])
+    for name in ("spares", "failures", "recoveries", "recent_deaths"):
+        whole[name] = [entry for status in each for entry in status[name]]
+    whole["replicas"] = [
+        {**replica, "server": number} for number, status in enumerate(each) for replica in status["replicas"]
+    ]
+    for name in ("waiting", "deaths"):
+        whole[name] = sum(status[name] for status in each)
+    whole["others"] = [
+        {name: status[name] for name in ("pid", "grpc_pid", "started", "resident")} for status in each[1:]
+    ]
+    return whole

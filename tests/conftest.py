@@ -7,6 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile(
+    "clonos", deadline=None
+)  # how long an example takes says something about the machine
+settings.load_profile("clonos")
 
 ROOT = Path(__file__).resolve().parent.parent
 

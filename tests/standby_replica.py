@@ -48,7 +48,7 @@ def _serve(
 ) -> None:
     channel.send({"busy": hello["epoch"]})
     if not hello["fresh"]:
-        channel.send({"recovered": {"epoch": hello["epoch"], "fresh": False, **RECOVERED}})
+        channel.send({"recovered": {"epoch": hello["epoch"], "fresh": False, "promoted": False, **RECOVERED}})
     resume = messages.parse(read_frame(conduit))  # type: ignore[arg-type]
     assert isinstance(resume, messages.Resume)
     send_frames(conduit, [messages.pack_welcome(window=8, window_bytes=1 << 20)])

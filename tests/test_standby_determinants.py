@@ -17,6 +17,7 @@ from standby_conduit import SPEC
 
 from clonos.core.delta import encode_delta, encode_entry, segments_for
 from clonos.core.identity import Origin
+from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.errors import LogCorrupt
 from clonos.store.log_store import LogStore
@@ -46,6 +47,19 @@ def stores() -> Iterator[dict[str, LogStore]]:
     yield opened
     for store in opened.values():
         store.close()
+
+
+def test_what_an_instance_with_standbys_wrote_itself_is_told_apart(
+    tmp_path: Path, stores: dict[str, LogStore]
+) -> None:
+    mine = stores["mine"] = LogStore(str(tmp_path / "logs" / "2" / "5"))
+    mine.begin((7, 0))
+    received = delta(0, 3, origin=Origin(1, 0))
+    mine.append([received], (0, LOG[:20]))
+    near = stores["near"] = LogStore(str(tmp_path / "logs" / "3" / "0"))
+    near.append([delta(0, 10)], None)
+    own = OwnLog([(0, LOG[:20])], ((7, 0),), (received,))
+    assert ask(holdings(tmp_path)) == HolderReply("here", [(0, LOG[:10])], 10, (), (own,))
 
 
 def test_every_appended_piece_is_seen_at_once(tmp_path: Path, stores: dict[str, LogStore]) -> None:

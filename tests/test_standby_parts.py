@@ -33,6 +33,18 @@ def test_a_fence_only_rises_and_survives(tmp_path: Path) -> None:
         one.close()
 
 
+def test_a_standby_may_show_its_primarys_fence(tmp_path: Path) -> None:
+    table = FenceTable(tmp_path / "fences")
+    assert table.raise_to(2, 0, 10)
+    assert table.admit_standby(2, 0, 10)
+    assert not table.admit_standby(2, 0, 9)
+    assert table.admit_standby(2, 0, 12)
+    assert not table.raise_to(2, 0, 12), "a primary shows a newer one"
+    table.raise_generation(1)
+    assert not table.admit_standby(2, 0, 13)
+    table.close()
+
+
 def test_a_raised_generation_survives(tmp_path: Path) -> None:
     table = FenceTable(tmp_path / "fences")
     table.raise_generation(3)

@@ -53,6 +53,23 @@ def test_owner_reader_and_the_next_owner_see_the_same(store: LogStore) -> None:
     again.close()
 
 
+def test_who_wrote_it_is_kept_where_there_are_standbys(store: LogStore) -> None:
+    assert store.incarnations() is None
+    store.begin(None)
+    assert store.incarnations() == ()
+    store.begin((5, 0))
+    store.begin((6, 0))  # the same one, in the next epoch
+    store.append([], (0, b"0123456789"))
+    store.begin((9, 4))
+    with LogStore.read_only(path_of(store)) as reader:
+        assert reader.incarnations() == ((6, 0), (9, 4))
+    store.truncate_own(4)
+    assert store.incarnations() == ((9, 4),)
+    store._database.put(b"\x00incarnations", b"broken")
+    with pytest.raises(LogCorrupt, match="the incarnations"):
+        store.incarnations()
+
+
 def test_a_reader_does_not_follow_and_does_not_disturb_the_owner(store: LogStore) -> None:
     store.append([], (0, b"a"))
     with LogStore.read_only(path_of(store)) as reader:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.errors import LogCorrupt, ProtocolError, StorageUnavailable, Unauthenticated
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
@@ -47,6 +48,22 @@ def test_the_log_comes_back(server: DeterminantServer) -> None:
     fetched = fetch([server.address], TOKEN, 2, 3, 100, query="q")
     assert fetched.unreachable == []
     assert fetched.replies == [HolderReply("holder of 2-3", [(100, LOG[100:])], len(LOG) + 7, ("one piece",))]
+
+
+def test_own_logs_come_back_in_pages_too() -> None:
+    own = (OwnLog([(0, LOG)], ((5, 0), (6, 70)), (b"delta",)), OwnLog([(50, LOG[50:90])], (), ()))
+
+    def both(node: int, instance: int, start: int) -> HolderReply:
+        return HolderReply("h", [(10, LOG[10:3000])], 3000, (), own)
+
+    with DeterminantServer(both, TOKEN, page_bytes=1000) as running:
+        (reply,) = fetch([running.address], TOKEN, 2, 3).replies
+    assert merged(reply.segments) == [(10, LOG[10:3000])]
+    assert [merged(log.segments) for log in reply.own] == [[(0, LOG)], [(50, LOG[50:90])]]
+    assert [(log.incarnations, log.received) for log in reply.own] == [
+        (((5, 0), (6, 70)), (b"delta",)),
+        ((), ()),
+    ]
 
 
 def test_without_the_token_nothing_is_answered(server: DeterminantServer) -> None:

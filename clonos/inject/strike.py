@@ -117,7 +117,8 @@ def _named(status: dict[str, Any], target: Target | None) -> int:
     if target is None:
         return int(status["pid"])
     for replica in status["replicas"]:
-        if (replica["node"], replica["instance"]) == (target.node.number, target.instance):
+        place = replica["node"], replica["instance"]
+        if place == (target.node.number, target.instance) and not replica["standby"]:
             return int(replica["pid"])
     raise NoProcess(f"{target} has no process now")
 

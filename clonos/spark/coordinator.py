@@ -29,6 +29,7 @@ from clonos.spark.settings import Settings
 from clonos.store.snapshots import SnapshotStore
 from clonos.wire.determinant_service import DeterminantServer
 from standby import metadata
+from standby.holders import SERVER_FOLDER
 from standby.servers import ReplicaServers
 from standby.spec import QuerySpec, ReplicaSettings
 
@@ -119,7 +120,7 @@ class Coordinator:
         """
         self._server.stop()
         self._checkpoint.give_up()
-        for logs in Path(self.data).glob("**/logs"):
+        for logs in (Path(self.data, "logs"), *Path(self.data).glob(f"{SERVER_FOLDER}*/logs")):
             shutil.rmtree(logs, ignore_errors=True)
         self._sink.truncate(self.query, lambda raw: False)
         self._server = self._start_servers()

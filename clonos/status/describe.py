@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.live_query import LiveNode, LiveQuery
+from standby.holders import SERVER_FOLDER
 
 RECENT = 8
 _TAIL_BYTES = 256 * 1024
@@ -16,7 +17,8 @@ _TAIL_BYTES = 256 * 1024
 def describe(query: LiveQuery) -> dict[str, Any]:
     """See the module. Times are seconds since 1970, sizes bytes; None where something cannot be known."""
     status = query.status()
-    serving = {(each["node"], each["instance"]): each for each in status["replicas"]}
+    serving = {(each["node"], each["instance"]): each for each in status["replicas"] if not each["standby"]}
+    standing_by = {(each["node"], each["instance"]): each for each in status["replicas"] if each["standby"]}
     spilled = query.spilled()
     names = {node.number: node.name for node in query.nodes}
 
@@ -25,6 +27,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
 
     def instance(node: LiveNode, number: int) -> dict[str, Any]:
         replica = serving.get((node.number, number))
+        standby = standing_by.get((node.number, number))
         return {
             "instance": number,
             "pid": replica["pid"] if replica else None,
@@ -33,6 +36,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
                 name: replica[name] if replica else None
                 for name in ("epoch", "fence", "uptime", "resident", "records", "log_bytes")
             },
+            "standby": standby and {"pid": standby["pid"], "follows": standby["follows"]},
             "log_disk": query.bytes_of("logs", node.number, number),
             "state_disk": query.bytes_of("state", node.number, number),
             "dead_letters": query.checkpoint.letters(node.number, number),
@@ -51,6 +55,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             name: status[name]
             for name in ("pid", "started", "resident", "grpc", "grpc_pid", "metrics", "waiting")
         },
+        "others": status["others"],
         "operators": [
             {
                 "node": node.number,
@@ -62,9 +67,9 @@ def describe(query: LiveQuery) -> dict[str, Any]:
         ],
         "spares": status["spares"],
         "deaths": status["deaths"],
-        "recent_deaths": [named(death) for death in _last(query.data / "deaths.jsonl")],
+        "recent_deaths": [named(death) for death in _last(query.data, "deaths.jsonl")],
         "failures": [named(failure) for failure in status["failures"][-RECENT:]],
-        "recoveries": [named(recovery) for recovery in _last(query.data / "recoveries.jsonl")],
+        "recoveries": [named(recovery) for recovery in _last(query.data, "recoveries.jsonl")],
     }
 
 
@@ -78,8 +83,13 @@ def _state(replica: dict[str, Any] | None) -> str:
     return "idle" if replica["busy"] is None else "busy"
 
 
-def _last(path: Path) -> list[dict[str, Any]]:
-    """The last lines of a file that outlives the server."""
+def _last(data: Path, name: str) -> list[dict[str, Any]]:
+    """The last lines of the files of this name that outlive the servers."""
+    found = [line for folder in (data, *data.glob(f"{SERVER_FOLDER}*")) for line in _last_of(folder / name)]
+    return sorted(found, key=lambda line: line["at"])[-RECENT:]
+
+
+def _last_of(path: Path) -> list[dict[str, Any]]:
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

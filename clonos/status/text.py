@@ -34,6 +34,10 @@ def render(said: dict[str, Any], now: float) -> str:
         + (f"determinants process {server['grpc_pid']}" if server["grpc_pid"] else "NO determinant service")
         + f"; {_spares(said['spares'])}"
         + (f"; {server['waiting']} waiting for a replica" if server["waiting"] else ""),
+        *(
+            f"server of standbys process {other['pid']}, up {span(now - other['started'])}, {size(other['resident'])}"
+            for other in said["others"]
+        ),
         *([f"metrics at {server['metrics']}"] if server["metrics"] else []),
         "",
         *table(_HEAD, _rows(said["operators"])),
@@ -42,6 +46,7 @@ def render(said: dict[str, Any], now: float) -> str:
     lines += _section(
         f"deaths: {said['deaths']} since the server started", map(_death, said["recent_deaths"]), now
     )
+    lines += _standbys(said["operators"])
     lines += _letters(said["operators"])
     lines += _section("failures:", map(_failure, said["failures"]), now)
     lines += _section("recoveries:", map(_recovery, said["recoveries"]), now)
@@ -88,6 +93,17 @@ def _rows(operators: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
             )
 
 
+def _standbys(operators: list[dict[str, Any]]) -> list[str]:
+    found = [
+        f"{operator['operator']}/{each['instance']}: process {each['standby']['pid']}"
+        + ("" if each["standby"]["follows"] else ", catching up")
+        for operator in operators
+        for each in operator["instances"]
+        if each["standby"]
+    ]
+    return [f"standbys: {'; '.join(found)}"] if found else []
+
+
 def _letters(operators: list[dict[str, Any]]) -> list[str]:
     found = [
         f"{operator['operator']}/{each['instance']}: {each['dead_letters']}"
@@ -115,7 +131,8 @@ def _recovery(recovery: dict[str, Any]) -> tuple[float, str]:
             f"live {recovery['since_death_ms']:.0f} ms after the death, {recovery['ms']:.0f} of them its own"
         )
     else:
-        live = f"live after {recovery['ms']:.0f} ms{' in a new task' if recovery['fresh'] else ''}"
+        how = " in a new task" if recovery["fresh"] else " as a standby" if recovery["promoted"] else ""
+        live = f"live after {recovery['ms']:.0f} ms{how}"
     return recovery["at"], (
         f"{_who(recovery)}: epoch {recovery['epoch']} {live} ({phases}; {size(recovery['repeated'])} repeated)"
     )

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+
+from clonos.live_query import find
+from clonos.status.describe import describe
+from clonos.status.text import render
 
 pytestmark = pytest.mark.spark
 
@@ -58,8 +63,10 @@ def test_a_standby_takes_over(spark: Any, tmp_path: Path, mode: str) -> None:
     with running(spark, setup) as query:
         await_(query, setup, lambda: setup.visible() >= setup.count // 4)
         until_promoted(query, setup, kill)
+        said = render(describe(find(str(setup.checkpoint))), time.time())
         await_end(query, setup)
     assert_exact(setup)
+    assert "server of standbys process" in said and " as a standby (" in said
     assert query.restarts == []
 
 

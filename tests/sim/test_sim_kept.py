@@ -1,0 +1,57 @@
+"""Runs that once went wrong, each for a reason that has been mended since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from planted import CRASHES, SERVERS, STANDBYS, planted
+
+from clonos.sim.plan import Fault, draw_plan
+from clonos.sim.run import run
+
+BREAKING = {Fault.REPLICA_CRASH: 0.01, Fault.LINK_BREAK: 0.06, Fault.REPLICA_STOP: 0.01}
+STORMY = {**STANDBYS, "snapshot_rate": 0.8, "faults": 40, "realtime": True}
+
+
+@pytest.mark.parametrize(
+    ("seed", "rates", "changes"),
+    [
+        pytest.param(
+            179,
+            CRASHES,
+            {**STANDBYS, "snapshot_rate": 0.3},
+            id="a snapshot inside an epoch covered log that neither conduit nor standby had been shown",
+        ),
+        pytest.param(
+            95,
+            {Fault.REPLICA_CRASH: 0.05},
+            STORMY,
+            id="a standby that was fresh did not look at what its conduit kept of the log",
+        ),
+        pytest.param(
+            75,
+            BREAKING,
+            STORMY,
+            id="a move that nobody lived to write down was not held against the stores of others",
+        ),
+        pytest.param(
+            83,
+            CRASHES | SERVERS,
+            STANDBYS,
+            id="a history that nobody has heard of may come back when the newer one is gone with its store",
+        ),
+        pytest.param(
+            101,
+            CRASHES,
+            {**STANDBYS, "snapshot_rate": 0.3},
+            id="a server may promote for a task that another server knows to be over",
+        ),
+    ],
+)
+def test_a_run_that_once_went_wrong_is_right(
+    seed: int, rates: Mapping[Fault, float], changes: Mapping[str, Any]
+) -> None:
+    report = run(planted(lambda patch: None, rates=rates, **changes).plan(draw_plan(seed)))
+    assert report.right, str(report)
