@@ -464,6 +464,7 @@ class Conduit:
             if output.rows > 0:
                 self._actions.append(PassOn(output.rows))
             self._take(output.taken)
+            self._forget()
             self._pump(now)
 
     def _take(self, upto: int) -> None:
@@ -489,8 +490,10 @@ class Conduit:
         self._pump(now)
 
     def _forget(self) -> None:
-        """What neither a replacement nor the standby needs any more."""
-        upto = min(self._stable, self._standby.taken) if self._standby.connected else self._stable
+        """What neither a replacement, nor the standby, nor a standby that was behind when promoted needs any more."""
+        upto = min(self._stable, self._taken)
+        if self._standby.connected:
+            upto = min(upto, self._standby.taken)
         if upto <= self._forgotten:
             return
         while self._forgotten < upto:

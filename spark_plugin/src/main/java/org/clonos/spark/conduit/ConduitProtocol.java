@@ -310,6 +310,7 @@ public final class ConduitProtocol {
         actions.add(new Action.PassOn(output.rows()));
       }
       take(output.taken());
+      forget();
       pump(now);
     }
   }
@@ -343,9 +344,12 @@ public final class ConduitProtocol {
     pump(now);
   }
 
-  /** What neither a replacement nor the standby needs any more. */
+  /** What neither a replacement, nor the standby, nor a standby that was behind when promoted needs any more. */
   private void forget() {
-    long upto = standby.connected ? Math.min(stable, standby.taken) : stable;
+    long upto = Math.min(stable, taken);
+    if (standby.connected) {
+      upto = Math.min(upto, standby.taken);
+    }
     if (upto <= forgotten) {
       return;
     }
