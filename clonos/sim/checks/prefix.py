@@ -15,11 +15,10 @@ class Prefix:
         self._truth = truth
 
     def parts(self, origin: Origin, start: int, recorded: bytes) -> int | None:
-        """The offset at which something else was recovered than the true log, None where nothing was."""
+        """The offset at which something else, or more, was recovered than the true log; None where nothing was."""
         known = bytes(self._truth.logs[origin][start : start + len(recorded)])
-        return next(
-            (start + at for at, (a, b) in enumerate(zip(known, recorded, strict=False)) if a != b), None
-        )
+        differs = (start + at for at, (a, b) in enumerate(zip(known, recorded, strict=False)) if a != b)
+        return next(differs, start + len(known) if len(known) < len(recorded) else None)
 
     def recovered(self, origin: Origin, start: int, recovered: Recovered) -> None:
         log = self._truth.logs[origin]
