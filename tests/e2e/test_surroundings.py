@@ -16,6 +16,7 @@ import pytest
 from ledger_job import MODES, Run, assert_exact, await_, await_end, run, running
 
 from clonos.errors import ReplicaLost, SnapshotCorrupt, StorageUnavailable
+from clonos.store.snapshots import SnapshotStore
 
 pytestmark = pytest.mark.spark
 
@@ -100,8 +101,8 @@ def test_a_snapshot_that_was_cut_off(spark: Any, tmp_path: Path, mode: str) -> N
     """It is not believed; with the file mended the query continues."""
     setup = Run(tmp_path, mode=mode)
     with running(spark, setup) as query:
-        await_(query, setup, lambda: len(setup.epochs("commits")) > 0 and setup.appended == setup.count)
-    (victim, *_) = sorted((setup.checkpoint / "clonos/state/2/0/files").iterdir(), key=size, reverse=True)
+        await_(query, setup, lambda: setup.appended == setup.count and bool(table_files(setup, tmp_path)))
+    victim = max(table_files(setup, tmp_path), key=size)
     good = tmp_path / "good"
     shutil.copy2(victim, good)
     with victim.open("r+b") as file:
@@ -111,6 +112,17 @@ def test_a_snapshot_that_was_cut_off(spark: Any, tmp_path: Path, mode: str) -> N
     shutil.copy2(good, victim)
     run(spark, setup)
     assert_exact(setup)
+
+
+def table_files(setup: Run, work: Path) -> list[Path]:
+    """The files without which the next start cannot do: those that the last committed epoch's snapshot names.
+    Files of snapshots that were begun or given up lie beside them."""
+    root = setup.checkpoint / "clonos/state/2/0"
+    if not setup.epochs("commits"):
+        return []
+    store = SnapshotStore(str(root), fence=0, pending=str(work / "pending"))
+    manifest = store.final(max(setup.epochs("commits")))
+    return [root / "files" / file.stored for file in manifest.files if file.stored] if manifest else []
 
 
 def size(path: Path) -> int:
