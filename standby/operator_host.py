@@ -25,8 +25,16 @@ from clonos.core.care import Doubt
 from clonos.core.delta import still_needed
 from clonos.core.destination import Router, route_by_key, route_to
 from clonos.core.identity import Origin
-from clonos.core.instance import Action, Emit, Instance, InstanceConfig, InstanceSnapshot, Persist, Row
-from clonos.core.instance import Bundle as Records
+from clonos.core.instance import (
+    Action,
+    Bundle as Records,
+    Emit,
+    Instance,
+    InstanceConfig,
+    InstanceSnapshot,
+    Persist,
+    Row,
+)
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import RecoveryState
 from clonos.core.replacement import Known

@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from clonos.core.identity import Origin
-from clonos.errors import ClonosError, FaultInjected, Fenced, ProtocolError, UserFunctionError, Where
+from clonos.errors import (
+    ClonosError,
+    FaultInjected,
+    Fenced,
+    ProtocolError,
+    StorageUnavailable,
+    UserFunctionError,
+    Where,
+)
 from clonos.faults import FaultInjector, Point, read_script
 from clonos.wire.messages import (
     Bundle,
@@ -200,9 +208,8 @@ class Replica:
         host = self._host
         if not isinstance(host, OperatorHost):
             raise ProtocolError("a sink has no standby")
-        connection.deaf = (
-            True  # a conduit that has ended the epoch does not listen any more, but what it said counts
-        )
+        # A conduit that has ended the epoch does not listen any more, but what it said counts.
+        connection.deaf = True
         host.open_standby(hello, resume, connection)
         self._welcome(connection)
         self._control.send({"follows": hello.epoch})
@@ -231,11 +238,13 @@ class Replica:
                 raise ProtocolError(f"{type(message).__name__} is not for a standby")
 
     def _granted(self, hello: Hello) -> bool:
-        """Ask the supervisor to raise the fence, and wait for it."""
+        """Ask the supervisor to raise the fence, and wait for it. Raises StorageUnavailable where it cannot."""
         self._control.send({"promote": hello.to_dict()})
         while True:
             control = self._control.receive()
             assert control is not None
+            if "cannot" in control.message:
+                raise StorageUnavailable(control.message["cannot"])
             if "promoted" in control.message:
                 return bool(control.message["promoted"])
             self._words.append(control)

@@ -23,7 +23,7 @@ class ReplicaServers:
         try:
             for number in range(count):
                 data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
-                document = {**spec.to_document(), "data": data, "home": spec.data}
+                document = {**spec.to_document(), "data": data}
                 self._servers.append(ReplicaServer(document, data, entry=entry).start())
         except BaseException:
             self.stop()

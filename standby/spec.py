@@ -87,7 +87,7 @@ class QuerySpec:
     token: str
     checkpoint: str
     data: str
-    home: str = ""  # what the servers on this host have in common; the data directory where there is one
+    home: str = ""  # what the servers on this host have in common; the data directory unless it is said
     driver_pids: tuple[int, ...] = ()
     settings: ReplicaSettings = field(default_factory=ReplicaSettings)
     nodes: dict[int, bytes] = field(default_factory=dict)
@@ -96,6 +96,10 @@ class QuerySpec:
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
     metrics_port: int | None = None  # of the replica server; 0 is any free one
     numbers_from: int = 0  # output numbers up to here belong to a history that was given up
+
+    def __post_init__(self) -> None:
+        if not self.home:
+            object.__setattr__(self, "home", self.data)
 
     def node(self, number: int) -> NodeSpec:
         raw = self.nodes.get(number)
@@ -139,7 +143,7 @@ def load(path: str) -> QuerySpec:
             token=said["token"],
             checkpoint=said["checkpoint"],
             data=said["data"],
-            home=said.get("home") or said["data"],
+            home=said.get("home", ""),
             driver_pids=tuple(said.get("driver_pids", ())),
             settings=ReplicaSettings(**said["settings"]),
             nodes=said["nodes"],

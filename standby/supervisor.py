@@ -303,11 +303,15 @@ class Supervisor:
     def _promote(self, replica: Replica, hello: Hello) -> None:
         """A standby has been told by its conduit that it is the replica; it acts when the fence is on disk."""
         current = replica.key is not None and self._serving.get(replica.key) is replica
-        granted = current and self.fences.raise_to(hello.node, hello.instance, hello.fence)
-        if granted:
-            replica.hello = hello
+        answer: dict[str, Any] = {"promoted": False}
+        try:
+            if current and self.fences.raise_to(hello.node, hello.instance, hello.fence):
+                replica.hello = hello
+                answer = {"promoted": True}
+        except StorageUnavailable as error:
+            answer["cannot"] = error.message
         with contextlib.suppress(ProtocolError):  # it is dead, which shows by itself
-            replica.control.send({"promoted": granted})
+            replica.control.send(answer)
             self._watch_control(replica)
 
     def failed(self, failure: dict[str, Any]) -> None:

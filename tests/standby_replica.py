@@ -62,8 +62,20 @@ def _serve(
         elif isinstance(message, messages.Bundle):
             said.extend(control.message for control in channel.poll())
             channel.send({"figures": FIGURES})
-            answer = _obey(bytes(message.batch).decode(), said, spec)
+            command = bytes(message.batch).decode()
+            answer = _promote(channel, hello) if command == "promote" else _obey(command, said, spec)
             send_frames(conduit, [messages.pack_output(message.seq, 0, 0, json.dumps(answer).encode())])
+
+
+def _promote(channel: ControlChannel, hello: dict[str, Any]) -> Any:
+    """What the supervisor says to a standby that is to act under the next fence."""
+    hello["fence"] += 1
+    channel.send({"promote": hello})
+    while True:
+        control = channel.receive()
+        assert control is not None
+        if "promoted" in control.message:
+            return control.message
 
 
 def _obey(command: str, said: list[dict[str, Any]], spec: str) -> Any:

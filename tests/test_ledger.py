@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from clonos.ledger import GENESIS, Entry, Fault, Judge, digest, entry_of, extend, judge, ledger, micros
 

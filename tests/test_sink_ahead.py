@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sink_child import CHANNEL, SCHEMA, bundle
 from sink_support import QUERY, expected, file_rows
 

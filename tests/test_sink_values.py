@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from clonos import sinks
 from clonos.errors import ConfigurationError, QueryDefinitionError, SinkError, SinkUnavailable

@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from conduit_harness import Rig, new_session
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from clonos.source import LogWriter, read
 

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from clonos.errors import ConfigurationError, ProtocolError
 from standby.control import ControlChannel, ControlClosed, pair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import time
@@ -172,6 +173,28 @@ def test_an_old_fence_is_refused(shared: ReplicaServer, instance: int) -> None:
                 assert isinstance(message, messages.Error)
                 assert message.error == "Fenced" and not message.retryable
         assert conduit.ask("pid") > 0, "the newer one is not disturbed"
+
+
+def test_a_standby_that_is_promoted_acts_under_its_fence_alone(shared: ReplicaServer, instance: int) -> None:
+    with Conduit(shared, instance=instance).welcome() as conduit:
+        assert conduit.ask("promote") == {"promoted": True}
+        with Conduit(shared, instance=instance, fence=conduit.hello.fence + 1) as late:
+            message = late.message()
+            assert isinstance(message, messages.Error) and message.error == "Fenced"
+
+
+def test_a_promotion_that_cannot_be_kept_is_not_granted_and_ends_nobody(tmp_path: Path) -> None:
+    with (
+        ReplicaServer(fake.SPEC, tmp_path, entry="standby_replica:main", determinants=False) as server,
+        Conduit(server).welcome() as conduit,
+    ):
+        pid = server.status()["pid"]
+        limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, limits[1]))
+        refused = conduit.ask("promote")
+        assert not refused["promoted"] and "fence file" in refused["cannot"]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+        assert conduit.ask("promote") == {"promoted": True}
 
 
 def test_the_later_of_two_that_wait_is_served(shared: ReplicaServer, instance: int) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from rocksdict import Rdict
 
 from clonos.errors import LogConflict, LogCorrupt, StateError, StorageUnavailable

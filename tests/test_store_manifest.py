@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from clonos.errors import ConfigurationError, SnapshotCorrupt
 from clonos.store.folder import local_root, resolve

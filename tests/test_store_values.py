@@ -15,8 +15,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from clonos.errors import LogCorrupt, StateError
 from clonos.store.values import decode, encode, packer, seal, unseal

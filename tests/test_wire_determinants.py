@@ -14,8 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply

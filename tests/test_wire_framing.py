@@ -8,8 +8,7 @@ import tracemalloc
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from clonos.errors import ProtocolError
 from clonos.wire import framing

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from clonos.errors import Fenced, ProtocolError, SinkUnavailable
 from clonos.wire import messages as m

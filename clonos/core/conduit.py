@@ -7,7 +7,7 @@ under the same numbers.
 
 With a standby the conduit holds a second connection. The standby is sent every bundle that the replica was sent, and
 every increment of its log. When the replica is lost, a standby that follows becomes the replica: it is told the raised
-fence and what has been passed on, and nothing is sent again. Bundles are kept until the standby has been sent them; one
+fence and what has been passed on, and nothing is sent again. Bundles are kept until the standby has taken them; one
 that is so far behind that the memory for bundles is used up is given up, and begins anew from the newest snapshot.
 
 The plugin's `ConduitProtocol` is the same machine in Java; the scenarios of `tests/scenarios/` run against both.
@@ -21,140 +21,50 @@ from enum import Enum
 
 from clonos.core.conduit_words import (
     Action as Action,
-)
-from clonos.core.conduit_words import (
     Close as Close,
-)
-from clonos.core.conduit_words import (
     CloseStandby as CloseStandby,
-)
-from clonos.core.conduit_words import (
     Connect as Connect,
-)
-from clonos.core.conduit_words import (
     Connected as Connected,
-)
-from clonos.core.conduit_words import (
     ConnectFailed as ConnectFailed,
-)
-from clonos.core.conduit_words import (
     ConnectStandby as ConnectStandby,
-)
-from clonos.core.conduit_words import (
     End as End,
-)
-from clonos.core.conduit_words import (
     Ended as Ended,
-)
-from clonos.core.conduit_words import (
     EndStandby as EndStandby,
-)
-from clonos.core.conduit_words import (
     Event as Event,
-)
-from clonos.core.conduit_words import (
     Exhausted as Exhausted,
-)
-from clonos.core.conduit_words import (
     Fail as Fail,
-)
-from clonos.core.conduit_words import (
     Finish as Finish,
-)
-from clonos.core.conduit_words import (
     Follow as Follow,
-)
-from clonos.core.conduit_words import (
     Forget as Forget,
-)
-from clonos.core.conduit_words import (
     Heard as Heard,
-)
-from clonos.core.conduit_words import (
     Heartbeat as Heartbeat,
-)
-from clonos.core.conduit_words import (
     Hello as Hello,
-)
-from clonos.core.conduit_words import (
     Lost as Lost,
-)
-from clonos.core.conduit_words import (
     Output as Output,
-)
-from clonos.core.conduit_words import (
     PassOn as PassOn,
-)
-from clonos.core.conduit_words import (
     Paused as Paused,
-)
-from clonos.core.conduit_words import (
     Promote as Promote,
-)
-from clonos.core.conduit_words import (
     ReplicaError as ReplicaError,
-)
-from clonos.core.conduit_words import (
     Resume as Resume,
-)
-from clonos.core.conduit_words import (
     Resumed as Resumed,
-)
-from clonos.core.conduit_words import (
     Rows as Rows,
-)
-from clonos.core.conduit_words import (
     Seal as Seal,
-)
-from clonos.core.conduit_words import (
     Sealed as Sealed,
-)
-from clonos.core.conduit_words import (
     Send as Send,
-)
-from clonos.core.conduit_words import (
     SendStandby as SendStandby,
-)
-from clonos.core.conduit_words import (
     Spill as Spill,
-)
-from clonos.core.conduit_words import (
     Stable as Stable,
-)
-from clonos.core.conduit_words import (
     StandbyConnected as StandbyConnected,
-)
-from clonos.core.conduit_words import (
     StandbyHeard as StandbyHeard,
-)
-from clonos.core.conduit_words import (
     StandbyHello as StandbyHello,
-)
-from clonos.core.conduit_words import (
     StandbyLost as StandbyLost,
-)
-from clonos.core.conduit_words import (
     StandbyResume as StandbyResume,
-)
-from clonos.core.conduit_words import (
     StandbyTaken as StandbyTaken,
-)
-from clonos.core.conduit_words import (
     StandbyWelcome as StandbyWelcome,
-)
-from clonos.core.conduit_words import (
     Start as Start,
-)
-from clonos.core.conduit_words import (
     Stop as Stop,
-)
-from clonos.core.conduit_words import (
     Tick as Tick,
-)
-from clonos.core.conduit_words import (
     Time as Time,
-)
-from clonos.core.conduit_words import (
     Welcome as Welcome,
 )
 from clonos.core.replacement import Move

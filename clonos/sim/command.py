@@ -10,8 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from clonos.sim.plan import Plan, draw_plan, draw_storm
-from clonos.sim.run import Report
-from clonos.sim.run import run as run_plan
+from clonos.sim.run import Report, run as run_plan
 from clonos.sim.shrink import shrink
 
 BATCH = 200

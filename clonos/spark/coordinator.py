@@ -80,7 +80,7 @@ class Coordinator:
         self._checkpoint.set_place(self.data)
         self._service = DeterminantServer(self._lookup, self._token, query=self.query)
         try:
-            self._server = self._start_servers()
+            self._servers = self._start_servers()
         except BaseException:
             self._service.stop()
             raise
@@ -118,12 +118,12 @@ class Coordinator:
         output is numbered anew, so that nothing is taken for what has been shown before. The mark is written first:
         a driver that dies in the middle of this leaves no recording behind that a later one would take for whole.
         """
-        self._server.stop()
+        self._servers.stop()
         self._checkpoint.give_up()
         for logs in (Path(self.data, "logs"), *Path(self.data).glob(f"{SERVER_FOLDER}*/logs")):
             shutil.rmtree(logs, ignore_errors=True)
         self._sink.truncate(self.query, lambda raw: False)
-        self._server = self._start_servers()
+        self._servers = self._start_servers()
 
     def next_generation(self) -> Address:
         """Fence everything older, in the sinks first: what an old writer still makes visible must be in the logs that
@@ -131,14 +131,14 @@ class Coordinator:
         self._checkpoint.sweep()
         generation = self._generation = self._checkpoint.next_generation()
         self._sink.raise_fence(self.query, generation << 48)
-        self._server.set_generation(generation)
-        return Address(self._server.addresses, self._token, generation)
+        self._servers.set_generation(generation)
+        return Address(self._servers.addresses, self._token, generation)
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""
         self._stopping.set()
         self._watcher.join()
-        self._server.stop()
+        self._servers.stop()
         self._service.stop()
 
     def cause_of_failure(self) -> ClonosError | None:
@@ -148,7 +148,7 @@ class Coordinator:
         of a neighbour whose connection broke, and not the reason.
         """
         try:
-            said = self._server.status()["failures"]
+            said = self._servers.status()["failures"]
         except ClonosError:
             return None
         since = time.time() - RECENT_SECONDS
@@ -166,7 +166,7 @@ class Coordinator:
         return path
 
     def status(self) -> dict[str, Any]:
-        return {**self._server.status(), "committed": self._checkpoint.committed(), "query": self.query}
+        return {**self._servers.status(), "committed": self._checkpoint.committed(), "query": self.query}
 
     @property
     def committed(self) -> int:
@@ -205,7 +205,7 @@ class Coordinator:
     def _truncate(self, epoch: int) -> None:
         """Forget what no permitted recovery can ask for once `epoch` has committed."""
         stable = self._stable_offsets(epoch)
-        self._server.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
+        self._servers.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
         self._sink.truncate(self.query, lambda raw: still_needed(raw, stable))
 
     def _stable_offsets(self, epoch: int) -> dict[tuple[int, int], int]:

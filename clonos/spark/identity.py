@@ -80,8 +80,7 @@ def _given(df: Any, channel: Any, position: Any) -> tuple[Any, Any]:
 
 def _column(df: Any, what: str, column: Any) -> Any:
     from pyspark.errors import AnalysisException
-    from pyspark.sql import Column
-    from pyspark.sql import functions as f
+    from pyspark.sql import Column, functions as f
 
     if isinstance(column, str):
         if column.lower() not in [name.lower() for name in df.columns]:

@@ -7,11 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from clonos.core import delta as deltas
-from clonos.core import determinant_codec as codec
+from clonos.core import delta as deltas, determinant_codec as codec
 from clonos.core.determinant import Effect, Kind, Outcome, Step
 from clonos.core.identity import LOCAL_MAX, NODE_MAX, Origin, channel_id, channel_origin
 from clonos.core.varint import append_varint, read_varint, unzigzag, zigzag

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from harness import Bench, chunk_ends
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_core_replay import feed, interleaved, programs, records_of
 
 from clonos.core import determinant_codec as codec

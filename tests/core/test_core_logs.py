@@ -6,8 +6,7 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from clonos.core.causal_log import CausalLog, Coverage
 from clonos.core.delta import decode_delta, encode_delta, encode_entry

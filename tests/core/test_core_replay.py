@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from harness import USES, Bench, Died, Program, chunk_ends
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from clonos.core import determinant_codec as codec
 from clonos.core.identity import channel_id

@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from clonos.core.delta import encode_delta, encode_entry
 from clonos.core.destination import destination, key_text, route_by_key, route_to, route_to_one

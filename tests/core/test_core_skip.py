@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from harness import USES, Bench, Died, chunk_ends
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_core_replay import Record, feed, interleaved, records_of
 
 from clonos.core import determinant_codec as codec

@@ -25,8 +25,7 @@ from planted_standbys import (
     what_was_received_elsewhere_is_not_held,
 )
 
-from clonos.core import instance as instance_module
-from clonos.core import replacement, retrieval
+from clonos.core import instance as instance_module, replacement, retrieval
 from clonos.core.causal_log import CausalLog
 from clonos.core.conduit import Conduit
 from clonos.core.determinant import Kind

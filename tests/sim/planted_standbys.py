@@ -18,7 +18,6 @@ Patch = pytest.MonkeyPatch
 
 def standby_runs_ahead(patch: Patch) -> None:
     """It repeats all that it has of the log, also what the conduit has not been told: those rows nobody gets."""
-    patch.setattr(Instance, "followed", property(lambda self: self._followed))
     real = Instance._advance
 
     def advance(self: Instance) -> Any:
