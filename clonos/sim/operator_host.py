@@ -472,6 +472,7 @@ class OperatorHost:
         self._replica.point("is about to write its log")
         own = (persist.own_start, b"".join(persist.own)) if persist.own else None
         if own is not None or persist.deltas:
+            self._world.checks.writes(self, persist)
             self._store.append(persist.deltas, own)
             self._world.checks.saves(self, persist)
             start, data = own or (0, b"")

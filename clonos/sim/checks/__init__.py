@@ -18,6 +18,7 @@ from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection
 from clonos.sim.checks.fencing import Fencing
 from clonos.sim.checks.fifo import Fifo
+from clonos.sim.checks.histories import Histories
 from clonos.sim.checks.locality import Locality
 from clonos.sim.checks.memory import Memory
 from clonos.sim.checks.oracle import Oracle
@@ -51,6 +52,7 @@ class Checks:
         self.replays = Replays(self.truth)
         self.outputs = Outputs(self.truth)
         self.prefix = Prefix(self.truth)
+        self.histories = Histories(self.truth)
         self.fifo = Fifo(world)
         self.fencing = Fencing()
         self.locality = Locality()
@@ -67,6 +69,7 @@ class Checks:
         if hello.standby:  # beyond what the conduit knows it may have been told of what never happened
             known = max(hello.log_start + len(hello.log) - start, 0)
             self.prefix.recovered(host.origin, start, Recovered([], recovered.recorded[:known]))
+            self.histories.begins(host, start, recovered.recorded)
             return
         self.fencing.begins(host.origin, host.replica)
         if found is not None and found.name.epoch == hello.epoch:
@@ -75,6 +78,7 @@ class Checks:
         if self._world.plan.standbys:
             emitted = found.instance.emitted if found else 0
             self._another_history(host, hello, start, emitted, recovered.recorded)
+        self.histories.begins(host, start, recovered.recorded)
         self.prefix.recovered(host.origin, start, recovered)
         self.orphans.restores(host, hello, start + len(recovered.recorded))
         if self.truth.cut(host.origin, start + len(recovered.recorded)):
@@ -88,6 +92,7 @@ class Checks:
         parted = self.prefix.parts(host.origin, start, recorded)
         if parted is None:
             return
+        self.histories.believed(host, start, recorded)
         self.orphans.restores(host, hello, parted)
         self.truth.cut(host.origin, parted)
         self.outputs.shortened(host.origin, emitted, recorded, start, parted)
@@ -114,6 +119,11 @@ class Checks:
         self.orphans.restores(host, hello, start + len(recorded))
         if self.truth.cut(host.origin, start + len(recorded)):
             self.outputs.shortened(host.origin, host.live.snapshot().emitted, recorded)
+
+    def writes(self, host: OperatorHost, persist: Persist) -> None:
+        """What it is about to save; it may die in the middle."""
+        if persist.own:
+            self.histories.writes(host, persist.own_start, b"".join(persist.own))
 
     def saves(self, host: OperatorHost, persist: Persist) -> None:
         """What an overtaken replica on another host still writes into its own store is not believed."""
