@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
 
-from clonos.sim.plan import Fault, draw_plan
+from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.run import run
 
 BREAKING = {Fault.REPLICA_CRASH: 0.01, Fault.LINK_BREAK: 0.06, Fault.REPLICA_STOP: 0.01}
@@ -54,4 +54,18 @@ def test_a_run_that_once_went_wrong_is_right(
     seed: int, rates: Mapping[Fault, float], changes: Mapping[str, Any]
 ) -> None:
     report = run(planted(lambda patch: None, rates=rates, **changes).plan(draw_plan(seed)))
+    assert report.right, str(report)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(
+            2475, id="an overtaken history was believed again, with more of it than anybody had heard of"
+        ),
+        pytest.param(10288, id="a server came back with a log that was truncated elsewhere and left behind"),
+    ],
+)
+def test_a_storm_that_once_was_called_wrong_is_right(seed: int) -> None:
+    report = run(draw_storm(seed))
     assert report.right, str(report)

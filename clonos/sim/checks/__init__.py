@@ -51,7 +51,7 @@ class Checks:
         self.orphans = Orphans(world, self.truth, self.truncation)
         self.replays = Replays(self.truth)
         self.outputs = Outputs(self.truth)
-        self.prefix = Prefix(self.truth)
+        self.prefix = Prefix(self.truth, self.truncation)
         self.histories = Histories(self.truth)
         self.fifo = Fifo(world)
         self.fencing = Fencing()

@@ -1,9 +1,14 @@
-"""I4: what a recovery has put together is a piece of what the instance recorded, contiguous from where it begins."""
+"""I4: what a recovery has put together is a piece of what the instance recorded, contiguous from where it begins.
+
+Before the offset from which anybody may still ask, anything goes: a server that was away when its store should have
+been truncated comes back with what a later incarnation, of which it has not heard, had long left behind.
+"""
 
 from __future__ import annotations
 
 from clonos.core.identity import Origin
 from clonos.core.retrieval import Recovered
+from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 
@@ -11,8 +16,9 @@ from clonos.sim.checks.violation import Violation
 class Prefix:
     """Compares with the true log."""
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: Truth, truncation: Truncation) -> None:
         self._truth = truth
+        self._truncation = truncation
 
     def parts(self, origin: Origin, start: int, recorded: bytes) -> int | None:
         """The offset at which something else, or more, was recovered than the true log; None where nothing was."""
@@ -22,8 +28,10 @@ class Prefix:
 
     def recovered(self, origin: Origin, start: int, recovered: Recovered) -> None:
         log = self._truth.logs[origin]
+        needed = self._truncation.stable().get(origin, 0)
         for at, data in [*recovered.before, (start, recovered.recorded)]:
-            if bytes(log[at : at + len(data)]) != data:
+            beyond = max(at, needed)
+            if bytes(log[beyond : at + len(data)]) != data[beyond - at :]:
                 raise Violation(
                     "I4", f"what was recovered of the log of {origin} from {at} on is not what was recorded"
                 )
