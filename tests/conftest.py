@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile(
-    "clonos", deadline=None
-)  # how long an example takes says something about the machine
+# How long an example takes says something about the machine.
+settings.register_profile("clonos", deadline=None)
 settings.load_profile("clonos")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,4 +50,5 @@ class _RanNothing:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(_RanNothing())
+    if not hasattr(config, "workerinput"):  # whoever starts workers hears of all their tests
+        config.pluginmanager.register(_RanNothing())
