@@ -70,7 +70,8 @@ RULES = {
     "clonos": rule(API),
     "clonos.flights": rule(API),
     "clonos.demo": rule(f"{API} clonos.flights"),
-    "clonos.bench": rule(f"{API} clonos.flights"),
+    "clonos.nexmark": rule(API, lazy="pyspark py4j"),
+    "clonos.bench": rule(f"{API} clonos.flights clonos.nexmark"),
 }
 
 

@@ -20,6 +20,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -112,18 +113,17 @@ class LogWriter:
         if not 0 <= partition < self.partitions:
             raise InputError(f"the log {self.path} has partitions 0..{self.partitions - 1}, not {partition}")
         now = time.time_ns() // 1000
-        position = self._ends[partition]
-        positions: list[int] = []
-        parts: list[bytes] = []
-        for payload in payloads:
-            if len(payload) > MAX_PAYLOAD:
-                raise InputError(
-                    f"a record of {len(payload)} bytes; the log {self.path} takes up to {MAX_PAYLOAD}"
-                )
-            positions.append(position)
-            parts.append(_HEADER.pack(len(payload), zlib.crc32(payload), now))
-            parts.append(payload)
-            position += _HEADER.size + len(payload)
+        lengths = list(map(len, payloads))
+        if lengths and max(lengths) > MAX_PAYLOAD:
+            raise InputError(
+                f"a record of {max(lengths)} bytes; the log {self.path} takes up to {MAX_PAYLOAD}"
+            )
+        parts: list[bytes] = [b""] * (2 * len(lengths))
+        parts[::2] = map(_HEADER.pack, lengths, map(zlib.crc32, payloads), repeat(now))
+        parts[1::2] = payloads
+        *positions, position = accumulate(
+            (_HEADER.size + length for length in lengths), initial=self._ends[partition]
+        )
         self._write(partition, b"".join(parts))
         self._ends[partition] = position
         return positions
