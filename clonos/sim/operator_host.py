@@ -95,6 +95,8 @@ class OperatorHost:
             self._snapshots.claim(hello.fence)
             self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
             self._check_newest(hello)
+            if not self.live.following:
+                self._world.checks.goes_on(self, hello)
             self._lead(self.live.log_offset if self.live.following else self._since)
         else:
             yield from self._restore(hello)

@@ -64,6 +64,9 @@ def test_a_run_that_once_went_wrong_is_right(
             2475, id="an overtaken history was believed again, with more of it than anybody had heard of"
         ),
         pytest.param(10288, id="a server came back with a log that was truncated elsewhere and left behind"),
+        pytest.param(
+            10648, id="an epoch was begun in memory after an attempt elsewhere that nobody has heard of"
+        ),
     ],
 )
 def test_a_storm_that_once_was_called_wrong_is_right(seed: int) -> None:

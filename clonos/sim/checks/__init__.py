@@ -84,6 +84,14 @@ class Checks:
         if self.truth.cut(host.origin, start + len(recovered.recorded)):
             self.outputs.shortened(host.origin, found.instance.emitted if found else 0, recovered.recorded)
 
+    def goes_on(self, host: OperatorHost, hello: Hello) -> None:
+        """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
+        recorded = host.live.recorded
+        at = host.live.log_offset + len(recorded)
+        self.orphans.restores(host, hello, at)
+        if self.truth.cut(host.origin, at):
+            self.outputs.shortened(host.origin, host.live.snapshot().emitted, recorded)
+
     def _another_history(
         self, host: OperatorHost, hello: Hello, start: int, emitted: int, recorded: bytes
     ) -> None:
