@@ -1,0 +1,126 @@
+"""Where the time of a record goes in Real-Time Mode: hop by hop, and whose processor time it takes.
+
+The job of `latency.py` at one steady rate. Each output row holds the time of its append and the two clocks that its
+operators recorded, one per bundle, so the database says how long a record was under way to the first operator, to the
+second, and into the sink; samples around the ends of batches are left out. Meanwhile the processor time of every
+process and of the JVM's threads is read from /proc, and divided by the records.
+
+    python benchmarks/hops.py [--rate 1000] [--seconds 20] [--conf KEY=VALUE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from chains import causal_query, session
+from latency import AROUND_BOUNDARY, BATCH_SECONDS, WARM_UP, Feeder
+
+from clonos.source.writer import LogWriter
+
+TICKS = os.sysconf("SC_CLK_TCK")
+HOPS = ("append to first", "first to second", "second to visible", "all")
+
+
+def watch(database: Path, seconds: float) -> list[tuple[float, float, float, float]]:
+    """(append, first's clock, second's clock, visible) of every row that becomes visible, in seconds."""
+    found = []
+    end = time.time() + seconds
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)) as connection:
+        (last,) = connection.execute("select coalesce(max(rowid), 0) from out").fetchone()
+        while time.time() < end:
+            rows = connection.execute(
+                "select rowid, sent, at, at2 from out where rowid > ? order by rowid", (last,)
+            ).fetchall()
+            now = time.time()
+            if rows:
+                last = rows[-1][0]
+                found += [(sent / 1e6, at / 1e6, at2 / 1e6, now) for _, sent, at, at2 in rows]
+            else:
+                time.sleep(0.001)
+    return found
+
+
+def processor_time(query: Any, jvm: int) -> Counter[str]:
+    """Seconds so far, by who spent them."""
+    status = query.causal_status()
+    spent: Counter[str] = Counter()
+    names = {1: "source", 2: "first", 3: "second", 4: "sink"}
+    for replica in status["replicas"]:
+        spent[f"replicas of {names[replica['node']]}"] += seconds_of(f"/proc/{replica['pid']}/stat")
+    spent["replica server"] += seconds_of(f"/proc/{status['pid']}/stat")
+    for name, stat in threads(jvm):
+        spent[f"JVM: {name}"] += seconds_of(stat)
+    return spent
+
+
+def threads(pid: int) -> Iterator[tuple[str, str]]:
+    """Name, without numbers, and stat file of each thread."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        name = (task / "comm").read_text().strip()
+        yield re.sub(r"[-#\s]*\d.*$", "", name) or name, str(task / "stat")
+
+
+def seconds_of(stat: str) -> float:
+    fields = Path(stat).read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def report(samples: list[tuple[float, float, float, float]], commits: list[float]) -> None:
+    quiet = [
+        sample for sample in samples if all(abs(sample[3] - commit) > AROUND_BOUNDARY for commit in commits)
+    ]
+    print(f"{'hop':<22} {'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8}   ({len(quiet)} rows)")
+    for number, hop in enumerate(HOPS):
+        first, last = (number, number + 1) if number < 3 else (0, 3)
+        cuts = statistics.quantiles([(sample[last] - sample[first]) * 1000 for sample in quiet], n=100)
+        print(f"{hop:<22} {cuts[49]:>8.1f} {cuts[94]:>8.1f} {cuts[98]:>8.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    spark = session(12, **dict(setting.split("=", 1) for setting in options.conf))
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
+        LogWriter(f"{base}/in", 2).close()
+        query = causal_query(spark, f"{base}/in", f"{base}/out", {"realTime": f"{BATCH_SECONDS} seconds"})
+        feeder = Feeder(f"{base}/in", options.rate)
+        try:
+            feeder.start()
+            time.sleep(WARM_UP)
+            before = processor_time(query, jvm)
+            samples = watch(Path(base, "out/out.db"), options.seconds)
+            spent = processor_time(query, jvm)
+            commits = [path.stat().st_mtime for path in Path(base, "out/checkpoint/commits").glob("[0-9]*")]
+        finally:
+            feeder.done.set()
+            feeder.join()
+            query.stop()
+    spark.stop()
+    report(samples, commits)
+    spent.subtract(before)
+    print(f"\n{'who':<34} {'µs of processor a record':>24}")
+    for who, seconds in spent.most_common():
+        if seconds > 0:
+            print(f"{who:<34} {seconds / len(samples) * 1e6:>24.0f}")
+    print(f"{'all':<34} {sum(spent.values()) / len(samples) * 1e6:>24.0f}")
+
+
+if __name__ == "__main__":
+    main()
