@@ -29,6 +29,7 @@ from latency import AROUND_BOUNDARY, BATCH_SECONDS, WARM_UP, Feeder
 from clonos.source.writer import LogWriter
 
 TICKS = os.sysconf("SC_CLK_TCK")
+JVM = "JVM, of which"
 HOPS = ("append to first", "first to second", "second to visible", "all")
 
 
@@ -51,24 +52,23 @@ def watch(database: Path, seconds: float) -> list[tuple[float, float, float, flo
     return found
 
 
-def processor_time(query: Any, jvm: int) -> Counter[str]:
-    """Seconds so far, by who spent them."""
+def processor_time(query: Any, jvm: int) -> dict[tuple[str, str], float]:
+    """Seconds so far, by who spent them: role, and its stat file."""
     status = query.causal_status()
-    spent: Counter[str] = Counter()
-    names = {1: "source", 2: "first", 3: "second", 4: "sink"}
-    for replica in status["replicas"]:
-        spent[f"replicas of {names[replica['node']]}"] += seconds_of(f"/proc/{replica['pid']}/stat")
-    spent["replica server"] += seconds_of(f"/proc/{status['pid']}/stat")
-    for name, stat in threads(jvm):
-        spent[f"JVM: {name}"] += seconds_of(stat)
-    return spent
+    names = {2: "first", 3: "second", 4: "sink"}
+    whom = [
+        (f"replicas of {names[replica['node']]}", f"/proc/{replica['pid']}/stat")
+        for replica in status["replicas"]
+    ]
+    whom += [("replica server", f"/proc/{status['pid']}/stat"), (JVM, f"/proc/{jvm}/stat"), *threads(jvm)]
+    return {(who, stat): seconds_of(stat) for who, stat in whom}
 
 
 def threads(pid: int) -> Iterator[tuple[str, str]]:
     """Name, without numbers, and stat file of each thread."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         name = (task / "comm").read_text().strip()
-        yield re.sub(r"[-#\s]*\d.*$", "", name) or name, str(task / "stat")
+        yield f"  {re.sub(r'[-# ]*[0-9].*$', '', name) or name}", str(task / "stat")
 
 
 def seconds_of(stat: str) -> float:
@@ -114,12 +114,12 @@ def main() -> None:
             query.stop()
     spark.stop()
     report(samples, commits)
-    spent.subtract(before)
+    used: Counter[str] = Counter()
+    for whom, seconds in spent.items():
+        used[whom[0]] += seconds - before.get(whom, 0.0)
     print(f"\n{'who':<34} {'µs of processor a record':>24}")
-    for who, seconds in spent.most_common():
-        if seconds > 0:
-            print(f"{who:<34} {seconds / len(samples) * 1e6:>24.0f}")
-    print(f"{'all':<34} {sum(spent.values()) / len(samples) * 1e6:>24.0f}")
+    for who, seconds in used.most_common():
+        print(f"{who:<34} {seconds / len(samples) * 1e6:>24.0f}")
 
 
 if __name__ == "__main__":

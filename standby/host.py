@@ -40,6 +40,11 @@ class Host(Protocol):
         """A conduit has connected; restore first if this is the instance's first connection here."""
         ...
 
+    @property
+    def recovered_end(self) -> int:
+        """The offset up to which the instance has its log; 0 where it has none."""
+        ...
+
     def start(self) -> None:
         """The conduit has been welcomed: begin the epoch."""
         ...

@@ -132,7 +132,7 @@ class OperatorHost:
         if self._instance is not None:
             self._snapshots.claim(hello.fence)
             self._check_newest(hello)
-            self._lead(self._live.log_offset if self._live.following else self._since)
+            self._lead(self.recovered_end if self._live.following else self._since)
         elif self._restore(hello, resume):
             self._faults.reached(Point.RECOVERY, hello.epoch)
         self._live.care, self._asked = (self if self._suspect.careful else None), False
@@ -156,12 +156,13 @@ class OperatorHost:
         self._perform(self._live.follow(follow.log_start, bytes(follow.log)))
 
     def promote(self, hello: Hello, passed: int) -> None:
-        """The primary is lost, and this is the replica. What that had done beyond this log never happened."""
+        """The primary is lost, and this is the replica. What that did beyond the log that it had recovered, and that
+        the conduit knows, never happened."""
         self._recovery = Recovery(hello.epoch, fresh=False, promoted=True)
         self._to_repeat = len(self._live.recorded)
         self._hello = hello
         self._snapshots.claim(hello.fence)
-        self._lead(self._live.followed)
+        self._lead(max(self._live.followed, hello.recovered))
         self._last_snapshot, self._work_snapped = time.monotonic(), time.thread_time()
         self._recovery.done("fence")
         self._perform(self._live.go_live(passed))
@@ -172,6 +173,10 @@ class OperatorHost:
         self._since = since
         if self._node.standbys:
             self._log.begin((self._hello.fence, since))
+
+    @property
+    def recovered_end(self) -> int:
+        return self._live.recovered_end
 
     def end_standby(self, seq: int) -> None:
         """The primary has ended the epoch, and so has its standby, if it has come as far."""
@@ -242,7 +247,7 @@ class OperatorHost:
             numbers_from=self._query.numbers_from,
         )
         if not hello.standby:
-            self._lead((snapshot.log_offset if snapshot is not None else 0) + len(recovered.recorded))
+            self._lead(self.recovered_end)
         recovery.done("function")
         if snapshot is None and not recovered.recorded:
             return False

@@ -201,7 +201,9 @@ class Replica:
             self._control.send({"figures": host.figures()})
 
     def _welcome(self, connection: Connection) -> None:
-        connection.send(pack_welcome(self._query.settings.window, self._query.settings.window_bytes))
+        settings, host = self._query.settings, self._host
+        assert host is not None
+        connection.send(pack_welcome(settings.window, settings.window_bytes, host.recovered_end))
 
     def _stand_by(self, hello: Hello, resume: Resume, connection: Connection, heartbeat: Heartbeat) -> bool:
         """Follow the primary to the end of the epoch, or until it is lost: whether this is the replica now."""

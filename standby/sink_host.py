@@ -31,6 +31,7 @@ class SinkHost:
         self._sink: SinkInstance | None = None
         self.progress = 0
         self.recovered: dict[str, Any] | None = None
+        self.recovered_end = 0
 
     def figures(self) -> dict[str, float]:
         return {"records": self.progress}

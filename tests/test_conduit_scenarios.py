@@ -21,7 +21,7 @@ RULES = set(range(1, 23))
 WALKS = range(400)
 DEFAULT_LIMITS = dataclasses.asdict(conduit.Limits(tick_ms=1 << 40, heartbeat_ms=1 << 40))
 DEFAULT_FIELDS: dict[str, dict[str, Any]] = {
-    "welcome": {"window": 8, "window_bytes": 1 << 20},
+    "welcome": {"window": 8, "window_bytes": 1 << 20, "log_end": 0},
     "standby_welcome": {"window": 8, "window_bytes": 1 << 20},
     "sealed": {"rows": 1, "bytes": 100},
     "output": {"taken": 0, "passed": 0, "log_start": 0, "log": "", "rows": 0, "first": 0, "last": 0},
@@ -132,6 +132,7 @@ def random_event(random: Random, sent: int, passed: int) -> dict[str, Any]:
                 "event": "welcome",
                 "window": random.randrange(1, 5),
                 "window_bytes": random.randrange(500, 3000),
+                "log_end": random.randrange(12),
             },
         ),
         (3, {"event": "stable", "seq": random.randrange(sent + 1), "log_offset": random.randrange(9)}),

@@ -50,12 +50,13 @@ def test_golden_payloads() -> None:
     assert json.loads(bytes.fromhex(payload(m.pack_hello(HELLO)))) == {
         "version": 1, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
         "fence": (2 << 48) | 6, "fresh": True, "stage_attempt": 0, "task_attempt": 0, "mode": "realtime",
-        "standby": False, "moves": [],
+        "standby": False, "moves": [], "recovered": 0,
     }  # fmt: skip
     assert json.loads(bytes.fromhex(payload(m.pack_welcome(8, 9)))) == {
         "version": 1,
         "window": 8,
         "window_bytes": 9,
+        "log_end": 0,
     }
     assert json.loads(bytes.fromhex(payload(m.pack_error("E", "m", retryable=True)))) == {
         "error": "E",
@@ -83,10 +84,10 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, log: bytes, batch: byt
 
 def test_json_messages_round_trip() -> None:
     assert over(m.pack_hello(HELLO)) == HELLO
-    moved = replace(HELLO, standby=True, moves=((5, 70), (6, 90)))
+    moved = replace(HELLO, standby=True, moves=((5, 70), (6, 90)), recovered=90)
     assert over(m.pack_hello(moved)) == moved
     assert over(m.pack_admin("t", {"commit": 3})) == m.Admin("t", {"commit": 3})
-    assert over(m.pack_welcome(8, 9)) == m.Welcome(8, 9)
+    assert over(m.pack_welcome(8, 9, 7)) == m.Welcome(8, 9, 7)
     assert over(m.pack_tick()) == m.Tick()
     assert over(m.pack_error("E", "m", retryable=False, traceback="tb")) == m.Error("E", "m", False, "tb")
     assert over(m.pack_exception(Fenced("late"))) == m.Error("Fenced", "late", False)

@@ -194,6 +194,7 @@ class Conduit:
         self._server = limits.first_server
         self._home: int | None = None  # where the last replica that recovered was
         self._moves: list[Move] = []
+        self._recovered = 0
         self._standby = _Standby()
         self._snapshotted = False
         self._forgotten = 0
@@ -248,8 +249,8 @@ class Conduit:
                 self._output(event, now)
             case Stable(seq, log_offset):
                 self._on_stable(seq, log_offset, now)
-            case Welcome(window, window_bytes):
-                self._welcome(window, window_bytes, now)
+            case Welcome():
+                self._welcome(event, now)
             case Ended(passed):
                 self._ended(passed)
             case ReplicaError():
@@ -283,14 +284,17 @@ class Conduit:
             self._server = 1 - self._server
         self._actions.append(Connect(self._fence(), self._fresh, delay, self._server))
 
-    def _welcome(self, window: int, window_bytes: int, now: int) -> None:
+    def _welcome(self, welcome: Welcome, now: int) -> None:
         if self.state is not State.CONNECTING:
             self._protocol_error("WELCOME on a connection that is already open")
             return
-        if window < 1 or window_bytes < 1:
-            self._protocol_error(f"WELCOME with window {window} and window_bytes {window_bytes}")
+        if welcome.window < 1 or welcome.window_bytes < 1:
+            self._protocol_error(
+                f"WELCOME with window {welcome.window} and window_bytes {welcome.window_bytes}"
+            )
             return
-        self._window, self._window_bytes = window, window_bytes
+        self._window, self._window_bytes = welcome.window, welcome.window_bytes
+        self._recovered = welcome.log_end
         # Only now has a replica of this attempt recovered, and saved what it recovered; one that was lost before leaves
         # its successor everything to do, and everybody to ask.
         self._fresh = False
@@ -491,7 +495,7 @@ class Conduit:
         )
         self._standby.failures = standby.failures
         fresh = not self._snapshotted
-        self._actions.append(StandbyHello(self._fence(), fresh, tuple(self._moves)))
+        self._actions.append(StandbyHello(self._fence(), fresh, tuple(self._moves), self._recovered))
         self._actions.append(StandbyResume(self._passed, self._log.start, bytes(self._log.data)))
         self._pump_standby()
 
@@ -543,8 +547,9 @@ class Conduit:
         self._standby = _Standby()
 
     def _moved_to(self, server: int) -> None:
+        """What the last replica had recovered its successor elsewhere has, too, though this task was not told of it."""
         if self._home not in (None, server):
-            self._moves.append((self._fence(), self._log.end))
+            self._moves.append((self._fence(), max(self._log.end, self._recovered)))
         self._home = server
 
     def _promote(self) -> None:

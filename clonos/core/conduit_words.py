@@ -26,8 +26,11 @@ class ConnectFailed:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
+    """`log_end` is the offset up to which the replica has recovered the instance's log, whatever it had handed on."""
+
     window: int
     window_bytes: int
+    log_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """`moves` of this task attempt to another server: under which fence, and how much of the log was known then."""
+    """`moves` of this task attempt to another server: under which fence, and how far the log was common to both."""
 
     fence: int
     fresh: bool
@@ -282,11 +285,13 @@ class ConnectStandby:
 @dataclass(frozen=True, slots=True)
 class StandbyHello:
     """`fresh` while nothing of this task attempt has been forgotten: the standby starts from the end of the epoch
-    before, or goes on with what it has in memory; else from the newest snapshot inside the epoch."""
+    before, or goes on with what it has in memory; else from the newest snapshot inside the epoch. `recovered` is the
+    offset up to which its primary has recovered the log."""
 
     fence: int
     fresh: bool
     moves: tuple[Move, ...] = ()
+    recovered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

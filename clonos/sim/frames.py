@@ -25,6 +25,7 @@ class Hello:
     log: bytes
     standby: bool = False
     moves: tuple[Move, ...] = ()
+    recovered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

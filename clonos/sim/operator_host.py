@@ -80,6 +80,10 @@ class OperatorHost:
         return self._instance
 
     @property
+    def recovered_end(self) -> int:
+        return self.live.recovered_end
+
+    @property
     def running(self) -> bool:
         return self._instance is not None
 
@@ -97,7 +101,7 @@ class OperatorHost:
             self._check_newest(hello)
             if not self.live.following:
                 self._world.checks.goes_on(self, hello)
-            self._lead(self.live.log_offset if self.live.following else self._since)
+            self._lead(self.recovered_end if self.live.following else self._since)
         else:
             yield from self._restore(hello)
         self.live.care = self if self._world.poison.is_careful(self._origin) else None
@@ -135,7 +139,7 @@ class OperatorHost:
         """It is the replica. What its predecessor did beyond this log never happened."""
         self._hello = hello
         self._snapshots.claim(hello.fence)
-        known = self.live.followed
+        known = max(self.live.followed, hello.recovered)
         self._since = known
         self._store.begin(hello.fence, known)
         self._world.checks.promoted(self, hello, known, self.live.recorded)
@@ -213,7 +217,7 @@ class OperatorHost:
             received=recovered.received,
         )
         if not hello.standby:
-            self._lead((snapshot.log_offset if snapshot else 0) + len(recovered.recorded))
+            self._lead(self.recovered_end)
         reaches = snapshot.log_offset if snapshot else 0
         self._world.trace(
             self._replica.name,

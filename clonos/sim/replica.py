@@ -167,7 +167,7 @@ class Replica(Process):
                 return
         else:
             yield from host.open(hello)
-            self.send(Welcome(self.world.plan.window, WINDOW_BYTES))
+            self.send(Welcome(self.world.plan.window, WINDOW_BYTES, host.recovered_end))
             yield from host.start()
         while True:
             word = yield from self._next()
@@ -197,7 +197,7 @@ class Replica(Process):
         assert not isinstance(host, SinkHost)
         next_one: Connect | None = None
         yield from host.open_standby(hello)
-        self.send(Welcome(self.world.plan.window, WINDOW_BYTES))
+        self.send(Welcome(self.world.plan.window, WINDOW_BYTES, host.recovered_end))
         while True:
             word = yield from self._next()
             if isinstance(word, Gone):
@@ -215,7 +215,7 @@ class Replica(Process):
                 if not self.server.promoted(self, promoted):
                     raise Fenced(f"fence {word.fence:x} of {self.origin} has been overtaken")
                 self.fence = word.fence
-                self.send(Welcome(self.world.plan.window, WINDOW_BYTES))
+                self.send(Welcome(self.world.plan.window, WINDOW_BYTES, host.recovered_end))
                 yield from host.promote(promoted)
                 return promoted
             elif isinstance(word, EndStandby):

@@ -32,6 +32,7 @@ class SinkHost:
         self._place: SinkPlace = world.sink(replica.origin)
         self._sink: SinkInstance | None = None
         self.progress = 0
+        self.recovered_end = 0
 
     def open(self, hello: Hello) -> Steps:
         self._hello = hello

@@ -290,6 +290,7 @@ class Task(Process):
             resume.log,
             standby,
             hello.moves,
+            hello.recovered if isinstance(hello, rules.StandbyHello) else 0,
         )
         server = self._server
         server.mourners.append(lambda: link.close("the replica server is gone"))

@@ -47,6 +47,7 @@ class Hello:
     mode: str = "microbatch"
     standby: bool = False
     moves: tuple[Move, ...] = ()
+    recovered: int = 0
     version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,6 +69,7 @@ class Hello:
             mode=_text(said, "mode", "HELLO"),
             standby=_flag(said, "standby", "HELLO") if "standby" in said else False,
             moves=_moves(said.get("moves", [])),
+            recovered=_whole(said, "recovered", "HELLO", 0, MAX_FENCE) if "recovered" in said else 0,
         )
         if hello.mode not in MODES:
             raise ProtocolError(f"HELLO: mode {hello.mode!r} is none of {', '.join(MODES)}")
@@ -95,8 +97,11 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
+    """How much may be under way, and the offset up to which the replica has recovered the instance's log."""
+
     window: int
     window_bytes: int
+    log_end: int = 0
     version: int = VERSION
 
 
@@ -197,8 +202,8 @@ def pack_resume(passed: int, log_start: int, log: Buffer = b"") -> Packed:
     return pack(FrameType.RESUME, _fields(_RESUME, "RESUME", passed, log_start), log)
 
 
-def pack_welcome(window: int, window_bytes: int) -> Packed:
-    said = {"version": VERSION, "window": window, "window_bytes": window_bytes}
+def pack_welcome(window: int, window_bytes: int, log_end: int = 0) -> Packed:
+    said = {"version": VERSION, "window": window, "window_bytes": window_bytes, "log_end": log_end}
     return pack_json(FrameType.WELCOME, said)
 
 
@@ -304,6 +309,7 @@ def _parse_welcome(payload: memoryview) -> Welcome:
     return Welcome(
         window=_whole(said, "window", "WELCOME", 1, (1 << 31) - 1),
         window_bytes=_whole(said, "window_bytes", "WELCOME", 1, MAX_FENCE),
+        log_end=_whole(said, "log_end", "WELCOME", 0, MAX_FENCE),
     )
 
 

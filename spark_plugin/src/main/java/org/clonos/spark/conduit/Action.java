@@ -9,8 +9,8 @@ public sealed interface Action {
   record Connect(long fence, boolean fresh, long delayMs, int server) implements Action {}
 
   /**
-   * Send HELLO. {@code moves} of this task attempt to another server: under which fence, and how much of the log was
-   * known then.
+   * Send HELLO. {@code moves} of this task attempt to another server: under which fence, and how far the log was common
+   * to both.
    */
   record Hello(long fence, boolean fresh, long[][] moves) implements Action {}
 
@@ -52,9 +52,10 @@ public sealed interface Action {
 
   /**
    * Send HELLO to the standby. {@code fresh} while nothing of this task attempt has been forgotten: it starts from the end
-   * of the epoch before, or goes on with what it has in memory; else from the newest snapshot inside the epoch.
+   * of the epoch before, or goes on with what it has in memory; else from the newest snapshot inside the epoch. {@code
+   * recovered} is the offset up to which its primary has recovered the log.
    */
-  record StandbyHello(long fence, boolean fresh, long[][] moves) implements Action {}
+  record StandbyHello(long fence, boolean fresh, long[][] moves, long recovered) implements Action {}
 
   /** Send RESUME to the standby. */
   record StandbyResume(long passed, long logStart, byte[] log) implements Action {}

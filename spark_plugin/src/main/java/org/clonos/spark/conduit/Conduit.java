@@ -307,7 +307,9 @@ final class Conduit implements Runnable {
     if (body.path("version").asInt() != 1) {
       throw new BadFrame("a WELCOME of version " + body.path("version"));
     }
-    happen(new Event.Welcome(body.path("window").asInt(), body.path("window_bytes").asLong()));
+    happen(
+        new Event.Welcome(
+            body.path("window").asInt(), body.path("window_bytes").asLong(), body.path("log_end").asLong()));
     if (lostBecause != null && protocol.state() != ConduitProtocol.State.FAILED) {
       LOG.warn("{}: replaced the replica in {} ms; it was lost because {}", place, now() - lostAt, lostBecause);
       lostBecause = null;
@@ -397,7 +399,8 @@ final class Conduit implements Runnable {
         lost("it was silent");
       }
     } else if (action instanceof Action.Hello hello) {
-      link.send(Frames.frame(Frames.HELLO, hello(hello.fence(), hello.fresh(), false, hello.moves())));
+      link.send(
+          Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(hello(hello.fence(), hello.fresh(), hello.moves()))));
     } else if (action instanceof Action.Resume resume) {
       link.send(resume(resume.passed(), resume.logStart(), resume.log()));
     } else if (action instanceof Action.ConnectStandby connect) {
@@ -405,7 +408,10 @@ final class Conduit implements Runnable {
       standbyAt = now() + connect.delayMs();
       standbyServer = connect.server();
     } else if (action instanceof Action.StandbyHello hello) {
-      standby.send(Frames.frame(Frames.HELLO, hello(hello.fence(), hello.fresh(), true, hello.moves())));
+      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.moves());
+      body.put("standby", true);
+      body.put("recovered", hello.recovered());
+      standby.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
     } else if (action instanceof Action.StandbyResume resume) {
       standby.send(resume(resume.passed(), resume.logStart(), resume.log()));
     } else if (action instanceof Action.SendStandby send) {
@@ -473,7 +479,7 @@ final class Conduit implements Runnable {
     link.send(frame.frame(Frames.PROMOTE));
   }
 
-  private byte[] hello(long fence, boolean fresh, boolean follows, long[][] moves) throws IOException {
+  private ObjectNode hello(long fence, boolean fresh, long[][] moves) {
     ObjectNode body = JSON.createObjectNode();
     body.put("version", 1);
     body.put("token", spec.token());
@@ -483,12 +489,11 @@ final class Conduit implements Runnable {
     body.put("epoch", place.epoch());
     body.put("fence", fence);
     body.put("fresh", fresh);
-    body.put("standby", follows);
     body.set("moves", JSON.valueToTree(moves));
     body.put("stage_attempt", place.stageAttempt());
     body.put("task_attempt", place.taskAttempt());
     body.put("mode", spec.mode());
-    return JSON.writeValueAsString(body).getBytes(StandardCharsets.UTF_8);
+    return body;
   }
 
   private static byte[] resume(long passed, long logStart, byte[] log) {

@@ -64,6 +64,7 @@ public final class ConduitProtocol {
   private int server;
   private int home = -1;
   private final List<long[]> moves = new ArrayList<>();
+  private long recovered;
   private Standby standby = new Standby();
   private boolean snapshotted;
   private long forgotten;
@@ -212,6 +213,7 @@ public final class ConduitProtocol {
     }
     window = welcome.window();
     windowBytes = welcome.windowBytes();
+    recovered = welcome.logEnd();
     fresh = false;
     movedTo(server);
     state = State.OPEN;
@@ -445,7 +447,7 @@ public final class ConduitProtocol {
     standby.sent = stable;
     standby.taken = stable;
     standby.heardAt = now;
-    actions.add(new Action.StandbyHello(fence(), !snapshotted, moves.toArray(new long[0][])));
+    actions.add(new Action.StandbyHello(fence(), !snapshotted, moves.toArray(new long[0][]), recovered));
     actions.add(new Action.StandbyResume(passed, log.start(), log.bytes()));
     pumpStandby();
   }
@@ -504,7 +506,7 @@ public final class ConduitProtocol {
 
   private void movedTo(int where) {
     if (home >= 0 && home != where) {
-      moves.add(new long[] {fence(), log.end()});
+      moves.add(new long[] {fence(), Math.max(log.end(), recovered)});
     }
     home = where;
   }

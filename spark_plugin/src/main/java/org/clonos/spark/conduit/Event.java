@@ -14,8 +14,8 @@ public sealed interface Event {
   /** The connection asked for could not be made. */
   record ConnectFailed(String reason) implements Event {}
 
-  /** WELCOME: the replica takes at most this much beyond what it has taken in. */
-  record Welcome(int window, long windowBytes) implements Event {}
+  /** WELCOME: the replica takes at most this much beyond what it has taken in, and has recovered its log up to there. */
+  record Welcome(int window, long windowBytes, long logEnd) implements Event {}
 
   /** The bundle under construction now holds this much. */
   record Rows(int rows, long bytes) implements Event {}
