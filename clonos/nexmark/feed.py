@@ -33,6 +33,12 @@ def partition_of(workload: Workload, ids: Ids, partitions: int) -> Ids:
     return below(words(workload.seed, "partition", ids), partitions)
 
 
+def partitions_of(workload: Workload, ids: list[int], partitions: int) -> list[int]:
+    """The same for a list."""
+    found: list[int] = partition_of(workload, np.array(ids, dtype=np.int64), partitions).tolist()
+    return found
+
+
 def log_of(folder: str | Path, kind: Kind) -> Path:
     """Where the log of a kind lies."""
     return Path(folder) / f"{kind.value}s"

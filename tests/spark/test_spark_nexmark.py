@@ -1,0 +1,96 @@
+"""The NexMark queries on Spark: causal ones while their replicas are killed, and the native ones beside them."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import Any
+
+import pytest
+from streams import MODES, Place
+
+from clonos.nexmark.feed import EventLogs
+from clonos.nexmark.native import STATE_STORE
+from clonos.nexmark.pace import Pace
+from clonos.nexmark.queries import QUERIES
+from clonos.nexmark.query import Judgement, Query, Run, Source, causal
+from clonos.nexmark.workload import Workload
+
+pytestmark = pytest.mark.spark
+
+EVENTS = 3_000
+
+
+def run_of(query: Query) -> Run:
+    """Two source partitions in all: in Real-Time Mode every task needs a slot of its own."""
+    workload = Workload(seed=4, kinds=query.kinds, pace=Pace.constant(EVENTS // 60))
+    return Run(workload, EVENTS, partitions=2 // len(query.inputs))
+
+
+def exact_under_kills(place: Place, query: Query, mode: str) -> None:
+    run = run_of(query)
+    with EventLogs(run.workload, place.base, run.partitions) as logs:
+        logs.write(0, EVENTS // 2)
+        place.start(causal(query, Source(place.spark, str(place.base)), run.parallelism), mode)
+        place.until(lambda: bool(place.rows()), "rows")
+        for replica in islice((r for r in place.query.replicas() if not r["standby"]), 0, None, 2):
+            place.kill(replica["node"], replica["instance"])
+        logs.write(EVENTS // 2, EVENTS - EVENTS // 2)
+    judgement = Judgement()
+
+    def judged() -> bool:
+        nonlocal judgement
+        rows = [{name: row[name] for name in query.columns} for row in place.rows()]
+        judgement = query.judge(run, rows)
+        assert not judgement.repeated, judgement.problems
+        return judgement.exact and len(rows) > 0
+
+    try:
+        place.until(judged, "exact output")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {judgement}") from error
+    assert place.query.restarts == []
+
+
+@pytest.mark.parametrize("name", ["q4", "q12"])
+def test_two_queries_are_exact_in_real_time(place: Place, name: str) -> None:
+    exact_under_kills(place, QUERIES[name], "realtime")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+def test_every_query_is_exact(place: Place, query: Query, mode: str) -> None:
+    exact_under_kills(place, query, mode)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+def test_the_native_job_computes_the_same(place: Place, query: Query) -> None:
+    """One batch after another, undisturbed; where windows end with the watermark, what is there must be right."""
+    assert query.native is not None
+    for name, value in STATE_STORE.items():
+        place.spark.conf.set(name, value)
+    place.spark.conf.set("spark.sql.shuffle.partitions", "2")
+    place.spark.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    run = run_of(query)
+    found: list[dict[str, Any]] = []
+    with EventLogs(run.workload, place.base, run.partitions) as logs:
+        logs.write(0, EVENTS)
+    frame = query.native.build(Source(place.spark, str(place.base)))
+    started = (
+        frame.writeStream.foreachBatch(
+            lambda batch, _: found.extend(map(json.loads, batch.toJSON().collect()))
+        )
+        .outputMode(query.native.output_mode)
+        .option("checkpointLocation", str(place.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    started.awaitTermination(240)
+    assert started.exception() is None
+    assert found and tuple(found[0]) == query.columns
+    judgement = query.judge(run, found)
+    by_watermark = query.name in ("q5", "q7", "q11")
+    assert judgement.repeated == 0 and judgement.contradicted == 0, judgement.problems
+    assert by_watermark or judgement.exact, judgement.problems
