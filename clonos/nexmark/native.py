@@ -1,15 +1,25 @@
-"""A stage as stock Spark runs it: the same function, behind PySpark's own `transformWithState`.
+"""A stage as stock Spark runs it: the same function, with the plain clock, and nothing recorded.
 
-For queries that Spark's SQL cannot say. The clock is the batch's, state is one JSON value per key, nothing is recorded.
+For queries that Spark's SQL cannot say. In micro-batch mode it stands behind PySpark's own `transformWithState`: the
+clock is the batch's, state is one JSON value per key. In Real-Time Mode Spark has no stateful operator in Python; there
+it is a `mapInArrow` behind a repartition, without timers, its state in the worker's memory and gone with the worker.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clonos.nexmark.query import Stage
+import pyarrow as pa
+
+from clonos.nexmark.query import Input, Source, Stage
+from clonos.spark.types import struct_type
+from clonos.surface.rows import make_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +33,7 @@ STATE_STORE = {
 
 
 class PlainContext:
-    """The causal services done the plain way."""
+    """The causal services, the plain way, in `transformWithState`."""
 
     def __init__(self, handle: Any, now_ms: int, state: dict[str, Any]) -> None:
         self._handle = handle
@@ -45,24 +55,70 @@ class PlainTimer:
         self.due_us = due_ms * 1000
 
 
-def by_key(frame: DataFrame, stage: Stage) -> DataFrame:
-    """The stage over a stream."""
-    mode = "None"
-    if stage.watermark is not None:
-        column, seconds = stage.watermark
-        frame = frame.withWatermark(column, f"{seconds} seconds")
-        mode = "EventTime"
-    elif stage.on_timer is not None:
-        mode = "ProcessingTime"
-    return frame.groupBy(*stage.key).transformWithState(_processor(stage), stage.output, "update", mode)
+class MemoryContext:
+    """The causal services, the plain way, in `mapInArrow`."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def timer(self, *, at: int, event: bool = False) -> int:
+        return at
 
 
-def _processor(stage: Stage) -> Any:
+def by_key(source: Source, frame: DataFrame, stage: Stage) -> DataFrame:
+    """The stage over a stream, in micro-batch mode."""
+    mode = "None" if stage.on_timer is None else "ProcessingTime"
+    processor = _processor(stage, source.workers)
+    return frame.groupBy(*stage.key).transformWithState(processor, stage.output, "update", mode)
+
+
+def in_arrow(source: Source, inputs: tuple[Input, ...], stages: tuple[Stage, ...]) -> DataFrame:
+    """A whole query in Real-Time Mode."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    frame = reduce(lambda one, other: one.union(other), map(source.read, inputs))
+    instances = int(source.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    for stage in stages:
+        schema = to_arrow_schema(struct_type(stage.output))
+        function = _batches(stage, schema, source.workers)
+        frame = frame.repartition(instances, *stage.key).mapInArrow(function, stage.output)
+    return frame
+
+
+def _report_for_work(workers: Path) -> None:
+    """Leave the process's number for whoever wants to kill it."""
+    workers.mkdir(exist_ok=True)
+    (workers / str(os.getpid())).touch()
+
+
+def _batches(stage: Stage, schema: pa.Schema, workers: Path) -> Callable[..., Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _report_for_work(workers)
+        states: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for batch in batches:
+            rows: list[tuple[Any, ...]] = []
+            names = tuple(batch.schema.names)
+            for values in zip(*(column.to_pylist() for column in batch.columns)):
+                row: Any = make_row(names, values)
+                key = tuple(row[name] for name in stage.key)
+                rows.extend(stage.fn(key, row, MemoryContext(states.setdefault(key, {}))) or ())
+            if rows:
+                columns = [pa.array(column, field.type) for column, field in zip(zip(*rows), schema)]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return run
+
+
+def _processor(stage: Stage, workers: Path) -> Any:
     from pyspark.sql import Row
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Native(StatefulProcessor):
         def init(self, handle: Any) -> None:
+            _report_for_work(workers)
             self._handle = handle
             self._state = handle.getValueState("state", "value string")
             self._row = Row(*stage.columns)

@@ -51,6 +51,6 @@ QUERY = Query(
             "convert", convert, "auction bigint, bidder bigint, price double, dateTime bigint, event bigint"
         ),
     ),
-    native=Native(_native, "append", realtime=True),
+    native=Native(_native, "append", realtime=_native),
     judge=judge,
 )

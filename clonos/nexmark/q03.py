@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from clonos.nexmark.judging import judge_rows
+from clonos.nexmark.native import in_arrow
 from clonos.nexmark.query import Input, Judgement, Native, Query, Row, Run, Source, Stage
 from clonos.nexmark.workload import Kind
 
@@ -63,6 +64,14 @@ def join(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
         state.setdefault("waiting", []).append((row.auction, row.event))
 
 
+JOIN = Stage(
+    "join",
+    join,
+    "name string, city string, state string, auction bigint, person_event bigint, auction_event bigint",
+    key=("person",),
+)
+
+
 def _native(source: Source) -> Any:
     persons = source.read(PERSONS).selectExpr("person", "name", "city", "state", "event as person_event")
     auctions = source.read(AUCTIONS).selectExpr("person as seller", "auction", "event as auction_event")
@@ -93,15 +102,8 @@ QUERY = Query(
     name="q3",
     title="local item suggestion: incremental join",
     inputs=(PERSONS, AUCTIONS),
-    stages=(
-        Stage(
-            "join",
-            join,
-            "name string, city string, state string, auction bigint, person_event bigint, auction_event bigint",
-            key=("person",),
-        ),
-    ),
-    native=Native(_native, "append", realtime=False),
+    stages=(JOIN,),
+    native=Native(_native, "append", lambda source: in_arrow(source, (PERSONS, AUCTIONS), (JOIN,))),
     judge=judge,
     origins=("person_event", "auction_event"),
 )

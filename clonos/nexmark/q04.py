@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from clonos.nexmark.judging import numbered
-from clonos.nexmark.native import by_key
+from clonos.nexmark.native import by_key, in_arrow
 from clonos.nexmark.query import Input, Judgement, Native, Query, Row, Run, Source, Stage
 from clonos.nexmark.workload import Kind
 
@@ -83,7 +83,7 @@ MEAN = Stage(
 
 
 def _native(source: Source) -> Any:
-    return by_key(by_key(source.read(AUCTIONS).union(source.read(BIDS)), WINNING), MEAN)
+    return by_key(source, by_key(source, source.read(AUCTIONS).union(source.read(BIDS)), WINNING), MEAN)
 
 
 def reference(run: Run) -> dict[int, tuple[int, int]]:
@@ -118,6 +118,11 @@ QUERY = Query(
     title="mean winning price of each category, running",
     inputs=(AUCTIONS, BIDS),
     stages=(WINNING, MEAN),
-    native=Native(_native, "update", realtime=False),
+    native=Native(
+        _native,
+        "update",
+        lambda source: in_arrow(source, (AUCTIONS, BIDS), (WINNING, MEAN)),
+        python=True,
+    ),
     judge=judge,
 )

@@ -153,11 +153,6 @@ QUERY = Query(
     title="hot items: most bids in sliding windows of event time",
     inputs=(BIDS,),
     stages=(COUNT, HOTTEST),
-    native=Native(
-        _native,
-        "append",
-        realtime=False,
-        differs="late bids are dropped, and a window comes when all have ended",
-    ),
+    native=Native(_native, "append", differs="late bids are dropped, and a window comes when all have ended"),
     judge=judge,
 )

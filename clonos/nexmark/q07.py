@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from clonos.nexmark.judging import judge_running
+from clonos.nexmark.native import in_arrow
 from clonos.nexmark.query import Input, Judgement, Native, Query, Row, Run, Source, Stage
 from clonos.nexmark.workload import Kind
 
@@ -95,7 +96,10 @@ QUERY = Query(
     inputs=(BIDS,),
     stages=STAGES,
     native=Native(
-        _native, "append", realtime=False, differs="a window comes when it has ended, with one of equal bids"
+        _native,
+        "append",
+        lambda source: in_arrow(source, (BIDS,), STAGES),
+        differs="in micro-batch mode a window comes when it has ended, with one of equal bids",
     ),
     judge=judge,
 )

@@ -16,6 +16,7 @@ from typing import Any
 from clonos.core.destination import destination
 from clonos.nexmark.feed import partitions_of
 from clonos.nexmark.judging import Windows
+from clonos.nexmark.native import in_arrow
 from clonos.nexmark.query import Input, Judgement, Native, Query, Row, Run, Source, Stage
 from clonos.nexmark.workload import Kind
 
@@ -59,6 +60,15 @@ def join(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
 def clear(key: Any, timer: Any, ctx: Any) -> None:
     if (ctx.state.get("window", 0) + 1) * WINDOW_US <= timer.due_us:
         del ctx.state
+
+
+JOIN = Stage(
+    "join",
+    join,
+    "person bigint, name string, auction bigint, window bigint, person_event bigint, auction_event bigint",
+    key=("person",),
+    on_timer=clear,
+)
 
 
 def _native(source: Source) -> Any:
@@ -131,16 +141,13 @@ QUERY = Query(
     name="q8",
     title="new users: join in windows of processing time, running",
     inputs=(PERSONS, AUCTIONS),
-    stages=(
-        Stage(
-            "join",
-            join,
-            "person bigint, name string, auction bigint, window bigint, person_event bigint, auction_event bigint",
-            key=("person",),
-            on_timer=clear,
-        ),
+    stages=(JOIN,),
+    native=Native(
+        _native,
+        "append",
+        lambda source: in_arrow(source, (PERSONS, AUCTIONS), (JOIN,)),
+        differs="in micro-batch mode all records of a batch have the batch's time",
     ),
-    native=Native(_native, "append", realtime=False, differs="all records of a batch have the batch's time"),
     judge=judge,
     origins=("person_event", "auction_event"),
 )

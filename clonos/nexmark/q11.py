@@ -137,6 +137,6 @@ QUERY = Query(
     title="bids of a user in a session of event time",
     inputs=(BIDS,),
     stages=(SESSION,),
-    native=Native(_native, "append", realtime=False, differs="late bids are dropped"),
+    native=Native(_native, "append", differs="late bids are dropped"),
     judge=judge,
 )

@@ -13,7 +13,7 @@ from typing import Any
 from clonos.core.destination import destination
 from clonos.nexmark.feed import partitions_of
 from clonos.nexmark.judging import Windows, numbered
-from clonos.nexmark.native import by_key
+from clonos.nexmark.native import by_key, in_arrow
 from clonos.nexmark.query import Input, Judgement, Native, Query, Row, Run, Stage
 from clonos.nexmark.workload import Kind
 
@@ -74,10 +74,11 @@ QUERY = Query(
     inputs=(BIDS,),
     stages=(COUNT,),
     native=Native(
-        lambda source: by_key(source.read(BIDS), COUNT),
+        lambda source: by_key(source, source.read(BIDS), COUNT),
         "update",
-        realtime=False,
-        differs="all records of a batch have the batch's time",
+        lambda source: in_arrow(source, (BIDS,), (COUNT,)),
+        differs="in micro-batch mode all records of a batch have the batch's time",
+        python=True,
     ),
     judge=judge,
 )

@@ -70,6 +70,6 @@ QUERY = Query(
             "auction bigint, bidder bigint, price bigint, dateTime bigint, value bigint, event bigint",
         ),
     ),
-    native=Native(_native, "append", realtime=True),
+    native=Native(_native, "append", realtime=_native),
     judge=judge,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from clonos.nexmark.events import events
@@ -58,8 +59,9 @@ class Native:
 
     build: Callable[[Source], DataFrame]
     output_mode: str
-    realtime: bool  # whether Spark runs it in Real-Time Mode
+    realtime: Callable[[Source], DataFrame] | None = None  # for Real-Time Mode, where Spark has one
     differs: str = ""  # in what its output is not the causal job's
+    python: bool = False  # the user's function runs in processes of Spark's in micro-batch mode too
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class Source:
     def read(self, given: Input) -> DataFrame:
         """The input's columns. The native job reads the same ones."""
         return self.all(given.kind).where(given.where).selectExpr(*given.columns)
+
+    @property
+    def workers(self) -> Path:
+        """Where processes of the native side leave their numbers."""
+        return Path(self.folder, "workers")
 
     def all(self, kind: Kind) -> DataFrame:
         """Every column of a kind, and `appended`, when the record was appended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import islice
 from typing import Any
 
@@ -66,9 +67,12 @@ def test_every_query_is_exact(place: Place, query: Query, mode: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-def test_the_native_job_computes_the_same(place: Place, query: Query) -> None:
+def test_the_native_job_computes_the_same(
+    place: Place, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One batch after another, undisturbed; where windows end with the watermark, what is there must be right."""
     assert query.native is not None
+    monkeypatch.setattr(place.spark.sparkContext, "pythonExec", sys.executable)
     for name, value in STATE_STORE.items():
         place.spark.conf.set(name, value)
     place.spark.conf.set("spark.sql.shuffle.partitions", "2")
