@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from clonos.errors import ProtocolError, StorageUnavailable
-from clonos.wire.framing import FrameType, read_frame, send_frames
+from clonos.wire.framing import FrameType, read_frame, to_bytes
 from clonos.wire.messages import Error, pack_admin, parse, parse_json
+from clonos.wire.tls import Tls
 
 
-def ask(path: str, token: str, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """The answer. Raises OSError where nobody answers, ProtocolError or StorageUnavailable where the server refuses."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(timeout)
-        sock.connect(path)
-        send_frames(sock, [pack_admin(token, request)])
+def ask(
+    address: str, token: str, request: Mapping[str, Any], timeout: float, tls: Tls | None = None
+) -> dict[str, Any]:
+    """The answer of the server at a socket's path or at `HOST:PORT`.
+
+    Raises OSError where nobody answers, ProtocolError or StorageUnavailable where the server refuses.
+    """
+    with _connected(address, timeout, tls) as sock:
+        sock.sendall(to_bytes(pack_admin(token, request)))  # a TLS socket gathers nothing
         frame = read_frame(sock)
     if frame is None:
         raise ConnectionResetError("the server closed the connection")
@@ -27,3 +31,24 @@ def ask(path: str, token: str, request: Mapping[str, Any], timeout: float) -> di
             raise StorageUnavailable(f"the replica server cannot do that now: {error.message}")
         raise ProtocolError(f"the replica server refused: {error.message}")
     return parse_json(frame.payload, frame.type.name)
+
+
+def _connected(address: str, timeout: float, tls: Tls | None) -> socket.socket:
+    if address.startswith("/"):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout)
+            sock.connect(address)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    host, _, port = address.rpartition(":")
+    sock = socket.create_connection((host, int(port)), timeout)
+    if tls is None:
+        return sock
+    try:
+        return tls.client_context().wrap_socket(sock, server_hostname=host)
+    except BaseException:
+        sock.close()
+        raise

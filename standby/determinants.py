@@ -20,6 +20,7 @@ from pathlib import Path
 from clonos.errors import ClonosError
 from clonos.store.log_store import LogStore
 from clonos.wire.determinant_service import DeterminantServer
+from clonos.wire.tls import Tls
 from standby.holdings import Holdings
 from standby.loop import log
 from standby.processes import die_with_parent
@@ -33,7 +34,6 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--spec", required=True, help="msgpack file with the query's spec")
     parser.add_argument("--data", required=True, help="the replica server's data directory")
     parser.add_argument("--parent", type=int, help="end when this process is not the parent any more")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
     parser.add_argument("--port", type=int, default=0, help="port to prefer")
     return parser.parse_args(argv)
 
@@ -51,14 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             holdings.lookup,
             spec["token"],
             query=str(spec.get("query") or ""),
-            host=options.host,
+            host=str(spec.get("listen") or "127.0.0.1"),
             port=options.port,
+            tls=Tls.from_dict(spec.get("tls")),
         )
     except ClonosError as error:
         log(str(error))
         return 2
     with server:
-        os.write(1, json.dumps({"grpc": server.address}).encode() + b"\n")
+        os.write(1, json.dumps({"address": server.address}).encode() + b"\n")
         _wait_for_end(holdings)
     return 0
 

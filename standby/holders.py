@@ -8,49 +8,62 @@ asked over gRPC: the replica servers for what downstream instances received, the
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
 from clonos.core.recovery import HolderReply
 from clonos.errors import RecoveryTimeout, Where
 
+if TYPE_CHECKING:  # the server imports this before it binds its socket
+    from standby.spec import QuerySpec
+
 PORT_FILE = "determinants.port"
+HOLDERS_FILE = "holders.json"
 SERVER_FOLDER = "server-"
 _ROUND_SECONDS = 5.0
 
 
-def services_of_this_host(home: str) -> list[str]:
-    """Addresses of its determinant services. Ports are on file because they are chosen after the spec is written."""
-    found = []
-    for path in sorted([Path(home, PORT_FILE), *Path(home).glob(f"{SERVER_FOLDER}*/{PORT_FILE}")]):
+def tell(data: Path, addresses: Sequence[str]) -> None:
+    """Puts down where all determinant services of the query are, for the replicas of this data directory."""
+    fresh = data / (HOLDERS_FILE + ".new")
+    fresh.write_text(json.dumps(list(addresses)))
+    os.replace(fresh, data / HOLDERS_FILE)
+
+
+def services(spec: QuerySpec) -> list[str]:
+    """Where determinant services are now.
+
+    With servers on several hosts the driver says so, and who is lost is not among them; on one host their ports are on
+    file, because they are chosen after the spec is written.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return list(json.loads(Path(spec.data, HOLDERS_FILE).read_text()))
+    found = list(spec.determinants)
+    for path in sorted([Path(spec.home, PORT_FILE), *Path(spec.home).glob(f"{SERVER_FOLDER}*/{PORT_FILE}")]):
         with contextlib.suppress(FileNotFoundError):
             found.append(f"127.0.0.1:{int(path.read_text())}")
     return found
 
 
-def ask(
-    addresses: Sequence[str],
-    token: str,
-    query: str,
-    origin: Origin,
-    base: int,
-    *,
-    where: Where,
-    deadline: float,
-) -> list[HolderReply]:
-    """What every determinant service knows. A service that does not answer is asked again until the deadline.
+def ask(spec: QuerySpec, origin: Origin, base: int, *, where: Where) -> list[HolderReply]:
+    """What every determinant service knows. A service that does not answer is asked again until the deadline for a
+    recovery, unless the driver gives it up meanwhile.
 
     Raises RecoveryTimeout: going on without an answer could miss what somebody depends on.
     """
     from clonos.wire.determinant_client import fetch
 
+    deadline = spec.settings.recovery_deadline
     until = time.monotonic() + deadline
-    missing = list(addresses)
+    answered: set[str] = set()
     replies: list[HolderReply] = []
     silent = ""
-    while missing:
+    while missing := [address for address in services(spec) if address not in answered]:
         left = until - time.monotonic()
         if left <= 0:
             raise RecoveryTimeout(
@@ -60,15 +73,16 @@ def ask(
             )
         fetched = fetch(
             missing,
-            token,
+            spec.token,
             origin.node,
             origin.instance,
             base,
             timeout=min(left, _ROUND_SECONDS),
-            query=query,
+            query=spec.query,
+            tls=spec.tls,
             wait_for_ready=True,
         )
-        replies += fetched.replies
-        missing = [one.address for one in fetched.unreachable]
         silent = ", ".join(map(str, fetched.unreachable))
+        answered |= set(missing) - {one.address for one in fetched.unreachable}
+        replies += fetched.replies
     return replies

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,15 @@ import msgpack
 
 from clonos.errors import ConfigurationError, ReplicaLost
 from standby import admin
+from standby.holders import HOLDERS_FILE
 
 _MAX_PATH = 100
 _STOP_SECONDS = 15.0
 _STDERR_TAIL = 8 * 1024
 _LINE_LIMIT = 64 * 1024
 _LONGEST_PAUSE = 5.0
+LEASE_ENDED = 75
+"""A server ends with this status when nobody wants it any more: it is not started again."""
 
 
 class ReplicaServer:
@@ -46,6 +49,7 @@ class ReplicaServer:
         *,
         entry: str | None = None,
         tcp: str | None = None,
+        lease: float = 0.0,
         determinants: bool = True,
         start_timeout: float = 60.0,
         hello_timeout: float = 5.0,
@@ -59,6 +63,7 @@ class ReplicaServer:
         self._token = str(spec["token"])
         self._entry = entry
         self._tcp = tcp
+        self._lease = lease
         self._determinants = determinants
         self.hello_timeout = hello_timeout
         self._start_timeout = start_timeout
@@ -78,6 +83,7 @@ class ReplicaServer:
                 raise ConfigurationError("this replica server has been started already")
             self.data.mkdir(parents=True, exist_ok=True)
             self._write_spec()
+            (self.data / HOLDERS_FILE).unlink(missing_ok=True)  # of an earlier driver
             self._directory = _short_directory()
             try:
                 self._spawn()
@@ -144,7 +150,7 @@ class ReplicaServer:
             if process is None:
                 return
             process.wait()
-            if self._stopping.is_set():
+            if self._stopping.is_set() or process.returncode == LEASE_ENDED:
                 return
             try:
                 self.restart_if_dead()
@@ -167,6 +173,20 @@ class ReplicaServer:
     def set_generation(self, generation: int) -> None:
         """Fences everything older than this generation; its replicas are dead when this returns."""
         self._request({"generation": generation})
+
+    def tell_holders(self, addresses: Sequence[str]) -> None:
+        """Says where all determinant services of the query are."""
+        self._request({"holders": list(addresses)})
+
+    def prolong(self) -> None:
+        """Says to a server with a lease that it is still wanted."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # it has died, and its successor begins a lease of its own
+                process.stdin.write(b".")
+                process.stdin.flush()
 
     def status(self) -> dict[str, Any]:
         """Replicas, spares and recent deaths."""
@@ -208,7 +228,7 @@ class ReplicaServer:
             command += ["--entry", self._entry]
         if self._tcp is not None:
             command += ["--tcp", self.tcp_address or self._tcp]
-        command += ["--hello-timeout", str(self.hello_timeout)]
+        command += ["--hello-timeout", str(self.hello_timeout), "--lease", str(self._lease)]
         if not self._determinants:
             command.append("--no-determinants")
         assert self._directory is not None

@@ -316,15 +316,7 @@ class OperatorHost:
             )
         answers = []
         if retrieval.ask_others or hello.standby:
-            answers = holders.ask(
-                [*self._query.determinants, *holders.services_of_this_host(self._query.home)],
-                self._query.token,
-                self._query.query,
-                self._origin,
-                retrieval.base,
-                where=self._here,
-                deadline=self._query.settings.recovery_deadline,
-            )
+            answers = holders.ask(self._query, self._origin, retrieval.base, where=self._here)
         recovered = retrieval.put_together(answers, where=self._here)
         at, pieces = recovered.missing(own)
         self._log.cut_own(at)

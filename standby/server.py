@@ -30,15 +30,18 @@ import msgpack
 from clonos.errors import ClonosError, ConfigurationError, ProtocolError
 from clonos.wire.framing import FrameType
 from clonos.wire.messages import VERSION, Admin, pack_json
-from standby import metrics, running, spares
+from standby import holders, metrics, running, spares
 from standby.acceptor import Acceptor
 from standby.endpoint import Endpoint
-from standby.loop import Loop, log
+from standby.holders import PORT_FILE
+from standby.launcher import LEASE_ENDED
+from standby.loop import Loop, Timer, log
 from standby.processes import raise_descriptor_limit
 from standby.sidecar import Sidecar
 from standby.supervisor import Supervisor
 
 DEFAULT_ENTRY = "standby.replica:main"
+GATE_PORT_FILE = "gate.port"
 _PARENT_SECONDS = 1.0
 _LOCK_SECONDS = 5.0
 
@@ -125,16 +128,15 @@ class Server:
         self._private: bool = options.private_socket_dir
         self.listeners = [bind_unix(self.socket_path)]
         self.tcp: str | None = None
-        if options.tcp:
+        if options.tcp and not self.spec.get("tls"):
             self.listeners.append(bind_tcp(options.tcp))
             self.tcp = "{}:{}".format(*self.listeners[1].getsockname())
         self.loop = Loop()
         self.loop.on_signal(signal.SIGCHLD, self._children_changed)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.loop.on_signal(number, self.loop.stop)
-        self.sidecar = Sidecar(self.loop, options.spec, self.data, self._ready)
-        if not options.no_determinants:
-            self.sidecar.start()
+        self._announced = False
+        self._start_sidecars(options)
         for problem in spares.warm(options.entry):
             log(f"not imported ahead: {problem}")
         spares.check_forkable()
@@ -147,16 +149,47 @@ class Server:
             timeout=options.hello_timeout,
         )
         self.supervisor.acceptor = self.acceptor
-        self._announced = False
         self.metrics = self._open_metrics()
         self._parent = os.getppid()
-        if options.no_determinants:
-            self._ready("")
+        self._lease: float = options.lease
+        self._lease_timer: Timer | None = None
+        self.lease_ended = False
+
+    def _start_sidecars(self, options: argparse.Namespace) -> None:
+        """The determinant service, and what ends TLS in front of the socket where conduits come from other hosts."""
+        spec = ["--spec", options.spec]
+        self.sidecar = Sidecar(
+            self.loop,
+            "standby.determinants",
+            [*spec, "--data", str(self.data)],
+            self.data / PORT_FILE,
+            lambda _address: self._ready(),
+        )
+        self.gate: Sidecar | None = None
+        if options.tcp and self.tcp is None:
+            host, _, port = options.tcp.rpartition(":")
+            self.gate = Sidecar(
+                self.loop,
+                "standby.gate",
+                [*spec, "--to", self.socket_path, "--host", host],
+                self.data / GATE_PORT_FILE,
+                self._gate_ready,
+                port=int(port),
+            )
+        self._awaited = [] if options.no_determinants else [self.sidecar]
+        self._awaited += [self.gate] if self.gate is not None else []
+        for sidecar in self._awaited:
+            sidecar.start()
+
+    def _gate_ready(self, address: str) -> None:
+        self.tcp = address
+        self._ready()
 
     def run(self) -> None:
         for listener in self.listeners:
             self.acceptor.listen(listener)
         self._watch_driver()
+        self._ready()
         try:
             self.loop.run(self.supervisor.idle)
         finally:
@@ -172,7 +205,8 @@ class Server:
             self.metrics.close()
         self.acceptor.close()
         self.supervisor.close()
-        self.sidecar.close()
+        for sidecar in self._awaited:
+            sidecar.close()
         self.loop.close()
         os.close(self._lock)
 
@@ -185,13 +219,15 @@ class Server:
 
     def _children_changed(self) -> None:
         self.supervisor.reap()
-        self.sidecar.check()
+        for sidecar in self._awaited:
+            sidecar.check()
 
-    def _ready(self, grpc: str) -> None:
-        if not self._announced:
+    def _ready(self) -> None:
+        """Says so once, when everything beside it can be reached too."""
+        if not self._announced and all(sidecar.address is not None for sidecar in self._awaited):
             self._announced = True
             self._tell_operators()
-            line = {"ready": True, "grpc": grpc or None, "tcp": self.tcp, "pid": os.getpid()}
+            line = {"ready": True, "grpc": self.sidecar.address, "tcp": self.tcp, "pid": os.getpid()}
             with contextlib.suppress(OSError):
                 os.write(1, json.dumps(line).encode() + b"\n")
 
@@ -234,15 +270,29 @@ class Server:
             os.set_blocking(0, False)
             self.loop.watch(0, lambda _events: self._driver_said())
             self._check_parent()
+            self._prolong()
 
     def _driver_said(self) -> None:
         try:
             if os.read(0, 4096):
+                self._prolong()
                 return
         except BlockingIOError:
             return
         except OSError:
             pass
+        self.loop.stop()
+
+    def _prolong(self) -> None:
+        """Whoever started this on behalf of somebody elsewhere says now and then that it is still wanted."""
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        if self._lease:
+            self._lease_timer = self.loop.later(self._lease, self._lease_ended)
+
+    def _lease_ended(self) -> None:
+        log("the driver has not been heard of any more")
+        self.lease_ended = True
         self.loop.stop()
 
     def _check_parent(self) -> None:
@@ -268,6 +318,9 @@ class Server:
         elif "generation" in request:
             generation = _number(request, "generation")
             self.supervisor.set_generation(generation, lambda: answer(generation=generation))
+        elif "holders" in request:
+            holders.tell(self.data, _addresses(request["holders"]))
+            answer()
         elif "failed" in request:
             self.supervisor.failed(_failure(request["failed"]))
             answer()
@@ -287,7 +340,7 @@ class Server:
             self.loop.later(0.0, self.loop.stop)
         else:
             raise ProtocolError(
-                f"an admin request must be commit, generation, failed, status or stop, not {request!r}"
+                f"an admin request must be commit, generation, holders, failed, status or stop, not {request!r}"
             )
 
 
@@ -296,6 +349,12 @@ def _number(request: dict[str, Any], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ProtocolError(f"admin request: {name} {value!r} is not a whole number")
     return value
+
+
+def _addresses(said: Any) -> list[str]:
+    if not isinstance(said, list) or not all(isinstance(address, str) for address in said):
+        raise ProtocolError(f"admin request: holders {said!r} is not a list of addresses")
+    return said
 
 
 def _failure(said: Any) -> dict[str, Any]:
@@ -324,6 +383,9 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--hello-timeout", type=float, default=5.0, help="seconds a connection may stay silent"
     )
+    parser.add_argument(
+        "--lease", type=float, default=0.0, help="end when standard input is silent for so many seconds"
+    )
     parser.add_argument("--no-determinants", action="store_true", help="do not serve determinant requests")
     return parser.parse_args(argv)
 
@@ -338,7 +400,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log(str(error))
         return 2
     server.run()
-    return 0
+    return LEASE_ENDED if server.lease_ended else 0
 
 
 if __name__ == "__main__":

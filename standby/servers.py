@@ -1,55 +1,143 @@
-"""The replica servers that a driver starts on its host: one, or two where operators have standbys.
+"""The replica servers of a query: one on the driver's host, and for standbys another there, or those that are named.
 
 A standby is never on the server of its primary, so that losing a server loses one of them. Each has a data directory of
-its own; the first one's is also the home of what all have in common.
+its own; the first one's is also the home of what the servers of one host have in common. With several named servers the
+instances of each operator are spread over them.
+
+Who recovers asks every determinant service of the query. Where servers are on several hosts only the driver knows them
+all, and which of them are lost for good, so it tells each of them whenever that changes.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgpack
+
+from clonos.errors import ClonosError
+from clonos.wire.replica_service import Wanted
+from standby.environment import environment, modules_of
 from standby.holders import SERVER_FOLDER
 from standby.launcher import ReplicaServer
+from standby.named import LOG, Named, NamedServer
 from standby.spec import QuerySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where standbys go: whether there are any, and how many instances may have one on each named server."""
+
+    named: Named
+    instances: tuple[int, ...] = ()
+    standbys: bool = False
+    history: int = 0
 
 
 class ReplicaServers:
     """Started when made."""
 
-    def __init__(self, spec: QuerySpec, count: int, *, entry: str | None = None) -> None:
-        self._servers: list[ReplicaServer] = []
+    def __init__(self, spec: QuerySpec, placement: Placement, *, entry: str | None = None) -> None:
+        self._spec = spec
+        self._local: list[ReplicaServer] = []
+        self._named: list[NamedServer] = []
+        self._told: dict[object, list[str]] = {}
+        self._look = threading.Event()
+        self._stopping = False
+        self._teller = threading.Thread(target=self._keep_telling, name="clonos-holders", daemon=True)
+        elsewhere = placement.named.services if placement.standbys else ()
         try:
-            for number in range(count):
+            for number in range(2 if placement.standbys and not elsewhere else 1):
                 data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
                 document = {**spec.to_document(), "data": data}
-                self._servers.append(ReplicaServer(document, data, entry=entry).start())
+                self._local.append(ReplicaServer(document, data, entry=entry).start())
+            self._start_named(elsewhere, placement)
         except BaseException:
             self.stop()
             raise
 
+    def _start_named(self, services: Sequence[str], placement: Placement) -> None:
+        if not services:
+            return
+        raw = msgpack.packb(self._spec.to_document(), use_bin_type=True)
+        ours, modules = environment(), modules_of(self._spec.nodes.values())
+        for place, instances in zip(services, placement.instances):
+            wanted = Wanted(self._spec.query, placement.history, instances, raw, ours, modules)
+            server = NamedServer(place, placement.named, wanted, self._spec.token, self._look.set)
+            self._named.append(server)
+            server.start()
+        self._tell_holders()
+        self._teller.start()
+
     @property
-    def addresses(self) -> tuple[str, ...]:
-        """Where conduits connect to; the first is where an instance begins."""
-        return tuple(f"unix:{server.socket_path}" for server in self._servers)
+    def address(self) -> str:
+        """Where an instance begins."""
+        return f"unix:{self._local[0].socket_path}"
+
+    @property
+    def standbys(self) -> tuple[str | None, ...]:
+        """Where standbys are, by the number of the server; None of one that has not been reached yet."""
+        if self._named:
+            return tuple(server.socket for server in self._named)
+        return tuple(f"unix:{server.socket_path}" for server in self._local[1:])
 
     def stop(self) -> None:
         """Servers, replicas and sockets are gone when this returns."""
-        for server in self._servers:
+        self._stopping = True
+        self._look.set()
+        if self._teller.ident is not None:
+            self._teller.join()
+        for named in self._named:
+            named.stop()
+        for server in self._local:
             server.stop()
 
     def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
-        for server in self._servers:
+        for server in self._local:
             server.commit(epoch, truncate)
+        for named in self._named:
+            named.commit(epoch, truncate)
 
     def set_generation(self, generation: int) -> None:
-        for server in self._servers:
+        for server in self._local:
             server.set_generation(generation)
+        for named in self._named:
+            named.set_generation(generation)
 
     def status(self) -> dict[str, Any]:
-        """Of all servers; each replica says on which it is."""
-        return merged([server.status() for server in self._servers])
+        """Of all servers that answer; each replica says on which it is."""
+        return merged(
+            [
+                *(server.status() for server in self._local),
+                *(status for server in self._named if (status := server.status()) is not None),
+            ]
+        )
+
+    def _keep_telling(self) -> None:
+        """Whenever a named server has been heard of or lost. On a thread of its own: leases do not wait for it."""
+        while self._look.wait() and not self._stopping:
+            self._look.clear()
+            self._tell_holders()
+
+    def _tell_holders(self) -> None:
+        """Who has not been reached is told the next time."""
+        found = list(self._spec.determinants)
+        found += [server.grpc_address for server in self._local if server.grpc_address is not None]
+        found += [server.determinants for server in self._named if server.determinants is not None]
+        servers: list[ReplicaServer | NamedServer] = [*self._local, *self._named]
+        for server in servers:
+            granted = server.granted if isinstance(server, NamedServer) else None
+            key = (server, granted.lease if granted is not None else 0)
+            if self._told.get(key) != found:
+                try:
+                    server.tell_holders(found)
+                except (ClonosError, OSError) as error:
+                    LOG.warning("a replica server could not be told who holds logs; trying again: %s", error)
+                else:
+                    self._told[key] = found
 
 
 def merged(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -58,11 +146,14 @@ def merged(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for name in ("spares", "failures", "recoveries", "recent_deaths"):
         whole[name] = [entry for status in each for entry in status[name]]
     whole["replicas"] = [
-        {**replica, "server": number} for number, status in enumerate(each) for replica in status["replicas"]
+        {**replica, "server": number, "place": status.get("place")}
+        for number, status in enumerate(each)
+        for replica in status["replicas"]
     ]
     for name in ("waiting", "deaths"):
         whole[name] = sum(status[name] for status in each)
     whole["others"] = [
-        {name: status[name] for name in ("pid", "grpc_pid", "started", "resident")} for status in each[1:]
+        {name: status.get(name) for name in ("pid", "grpc_pid", "started", "resident", "place")}
+        for status in each[1:]
     ]
     return whole

@@ -1,8 +1,7 @@
-"""The determinant service as a process of its own, watched by the supervisor.
+"""A process beside the supervisor that it watches: one that needs threads, which what forks must not have.
 
-gRPC starts threads, so it cannot live in the process that forks. It is started fresh, not forked, tells its address in
-one line on stdout, ends when its stdin does, and is started again when it dies, on the same port: whoever recovers has
-been told that address and asks again.
+It is started fresh, not forked, tells its address in one line on stdout, ends when its stdin does, and is started again
+when it dies, on the same port: whoever has been told that address tries again.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from standby.holders import PORT_FILE
 from standby.loop import Loop, Timer, log
 
 _LINE_LIMIT = 4096
@@ -23,25 +21,34 @@ _LONGEST_PAUSE = 5.0
 
 
 class Sidecar:
-    """Keeps `python -m standby.determinants` running."""
+    """Keeps `python -m MODULE --port N` with further arguments running; N is 0 or the port it had."""
 
-    def __init__(self, loop: Loop, spec_path: str, data: Path, on_ready: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        module: str,
+        arguments: Sequence[str],
+        port_file: Path,
+        on_ready: Callable[[str], None],
+        *,
+        port: int = 0,
+    ) -> None:
         self.address: str | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._loop = loop
-        self._spec_path = spec_path
-        self._data = data
+        self._module = module
+        self._arguments = list(arguments)
+        self._first_port = port
         self._on_ready = on_ready
         self._line = b""
         self._failures = 0
-        self._port_file = data / PORT_FILE
+        self._port_file = port_file
         self._retry: Timer | None = None
         self._closed = False
 
     def start(self) -> None:
-        command = [sys.executable, "-P", "-m", "standby.determinants"]
-        command += ["--spec", self._spec_path, "--data", str(self._data), "--parent", str(os.getpid())]
-        command += ["--port", str(self._last_port())]
+        command = [sys.executable, "-P", "-m", self._module, *self._arguments]
+        command += ["--parent", str(os.getpid()), "--port", str(self._last_port())]
         self._line = b""
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
@@ -55,7 +62,7 @@ class Sidecar:
         code = self.process.returncode
         self._failures += 1
         pause = min(0.05 * 2**self._failures, _LONGEST_PAUSE)
-        log(f"the determinant service ended with status {code}; starting it again in {pause:.1f} s")
+        log(f"{self._module} ended with status {code}; starting it again in {pause:.1f} s")
         self._forget()
         self._retry = self._loop.later(pause, self.start)
 
@@ -83,7 +90,7 @@ class Sidecar:
         try:
             return int(self._port_file.read_text())
         except (OSError, ValueError):
-            return 0
+            return self._first_port
 
     def _read(self) -> None:
         assert self.process is not None and self.process.stdout is not None
@@ -96,9 +103,9 @@ class Sidecar:
             return None
         self._loop.forget(fd)
         try:
-            address = json.loads(self._line.partition(b"\n")[0])["grpc"]
+            address = json.loads(self._line.partition(b"\n")[0])["address"]
         except (ValueError, KeyError, TypeError):
-            return log(f"the determinant service said {self._line!r} instead of its address")
+            return log(f"{self._module} said {self._line!r} instead of its address")
         self._failures = 0
         self.address = str(address)
         with contextlib.suppress(OSError):  # only a later restart would look for it

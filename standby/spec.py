@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from clonos.core.sharing import FULL
 from clonos.errors import ConfigurationError, ProtocolError
+from clonos.wire.tls import Tls
 
 VERSION = 1
 
@@ -96,6 +97,8 @@ class QuerySpec:
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
     metrics_port: int | None = None  # of the replica server; 0 is any free one
     numbers_from: int = 0  # output numbers up to here belong to a history that was given up
+    listen: str = "127.0.0.1"  # where the determinant service of this host is bound
+    tls: Tls | None = None  # what this host shows to others, and whom it trusts
 
     def __post_init__(self) -> None:
         if not self.home:
@@ -125,6 +128,8 @@ class QuerySpec:
             "names": self.names,
             "metrics_port": self.metrics_port,
             "numbers_from": self.numbers_from,
+            "listen": self.listen,
+            "tls": self.tls.to_dict() if self.tls is not None else None,
         }
 
 
@@ -152,6 +157,8 @@ def load(path: str) -> QuerySpec:
             names=said.get("names", {}),
             metrics_port=said.get("metrics_port"),
             numbers_from=said.get("numbers_from", 0),
+            listen=said.get("listen", "127.0.0.1"),
+            tls=Tls.from_dict(said.get("tls")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a query spec: {error}") from error

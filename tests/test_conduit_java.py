@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 
 pytest.importorskip("pyspark")
@@ -23,8 +28,10 @@ from conduit_harness import (
 )
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from services import Authority
 
 from clonos.source import LogWriter
+from clonos.wire.tls import Tls
 
 MODES = ["microbatch", "realtime"]
 NUMBER = "cast(cast(value as string) as int) as number"
@@ -83,6 +90,91 @@ def test_rows_pass_once_and_in_order_while_replicas_die(
         positions = [row["_clonos_position"] for row in rig.rows if row["_clonos_channel"] == channel]
         assert sorted(positions) == list(range(1, len(positions) + 1))
     assert nothing_is_left(spark, tmp_path)
+
+
+@contextlib.contextmanager
+def gate(folder: Path, own: Tls, target: str) -> Iterator[str]:
+    """TLS in front of a socket; its address."""
+    spec = folder / "spec.msgpack"
+    spec.write_bytes(msgpack.packb({"version": 1, "token": "secret", "tls": own.to_dict()}))
+    command = [sys.executable, "-m", "standby.gate", "--spec", str(spec), "--to", target]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield "tls:" + json.loads(process.stdout.readline())["address"]
+        process.communicate()
+
+
+def test_rows_pass_over_tls_while_replicas_die(spark: SparkSession, tmp_path: Path, log: LogWriter) -> None:
+    died: set[tuple[int, int, int]] = set()
+
+    def script(node: int, instance: int, attempt: int, bundles: int) -> str | None:
+        who = (node, instance, bundles)
+        if bundles in (3, 7) and who not in died:
+            died.add(who)
+            return "die"
+        return None
+
+    tls = Authority(tmp_path / "tls").issue("host")
+    with gate(tmp_path, tls, str(tmp_path / "s")) as address:
+        rig = Rig(spark, tmp_path, "microbatch", socket=address, tls=tls.to_dict())
+        wide = "rpad(cast(value as string), 3000, 'x') as wide"
+        rig.start(tmp_path / "log", [NUMBER, wide], script=script, stable_every=5)
+        log.append_many(0, [b"%d" % number for number in range(20_000)])
+        rig.wait(lambda: len(rig.rows) >= 20_000)
+        rig.stop()
+    assert sorted(row["number"] for row in rig.rows) == list(range(20_000))
+    assert {len(row["wide"]) for row in rig.rows} == {3000}
+    assert rig.replicas.violations == [] and died
+    assert nothing_is_left(spark, tmp_path)
+
+
+@pytest.mark.parametrize("wrong", ["stranger", "other host", "no TLS", "silent"])
+def test_a_peer_that_is_not_what_it_should_be_is_never_told_anything(
+    spark: SparkSession, tmp_path: Path, log: LogWriter, wrong: str
+) -> None:
+    authority = Authority(tmp_path / "tls")
+    tls = authority.issue("host")
+    peer = {
+        "stranger": lambda: Authority(tmp_path / "strangers").issue("host"),
+        "other host": lambda: authority.issue("other", "DNS:elsewhere", "IP:127.0.0.2"),
+    }.get(wrong, lambda: tls)()
+    with gate(tmp_path, peer, str(tmp_path / "s")) as address, socket.socket() as plain:
+        if wrong in ("no TLS", "silent"):
+            plain.bind(("127.0.0.1", 0))
+            plain.listen()
+            address = f"tls:127.0.0.1:{plain.getsockname()[1]}"
+        if wrong == "no TLS":
+            threading.Thread(target=answer_in_plain, args=(plain,), daemon=True).start()
+        rig = Rig(spark, tmp_path, "microbatch", socket=address, tls=tls.to_dict(), connect_ms=3000)
+        rig.start(tmp_path / "log", [NUMBER])
+        log.append_many(0, [b"1"])
+        failure = until_failed(rig)
+        rig.stop()
+    says = {
+        "stranger": "PKIX path",
+        "other host": "No subject alternative names matching IP address 127.0.0.1",
+        "no TLS": "Unsupported or unrecognized SSL message",
+        "silent": "no replica was ready within 3000 ms",
+    }
+    assert says[wrong] in failure, failure
+    assert rig.rows == [] and nothing_is_left(spark, tmp_path)
+
+
+def answer_in_plain(listener: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"220 welcome, and speak plainly\r\n")
+                connection.recv(1024)
+
+
+def until_failed(rig: Rig) -> str:
+    end = time.monotonic() + 60
+    while (failure := rig.query.exception()) is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return str(failure)
 
 
 TYPES = {

@@ -65,7 +65,7 @@ RULES = {
     "clonos.faults": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.environment": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.cli": rule("clonos.errors clonos._version", banned=" ".join(HEAVY)),
-    "standby": rule(f"{RUNTIME} clonos.faults", banned="pyspark py4j sqlalchemy"),
+    "standby": rule(f"{RUNTIME} clonos._version clonos.faults", banned="pyspark py4j sqlalchemy"),
     "clonos.spark": rule(API),
     "clonos": rule(API),
     "clonos.flights": rule(API),

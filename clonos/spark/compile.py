@@ -22,6 +22,7 @@ from clonos.spark import routing
 from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
 from clonos.spark.settings import Settings
 from clonos.surface.types import arrow_schema
+from clonos.wire.tls import Tls
 from standby.spec import NodeSpec, Route, RouteKind
 
 CHANNEL, POSITION, DESTINATION, DELTA = (
@@ -45,9 +46,11 @@ class Target:
 class Address:
     """Where a generation's conduits connect to, and with what right."""
 
-    sockets: tuple[str, ...]
+    socket: str
+    standbys: tuple[str | None, ...]  # one or more servers; None of one that has not been reached
     token: str
     generation: int
+    tls: Tls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,23 @@ class Compiled:
 
     def has_standbys(self) -> bool:
         return any(isinstance(node, OperatorPlan) and self._standbys(node) for node in self._nodes)
+
+    def _places(self, node: OperatorPlan, servers: int) -> list[int]:
+        """On which of so many servers the standby of each instance is, as long as nothing is lost."""
+        number = self._numbers[id(node)]
+        return [
+            (number + instance) % servers if servers else 0 for instance in range(self._parallelism(node))
+        ]
+
+    def instances_elsewhere(self, servers: int) -> tuple[int, ...]:
+        """How many instances may have a replica on each of the servers for standbys."""
+        placed = [
+            place
+            for node in self._nodes
+            if isinstance(node, OperatorPlan) and self._standbys(node)
+            for place in self._places(node, servers)
+        ]
+        return tuple(placed.count(server) for server in range(servers))
 
     # -------------------------------------------------------------- topology
 
@@ -227,7 +247,9 @@ class Compiled:
                     self._numbers[id(node)], self._name(node), self._parallelism(node), node.schema
                 )
                 if self._standbys(node):
-                    spec["standby_socket"] = address.sockets[1]
+                    spec["standby_sockets"] = [
+                        address.standbys[place] for place in self._places(node, len(address.standbys))
+                    ]
                 frames[id(node)] = _stage(spark, given, {**spec, **_address(address, mode, spill)})
         given = self._exchanged([frames[id(up)] for up in self._sink.upstream], self._sink.parallelism)
         spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism, None)
@@ -307,7 +329,8 @@ def _ticking(spark: Any, like: Any) -> Any:
 
 def _address(address: Address, mode: str, spill: str) -> dict[str, Any]:
     return {
-        "socket": address.sockets[0],
+        "socket": address.socket,
+        "tls": address.tls.to_dict() if address.tls is not None else None,
         "token": address.token,
         "generation": address.generation,
         "mode": mode,

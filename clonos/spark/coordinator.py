@@ -24,13 +24,14 @@ from clonos.core.topology import NodeKind
 from clonos.errors import ClonosError, StorageUnavailable
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Address, Compiled
+from clonos.spark.elsewhere import named_servers, reached_at
 from clonos.spark.failure import named
 from clonos.spark.settings import Settings
 from clonos.store.snapshots import SnapshotStore
 from clonos.wire.determinant_service import DeterminantServer
 from standby import metadata
 from standby.holders import SERVER_FOLDER
-from standby.servers import ReplicaServers
+from standby.servers import Placement, ReplicaServers
 from standby.spec import QuerySpec, ReplicaSettings
 
 LOG = logging.getLogger("clonos")
@@ -71,6 +72,8 @@ class Coordinator:
         self.query = self._checkpoint.open(self._topology)
         self.data = data_directory(location, self.query, settings)
         self._sink.bind(self._checkpoint.location)
+        self._named = named_servers(settings)
+        self._listen = reached_at(settings)
 
     # ------------------------------------------------------------------ life
 
@@ -78,7 +81,9 @@ class Coordinator:
         """Servers up; the first generation may begin."""
         Path(self.data).mkdir(parents=True, exist_ok=True)
         self._checkpoint.set_place(self.data)
-        self._service = DeterminantServer(self._lookup, self._token, query=self.query)
+        self._service = DeterminantServer(
+            self._lookup, self._token, query=self.query, host=self._listen, tls=self._named.tls
+        )
         try:
             self._servers = self._start_servers()
         except BaseException:
@@ -107,8 +112,16 @@ class Coordinator:
             names={node.number: node.name for node in self._topology.nodes},
             metrics_port=self._settings.metrics_port,
             numbers_from=self._checkpoint.given_up() << NUMBERS_PER_GENERATION_BITS,
+            listen=self._listen,
+            tls=self._named.tls,
         )
-        return ReplicaServers(spec, 2 if self._compiled.has_standbys() else 1, entry=self._entry)
+        placement = Placement(
+            self._named,
+            self._compiled.instances_elsewhere(len(self._named.services)),
+            standbys=self._compiled.has_standbys(),
+            history=self._checkpoint.given_up(),
+        )
+        return ReplicaServers(spec, placement, entry=self._entry)
 
     def give_up_history(self) -> None:
         """Somebody depends on what nobody holds, and the user prefers repeated output to none.
@@ -132,7 +145,9 @@ class Coordinator:
         generation = self._generation = self._checkpoint.next_generation()
         self._sink.raise_fence(self.query, generation << 48)
         self._servers.set_generation(generation)
-        return Address(self._servers.addresses, self._token, generation)
+        return Address(
+            self._servers.address, self._servers.standbys, self._token, generation, self._named.tls
+        )
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""

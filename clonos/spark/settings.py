@@ -92,6 +92,15 @@ def _port(text: str) -> int | None:
     return None if text.strip().lower() == "off" else int(_number(0, 65_535).read(text))
 
 
+def _services(text: str) -> tuple[str, ...]:
+    places = tuple(place.strip() for place in text.split(",") if place.strip())
+    for place in places:
+        host, _, port = place.rpartition(":")
+        if not host or not 0 < int(port) <= 65_535 or places.count(place) > 1:
+            raise ValueError
+    return places
+
+
 def _depth(text: str) -> int:
     return FULL if text.strip().lower() == "full" else int(_number(0, _MOST).read(text))
 
@@ -250,6 +259,45 @@ class Settings:
             "Where the replica server answers `GET /metrics` on 127.0.0.1, in Prometheus' text format; 0 is any free "
             "port, which `clonos status` shows",
         )
+    )
+    replica_servers: tuple[str, ...] = field(
+        metadata=_setting(
+            "replica.servers",
+            "",
+            Reader(_services, "HOST:PORT of services, each once, with commas between them"),
+            "Replica services (`clonos standby`) on other hosts, for standbys. Default: a second server on the "
+            "driver's host",
+        )
+    )
+    replica_token_file: str = field(
+        metadata=_setting(
+            "replica.token.file", "", Reader(str, "a path"), "File with the token of those services"
+        )
+    )
+    replica_host: str = field(
+        metadata=_setting(
+            "replica.host",
+            "",
+            Reader(str, "a name or address"),
+            "Under which those services reach the driver's host. Default: its address on the way to the first of them",
+        )
+    )
+    tls_ca: str = field(
+        metadata=_setting(
+            "tls.ca",
+            "",
+            Reader(str, "a path"),
+            "PEM file, on every host, of the authority whose certificates count between hosts. Without TLS, what goes "
+            "between hosts is neither hidden nor protected from being changed",
+        )
+    )
+    tls_cert: str = field(
+        metadata=_setting(
+            "tls.cert", "", Reader(str, "a path"), "PEM file, on every host, with its certificate and chain"
+        )
+    )
+    tls_key: str = field(
+        metadata=_setting("tls.key", "", Reader(str, "a path"), "PEM file, on every host, with its key")
     )
     restart_limit: int = field(
         metadata=_setting(

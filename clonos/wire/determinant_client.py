@@ -19,7 +19,9 @@ from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.errors import ProtocolError, Unauthenticated
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
+from clonos.wire.boundary import bearer
 from clonos.wire.determinant_service import VERSION
+from clonos.wire.tls import Tls, channel
 
 MAX_REPLY: Final = 256 * 1024 * 1024
 _MAX_PAGES: Final = 100_000
@@ -71,6 +73,7 @@ def fetch(
     *,
     timeout: float = 10.0,
     query: str = "",
+    tls: Tls | None = None,
     wait_for_ready: bool = False,
 ) -> Fetched:
     """Asks every address for the log of one instance. Returns when all have answered or `timeout` has passed.
@@ -80,7 +83,7 @@ def fetch(
     """
     deadline = time.monotonic() + timeout
     options = [("grpc.max_receive_message_length", MAX_REPLY)]
-    holders = [_Holder(one, grpc.insecure_channel(one, options)) for one in dict.fromkeys(addresses)]
+    holders = [_Holder(one, channel(one, tls, options)) for one in dict.fromkeys(addresses)]
     request = determinants_pb2.FetchRequest(
         version=VERSION, query=query, node=node, instance=instance, from_offset=from_offset
     )
@@ -104,7 +107,7 @@ def _ask(
     return stub.Fetch.future(
         request,
         timeout=max(0.001, deadline - time.monotonic()),
-        metadata=[("authorization", f"Bearer {token}")],
+        metadata=bearer(token),
         wait_for_ready=wait,
     )
 

@@ -9,25 +9,23 @@ is only bytes at offsets.
 
 from __future__ import annotations
 
-import contextlib
-import hmac
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 
 from clonos.core.causal_log import Segment
 from clonos.core.recovery import HolderReply
-from clonos.errors import ClonosError, ConfigurationError
+from clonos.errors import ClonosError
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
+from clonos.wire.boundary import abort, bind, check_caller
+from clonos.wire.tls import Tls
 
 VERSION: Final = 1
 MAX_REQUEST: Final = 64 * 1024
 PAGE_BYTES: Final = 32 * 1024 * 1024
 _CORRUPT_LINES: Final = 50
-_BIND_SECONDS: Final = 2.0
 
 Lookup: TypeAlias = Callable[[int, int, int], HolderReply]
 """(node, instance, from_offset) -> what is known. May be called from several threads at once."""
@@ -36,7 +34,7 @@ Lookup: TypeAlias = Callable[[int, int, int], HolderReply]
 class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
     def __init__(self, lookup: Lookup, token: str, query: str, page_bytes: int) -> None:
         self._lookup = lookup
-        self._expected = f"Bearer {token}".encode()
+        self._token = token
         self._query = query
         self._page_bytes = page_bytes
 
@@ -46,7 +44,7 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
             reply = self._lookup(request.node, request.instance, request.from_offset)
         except ClonosError as error:
             code = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.INTERNAL
-            _abort(context, code, f"{type(error).__name__}: {error}")
+            abort(context, code, f"{type(error).__name__}: {error}")
         everything = [*reply.segments, *(piece for log in reply.own for piece in log.segments)]
         _, next_offset = page(everything, request.from_offset, self._page_bytes)
         return determinants_pb2.FetchReply(
@@ -69,25 +67,9 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
         )
 
     def _check(self, request: determinants_pb2.FetchRequest, context: Any) -> None:
-        said = dict(context.invocation_metadata()).get("authorization", "")
-        offered = said if isinstance(said, bytes) else str(said).encode()
-        if not hmac.compare_digest(offered, self._expected):
-            _abort(
-                context, grpc.StatusCode.UNAUTHENTICATED, "the token is missing or not the one of this query"
-            )
-        if request.version != VERSION:
-            _abort(
-                context,
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"version {request.version} is not spoken here, {VERSION} is; use the same release everywhere",
-            )
+        check_caller(context, self._token, "query", request.version, VERSION)
         if request.query and self._query and request.query != self._query:
-            _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"query {request.query!r} is not served here")
-
-
-def _abort(context: Any, code: grpc.StatusCode, message: str) -> NoReturn:
-    context.abort(code, message)
-    raise AssertionError("abort returned")
+            abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"query {request.query!r} is not served here")
 
 
 def _segments(segments: Iterable[Segment], start: int, stop: int) -> list[determinants_pb2.Segment]:
@@ -143,6 +125,7 @@ class DeterminantServer:
         query: str = "",
         host: str = "127.0.0.1",
         port: int = 0,
+        tls: Tls | None = None,
         threads: int = 4,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
@@ -155,26 +138,8 @@ class DeterminantServer:
         servicer = _Servicer(lookup, token, query, page_bytes)
         add: Any = determinants_pb2_grpc.add_DeterminantsServicer_to_server
         add(servicer, self._server)
-        self.address = f"{host}:{self._bind(host, port)}"
+        self.address = f"{host}:{bind(self._server, host, port, tls, 'the determinant service')}"
         self._server.start()
-
-    def _bind(self, host: str, port: int) -> int:
-        """The wanted port if it becomes free soon (a predecessor may just be dying), else any."""
-        deadline = time.monotonic() + _BIND_SECONDS
-        while port:
-            with contextlib.suppress(RuntimeError):
-                if self._server.add_insecure_port(f"{host}:{port}") == port:
-                    return port
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-        try:
-            bound = int(self._server.add_insecure_port(f"{host}:0"))
-        except RuntimeError as error:
-            raise ConfigurationError(f"the determinant service cannot listen at {host}: {error}") from None
-        if not bound:
-            raise ConfigurationError(f"the determinant service cannot listen at {host}")
-        return bound
 
     def stop(self, grace: float = 0.5) -> None:
         self._server.stop(grace).wait()

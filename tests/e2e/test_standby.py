@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+from services import Authority, Service, service
 
 from clonos.live_query import find
 from clonos.status.describe import describe
@@ -125,3 +126,61 @@ def test_a_lost_server_costs_no_restart(spark: Any, tmp_path: Path) -> None:
         await_end(query, setup)
     assert_exact(setup)
     assert query.restarts == []
+
+
+def setup_of(folder: Path, where: Service, **settings: str) -> Run:
+    return Run(
+        folder,
+        mode="realtime",
+        count=900,
+        feed_seconds=5.0,
+        settings={"standbys": "1", **where.settings, **settings},
+    )
+
+
+@pytest.mark.soak
+def test_a_standby_on_a_named_server_takes_over(spark: Any, tmp_path: Path) -> None:
+    with service(tmp_path / "service") as where:
+        setup = setup_of(tmp_path, where)
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            until_promoted(query, setup, kill)
+            elsewhere = [one for one in query.replicas() if one["place"] == where.address]
+            await_end(query, setup)
+        assert_exact(setup)
+        assert elsewhere and query.restarts == []
+
+
+def test_over_tls_the_query_survives_the_service_and_uses_it_again(spark: Any, tmp_path: Path) -> None:
+    """The local primaries are killed, so that instances live on the named server; then that is lost as well."""
+    tls = Authority(tmp_path / "tls").issue("host")
+    files = {"tls.ca": tls.ca, "tls.cert": tls.cert, "tls.key": tls.key}
+    with service(tmp_path / "service", tls=tls, lease=3.0) as where:
+        setup = setup_of(tmp_path, where, **files)
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            until_promoted(query, setup, kill)
+            where.kill()
+            with service(tmp_path / "service", tls=tls, port=int(where.address.rpartition(":")[2])):
+                await_(query, setup, lambda: any(one["place"] and one["follows"] for one in query.replicas()))
+                await_end(query, setup)
+        assert_exact(setup)
+        assert query.restarts == []
+
+
+@pytest.mark.soak
+def test_a_named_server_that_is_lost_for_good_is_done_without(spark: Any, tmp_path: Path) -> None:
+    """Also by a later start of the query, which finds its logs with who is left."""
+    with service(tmp_path / "service", lease=2.0) as where:
+        setup = setup_of(tmp_path, where)
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            until_promoted(query, setup, kill)
+            where.kill()
+            seen = setup.visible()
+            await_(query, setup, lambda: setup.visible() > seen)
+            assert query.restarts == []
+        with running(spark, setup) as query:
+            await_end(query, setup)
+            assert not [one for one in query.replicas() if one["place"]]
+    assert_exact(setup)

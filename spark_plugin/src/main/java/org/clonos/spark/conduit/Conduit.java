@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.Selector;
+import java.nio.channels.UnresolvedAddressException;
 import java.nio.charset.StandardCharsets;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -63,13 +64,13 @@ final class Conduit implements Runnable {
     this.outputSchema = outputSchema;
     this.allocator = allocator;
     this.selector = selector;
-    this.link = new Link(selector);
-    this.standby = new Link(selector);
+    this.link = new Link(selector, spec.tls());
+    this.standby = new Link(selector, spec.tls());
     this.output = output;
     this.inflight =
         new InflightLog(
             spec.spillPath(), place.node() + "-" + place.instance() + "-" + place.epoch() + "-" + place.taskAttemptId());
-    this.protocol = new ConduitProtocol(spec.limits(place.taskAttemptId(), Homes.of(spec, place)));
+    this.protocol = new ConduitProtocol(spec.limits(place.instance(), place.taskAttemptId(), Homes.of(spec, place)));
   }
 
   void attach(BundleBuilder bundles) {
@@ -122,7 +123,8 @@ final class Conduit implements Runnable {
     }
     flush(link);
     flush(standby);
-    await(Math.min(Math.min(connectAt, standbyAt), protocol.nextTime()) - now());
+    long own = Math.min(Math.min(connectAt, link.dueAt()), Math.min(standbyAt, standby.dueAt()));
+    await(Math.min(own, protocol.nextTime()) - now());
     if (link.connecting()) {
       finishConnect();
     } else if (connectAt <= now()) {
@@ -182,7 +184,7 @@ final class Conduit implements Runnable {
   private void connect() throws IOException {
     connectAt = NEVER;
     try {
-      if (link.connect(spec.socket(connectServer))) {
+      if (link.connect(spec.socket(place.instance(), connectServer))) {
         happen(new Event.Connected());
       }
     } catch (IOException | RuntimeException e) {
@@ -193,12 +195,13 @@ final class Conduit implements Runnable {
   private void connectStandby() throws IOException {
     standbyAt = NEVER;
     try {
-      if (standby.connecting() ? standby.finishConnect() : standby.connect(spec.socket(standbyServer))) {
+      String address = spec.socket(place.instance(), standbyServer);
+      if (standby.connecting() ? standby.finishConnect() : standby.connect(address)) {
         happen(new Event.StandbyConnected());
       }
-    } catch (IOException e) {
+    } catch (IOException | UnresolvedAddressException e) {
       standby.disconnect();
-      happen(new Event.StandbyLost("cannot connect to " + spec.socket(standbyServer) + ": " + e));
+      happen(new Event.StandbyLost("cannot connect to " + spec.socket(place.instance(), standbyServer) + ": " + e));
     }
   }
 
@@ -214,7 +217,7 @@ final class Conduit implements Runnable {
 
   private void connectFailed(Exception e) throws IOException {
     link.disconnect();
-    happen(new Event.ConnectFailed("cannot connect to " + spec.socket(connectServer) + ": " + e));
+    happen(new Event.ConnectFailed("cannot connect to " + spec.socket(place.instance(), connectServer) + ": " + e));
   }
 
   /** A standby says little: that it is there, how far it has come, or why it goes. */
@@ -540,7 +543,7 @@ final class Conduit implements Runnable {
         .put("epoch", place.epoch())
         .put("error", failure.error())
         .put("message", text.substring(0, Math.min(text.length(), REPORT_CHARACTERS)));
-    boolean connected = link.connect(spec.socket(connectServer));
+    boolean connected = link.connect(spec.socket(place.instance(), connectServer));
     link.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
     for (long until = now() + REPORT_MS; now() < until && !stopping; ) {
       if (!connected) {

@@ -2,10 +2,12 @@ package org.clonos.spark.conduit;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
+import java.net.SocketTimeoutException;
 import java.net.StandardProtocolFamily;
 import java.net.StandardSocketOptions;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.ByteChannel;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
@@ -18,23 +20,33 @@ import java.util.ArrayDeque;
 final class Link {
   private static final int WRITE_CHUNK = 256 << 10;
 
+  private static final long CONNECT_MS = 10_000;
+
   private final Selector selector;
+  private final Tls files;
   private final ArrayDeque<ByteBuffer> outgoing = new ArrayDeque<>();
   private SocketChannel channel;
+  private TlsChannel tls;
+  private ByteChannel stream;
+  private boolean shaken;
+  private long dueAt = Long.MAX_VALUE;
   private SelectionKey key;
   private FrameReader reader;
   private boolean writable;
   private boolean reading;
 
-  Link(Selector selector) {
+  /** The TLS files may be null where no address wants them. */
+  Link(Selector selector, Tls files) {
     this.selector = selector;
+    this.files = files;
   }
 
-  /** Checks an address of the form {@code unix:/path} or {@code tcp:host:port}. */
+  /** Checks an address of the form {@code unix:/path}, {@code tcp:host:port} or {@code tls:host:port}. */
   static void check(String address) {
-    boolean tcp = address.matches("tcp:.+:\\d{1,5}");
+    boolean tcp = address.matches("(tcp|tls):.+:\\d{1,5}");
     if (!tcp && !address.matches("unix:/.+")) {
-      throw new IllegalArgumentException("socket must be unix:/path or tcp:host:port, not '" + address + "'");
+      throw new IllegalArgumentException(
+          "socket must be unix:/path, tcp:host:port or tls:host:port, not '" + address + "'");
     }
   }
 
@@ -52,34 +64,66 @@ final class Link {
     outgoing.clear();
     writable = true;
     reading = true;
+    stream = channel;
+    tls = null;
+    shaken = true;
     boolean connected;
     if (address.startsWith("unix:")) {
       connected = channel.connect(UnixDomainSocketAddress.of(address.substring(5)));
     } else {
       int colon = address.lastIndexOf(':');
-      connected =
-          channel.connect(
-              new InetSocketAddress(address.substring(4, colon), Integer.parseInt(address.substring(colon + 1))));
+      String host = address.substring(4, colon);
+      int port = Integer.parseInt(address.substring(colon + 1));
+      if (address.startsWith("tls:")) {
+        stream = tls = new TlsChannel(channel, files.engine(host, port));
+        shaken = false;
+      }
+      dueAt = now() + CONNECT_MS;
+      connected = channel.connect(new InetSocketAddress(host, port));
     }
     key = channel.register(selector, connected ? SelectionKey.OP_READ : SelectionKey.OP_CONNECT);
-    return connected;
+    return connected && finishConnect();
   }
 
-  /** True once a connection that was begun stands. */
+  /** Goes on with a connection that was begun; true once it stands. */
   boolean finishConnect() throws IOException {
-    boolean connected = channel.finishConnect();
-    if (connected) {
-      key.interestOps(SelectionKey.OP_READ);
+    if (!channel.isConnected() && !channel.finishConnect()) {
+      return begun("connection");
     }
-    return connected;
+    if (!shaken) {
+      shaken = tls.handshake();
+      interest();
+      if (!shaken) {
+        return begun("TLS handshake");
+      }
+    }
+    dueAt = Long.MAX_VALUE;
+    interest();
+    return true;
+  }
+
+  private boolean begun(String what) throws IOException {
+    if (now() >= dueAt) {
+      throw new SocketTimeoutException("no " + what + " within " + CONNECT_MS + " ms");
+    }
+    return false;
+  }
+
+  /** When a connection that is being made is given up, in milliseconds of {@link System#nanoTime}. */
+  long dueAt() {
+    return dueAt;
+  }
+
+  private static long now() {
+    return System.nanoTime() / 1_000_000;
   }
 
   boolean open() {
-    return channel != null && channel.isConnected();
+    return channel != null && channel.isConnected() && shaken;
   }
 
   boolean connecting() {
-    return channel != null && channel.isConnectionPending();
+    return channel != null && (channel.isConnectionPending() || !shaken);
   }
 
   boolean reading() {
@@ -93,7 +137,7 @@ final class Link {
 
   /** Bytes wait to be written. */
   boolean backlog() {
-    return !outgoing.isEmpty();
+    return !outgoing.isEmpty() || (writable && tls != null && tls.pending());
   }
 
   void send(byte[] frame) {
@@ -105,11 +149,14 @@ final class Link {
   /** Writes what the peer takes now. */
   void flush() {
     try {
+      if (tls != null) {
+        tls.flush();
+      }
       while (!outgoing.isEmpty()) {
         ByteBuffer head = outgoing.peek();
         int end = head.limit();
         head.limit(Math.min(end, head.position() + WRITE_CHUNK));
-        int written = channel.write(head);
+        int written = stream.write(head);
         head.limit(end);
         if (!head.hasRemaining()) {
           outgoing.poll();
@@ -125,7 +172,7 @@ final class Link {
   }
 
   private void interest() {
-    int wanted = (reading ? SelectionKey.OP_READ : 0) | (outgoing.isEmpty() ? 0 : SelectionKey.OP_WRITE);
+    int wanted = (reading ? SelectionKey.OP_READ : 0) | (backlog() ? SelectionKey.OP_WRITE : 0);
     if (key.isValid() && key.interestOps() != wanted) {
       key.interestOps(wanted);
     }
@@ -133,7 +180,7 @@ final class Link {
 
   /** Reads once; -1 at the end of the stream. */
   int fill() throws IOException {
-    return reader.fill(channel);
+    return reader.fill(stream);
   }
 
   FrameReader.Frame next() throws BadFrame {
@@ -144,6 +191,7 @@ final class Link {
   void disconnect() {
     close(channel);
     channel = null;
+    dueAt = Long.MAX_VALUE;
     outgoing.clear();
   }
 

@@ -4,6 +4,9 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
@@ -13,7 +16,8 @@ public record StageSpec(
     String name,
     StructType outputSchema,
     String socket,
-    String standbySocket,
+    List<String> standbySockets,
+    Tls tls,
     String token,
     long generation,
     String mode,
@@ -43,7 +47,8 @@ public record StageSpec(
             text(spec, "name"),
             (StructType) DataType.fromJson(text(spec, "output_schema")),
             text(spec, "socket"),
-            spec.hasNonNull("standby_socket") ? text(spec, "standby_socket") : null,
+            standbySockets(spec),
+            spec.hasNonNull("tls") ? tls(spec.get("tls")) : null,
             text(spec, "token"),
             number(spec, "generation", null, 0, 0x7fff),
             text(spec, "mode"),
@@ -58,14 +63,32 @@ public record StageSpec(
             number(spec, "heartbeat_ms", 10_000L, 1, Long.MAX_VALUE / 2),
             number(spec, "connect_ms", 60_000L, 1, Long.MAX_VALUE / 2),
             (int) number(spec, "attempts", 3L, 0, 1000));
-    Link.check(parsed.socket);
-    if (parsed.standbySocket != null) {
-      Link.check(parsed.standbySocket);
-    }
+    check(parsed.socket, parsed.tls);
+    parsed.standbySockets.stream().filter(Objects::nonNull).forEach(address -> check(address, parsed.tls));
     if (!parsed.mode.equals("microbatch") && !parsed.mode.equals("realtime")) {
       throw new IllegalArgumentException("mode must be microbatch or realtime, not '" + parsed.mode + "'");
     }
     return parsed;
+  }
+
+  /** One per instance, null where an instance has no standby. */
+  private static List<String> standbySockets(JsonNode spec) {
+    List<String> sockets = new ArrayList<>();
+    for (JsonNode socket : spec.path("standby_sockets")) {
+      sockets.add(socket.textValue());
+    }
+    return sockets;
+  }
+
+  private static void check(String address, Tls tls) {
+    Link.check(address);
+    if (address.startsWith("tls:") && tls == null) {
+      throw new IllegalArgumentException("the stage's specification has the socket '" + address + "' and no 'tls'");
+    }
+  }
+
+  private static Tls tls(JsonNode files) {
+    return new Tls(text(files, "ca"), text(files, "cert"), text(files, "key"));
   }
 
   private static String text(JsonNode spec, String field) {
@@ -88,16 +111,20 @@ public record StageSpec(
     return value.longValue();
   }
 
-  Limits limits(long taskAttemptId, int firstServer) {
+  Limits limits(int instance, long taskAttemptId, int firstServer) {
     long fenceBase = generation << 48 | (taskAttemptId & 0xffffffffL) << 16;
     return new Limits(
         fenceBase, bundleRows, bundleBytes, idleBundles, flushMs, inflightBytes, tickMs, heartbeatMs, connectMs,
-        attempts, standbySocket == null ? 0 : 1, firstServer);
+        attempts, standbySocket(instance) == null ? 0 : 1, firstServer);
   }
 
-  /** Where a replica server listens: 0 or, with standbys, 1. */
-  String socket(int server) {
-    return server == 0 ? socket : standbySocket;
+  /** Where a replica server of an instance listens: 0 or, with standbys, 1. */
+  String socket(int instance, int server) {
+    return server == 0 ? socket : standbySocket(instance);
+  }
+
+  private String standbySocket(int instance) {
+    return instance < standbySockets.size() ? standbySockets.get(instance) : null;
   }
 
   Path spillPath() {

@@ -1,0 +1,46 @@
+"""Replica servers on other hosts, as the settings name them: where, with what right, and how they find this host."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from clonos.errors import ConfigurationError
+from clonos.spark.settings import PREFIX, Settings
+from clonos.wire.boundary import read_token
+from clonos.wire.tls import Tls
+from standby.named import Named
+
+_TLS_SETTINGS = f"{PREFIX}tls.ca, {PREFIX}tls.cert and {PREFIX}tls.key"
+
+
+def named_servers(settings: Settings) -> Named:
+    """The replica services of the configuration, and how they are talked to. Raises ConfigurationError."""
+    tls = Tls.of(settings.tls_ca, settings.tls_cert, settings.tls_key, _TLS_SETTINGS)
+    if not settings.replica_servers:
+        return Named()
+    if not settings.replica_token_file:
+        raise ConfigurationError(
+            f"{PREFIX}replica.servers names services, and there is no {PREFIX}replica.token.file",
+            hint="Name the file with the token that the services were started with",
+        )
+    return Named(
+        services=settings.replica_servers,
+        service_token=read_token(Path(settings.replica_token_file)),
+        tls=tls,
+    )
+
+
+def reached_at(settings: Settings) -> str:
+    """Where servers on other hosts find this one: its address on the way to the first of them."""
+    if settings.replica_host or not settings.replica_servers:
+        return settings.replica_host or "127.0.0.1"
+    host, _, port = settings.replica_servers[0].rpartition(":")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, int(port)))
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConfigurationError(
+            f"there is no way to {host}: {error}", hint=f"Correct {PREFIX}replica.servers"
+        ) from None

@@ -1,0 +1,176 @@
+"""The driver's side of a replica server on another host, by the service that the configuration names.
+
+It is there under a lease. While the driver can prolong it, the server counts; when it has not been able to for the
+length of the lease, nothing of the query runs there any more, and the query goes on without it: its standbys are asked
+for again and again by the conduits, and its logs are not waited for. When the service answers again, the server is
+started again, at the same port where that is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clonos.errors import ClonosError, StorageUnavailable
+from clonos.wire.replica_client import ReplicaClient, Unreachable
+from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
+from clonos.wire.tls import Tls
+from standby import admin
+
+LOG = logging.getLogger("clonos")
+
+_RENEWALS_PER_LEASE = 4
+_ADMIN_SECONDS = 5.0
+_MARGIN_SECONDS = 1.0
+_LONGEST_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The servers that a configuration names, `HOST:PORT` of each service, and how they are talked to."""
+
+    services: tuple[str, ...] = ()
+    service_token: str = ""
+    tls: Tls | None = None
+
+
+class NamedServer:
+    """One replica server of one query, on another host. Safe to use from several threads."""
+
+    def __init__(
+        self, place: str, named: Named, wanted: Wanted, token: str, changed: Callable[[], None]
+    ) -> None:
+        """`changed` is called when the server may have come, gone or moved."""
+        self.place = place
+        self._host = place.rpartition(":")[0]
+        self._tls = named.tls
+        self._wanted = wanted
+        self._token = token
+        self._changed = changed
+        self._client = ReplicaClient(place, named.service_token, named.tls)
+        self._granted: Granted | None = None
+        self._heard = 0.0
+        self._generation: int | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"clonos-{place}", daemon=True)
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Asks the service for a server. One that refuses is an error; one that cannot be reached is asked again."""
+        try:
+            self._host_again()
+        except Unreachable as error:
+            LOG.warning("the query goes on without a standby there for the time being: %s", error.message)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The server is gone when this returns, or will be when its lease has ended."""
+        self._stopping.set()
+        if self._granted is None:
+            self._client.close()  # it may be in the middle of asking for one that is not there
+        if self._thread.ident is not None:
+            self._thread.join()
+        granted, self._granted = self._granted, None
+        if granted is not None:
+            with contextlib.suppress(ClonosError):
+                self._client.release(self._wanted.query, granted.lease)
+        self._client.close()
+
+    @property
+    def granted(self) -> Granted | None:
+        """None while it is lost."""
+        return self._granted
+
+    @property
+    def socket(self) -> str | None:
+        """Where conduits find it, also while it is lost; None where it has not been reached yet."""
+        if not self._wanted.port:
+            return None
+        return f"{'tls' if self._tls is not None else 'tcp'}:{self._host}:{self._wanted.port}"
+
+    @property
+    def determinants(self) -> str | None:
+        granted = self._granted
+        return None if granted is None else f"{self._host}:{granted.determinants}"
+
+    def _keep(self) -> None:
+        while not self._stopping.wait(self._pause()):
+            try:
+                if self._granted is None:
+                    self._host_again()
+                else:
+                    self._renew(self._granted)
+                self._changed()
+            except (ClonosError, OSError) as error:
+                if not self._stopping.is_set():
+                    LOG.warning("%s", error)
+
+    def _pause(self) -> float:
+        granted = self._granted
+        return granted.seconds / _RENEWALS_PER_LEASE if granted is not None else 1.0
+
+    def _host_again(self) -> None:
+        granted = self._client.host(self._wanted)
+        self._heard = time.monotonic()
+        self._wanted = replace(self._wanted, port=granted.port)
+        self._granted = granted
+        if self._generation is not None:
+            self._request({"generation": self._generation})
+
+    def _renew(self, granted: Granted) -> None:
+        try:
+            renewed = self._client.renew(self._wanted.query, granted.lease)
+        except (Unreachable, LeaseEnded) as error:
+            ended = isinstance(error, LeaseEnded)
+            if ended or time.monotonic() - self._heard > granted.seconds + _MARGIN_SECONDS:
+                LOG.warning("the query goes on without the server there: %s", error.message)
+                self._granted = None
+            return
+        self._heard, self._granted = time.monotonic(), renewed
+
+    # ------------------------------------------------------------ requests
+
+    def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
+        """A later one says the same and more, so one that does not get through is let go."""
+        if self._granted is not None:
+            with contextlib.suppress(ClonosError, OSError):
+                self._request({"commit": epoch, "truncate": dict(truncate)})
+
+    def set_generation(self, generation: int) -> None:
+        """Older replicas are dead when this returns: because the server says so, or because its lease has ended."""
+        self._generation = generation
+        deadline = time.monotonic() + _LONGEST_WAIT
+        while self._granted is not None:
+            try:
+                self._request({"generation": generation})
+                return
+            except (ClonosError, OSError) as error:
+                if time.monotonic() > deadline:
+                    raise StorageUnavailable(
+                        f"the replica server at {self.place} does not answer: {error}"
+                    ) from None
+                time.sleep(0.1)
+
+    def tell_holders(self, addresses: Sequence[str]) -> None:
+        if self._granted is not None:
+            self._request({"holders": list(addresses)})
+
+    def status(self) -> dict[str, Any] | None:
+        """None where it does not answer."""
+        if self._granted is None:
+            return None
+        with contextlib.suppress(ClonosError, OSError):
+            return {**self._request({"status": True})["status"], "place": self.place}
+        return None
+
+    def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        granted = self._granted
+        if granted is None:
+            raise StorageUnavailable(f"the replica server at {self.place} is lost")
+        return admin.ask(f"{self._host}:{granted.port}", self._token, request, _ADMIN_SECONDS, self._tls)

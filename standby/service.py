@@ -1,0 +1,242 @@
+"""The replica service of a host: one replica server per query that a driver asks for, for as long as it asks.
+
+Drivers come and go, and their hosts fail; what they left running here must neither stay for ever nor act on. So a
+query is hosted under a lease that its driver prolongs. A lease that ends takes the query's server along, and the server
+sees to that itself, so that it also holds where this process hangs. A driver that has not been able to prolong its
+lease for as long may therefore take it that nothing of its query runs here any more. Whoever asks for the same query
+later takes over: it is the same query's next driver.
+
+What a query's server keeps stays on disk, for the next time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
+from clonos.store.folder import Folder, resolve
+from clonos.wire.replica_service import Granted, LeaseEnded, NoRoom, Wanted
+from clonos.wire.tls import Tls
+from standby.environment import differences, environment
+from standby.launcher import ReplicaServer
+from standby.loop import log
+from standby.spec import VERSION
+
+TIDY_SECONDS = 1.0
+
+
+@dataclass(eq=False)
+class _Hosted:
+    """A query's place here: reserved before its server is up, so that two cannot take the same slots."""
+
+    query: str
+    instances: int
+    lease: int = field(default_factory=lambda: secrets.randbits(63))
+    since: float = field(default_factory=time.time)
+    renewed: float = field(default_factory=time.monotonic)
+    server: ReplicaServer | None = None
+    starting: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Service:
+    """What the service does; `clonos.wire.replica_service` is how it is asked."""
+
+    def __init__(
+        self, data: Path, host: str, slots: int, lease: float, tls: Tls | None, entry: str | None = None
+    ) -> None:
+        self._data = data
+        self._host = host
+        self._slots = slots
+        self._lease = lease
+        self._tls = tls
+        self._entry = entry
+        self._environment = environment()
+        self._lock = threading.Lock()
+        self._hosted: dict[str, _Hosted] = {}
+        self._closing = threading.Event()
+        self._tidier = threading.Thread(target=self._tidy, name="clonos-leases", daemon=True)
+        self._tidier.start()
+
+    # ------------------------------------------------------------- what drivers ask for
+
+    def host(self, wanted: Wanted) -> Granted:
+        document = self._checked(wanted)
+        hosted, old = self._reserve(wanted)
+        with hosted.starting:
+            try:
+                if old is not None:
+                    self._end(old, "another driver of it has come")
+                hosted.server = self._start(wanted, document)
+            except BaseException:
+                self._forget(hosted)
+                raise
+            hosted.renewed = time.monotonic()
+        if self._closing.is_set():
+            self._end(hosted, "the service ends")
+        log(f"query {wanted.query}: {wanted.instances} instances may have a replica here")
+        return self._granted(hosted)
+
+    def renew(self, query: str, lease: int) -> Granted:
+        hosted = self._find(query, lease)
+        hosted.renewed = time.monotonic()
+        if hosted.server is not None:
+            hosted.server.prolong()
+        return self._granted(hosted)
+
+    def release(self, query: str, lease: int) -> None:
+        self._end(self._find(query, lease), "its driver has ended it")
+
+    def describe(self) -> dict[str, Any]:
+        with self._lock:
+            hosted = list(self._hosted.values())
+        return {
+            "slots": self._slots,
+            "free": self._slots - sum(one.instances for one in hosted),
+            "environment": self._environment,
+            "queries": [
+                {
+                    "query": one.query,
+                    "instances": one.instances,
+                    "since": one.since,
+                    "renewed_ago": round(time.monotonic() - one.renewed, 3),
+                    "pid": one.server.pid if one.server is not None else None,
+                }
+                for one in hosted
+            ],
+        }
+
+    def close(self) -> None:
+        """No query any more; conduits turn to their other server."""
+        self._closing.set()
+        with self._lock:
+            hosted = list(self._hosted.values())
+        for one in hosted:
+            self._end(one, "the service ends")
+        self._tidier.join()
+
+    # ------------------------------------------------------------------------ checks
+
+    def _checked(self, wanted: Wanted) -> dict[str, Any]:
+        """The spec, if the query can run here as it runs at its driver. Raises ConfigurationError."""
+        found = differences(wanted.environment, self._environment, wanted.modules)
+        if found:
+            raise ConfigurationError(
+                f"query {wanted.query} would not run on {self._host} as it does at its driver: {'; '.join(found)}",
+                hint="Install the same releases, and the modules of the query's functions, on both hosts",
+            )
+        try:
+            document = msgpack.unpackb(wanted.spec, raw=False, strict_map_key=False)
+            fits = document["version"] == VERSION and document["query"] == wanted.query
+            checkpoint, token = str(document["checkpoint"]), document["token"]
+        except Exception as error:  # msgpack raises many kinds
+            raise ConfigurationError(f"that is not a query spec: {error!r}") from None
+        if not fits or not isinstance(token, str) or not token:
+            raise ConfigurationError(f"that is not the spec of query {wanted.query}")
+        _check_storage(checkpoint, wanted.query)
+        return dict(document)
+
+    def _reserve(self, wanted: Wanted) -> tuple[_Hosted, _Hosted | None]:
+        with self._lock:
+            if self._closing.is_set():
+                raise StorageUnavailable("the service is just ending")
+            old = self._hosted.get(wanted.query)
+            taken = sum(one.instances for one in self._hosted.values() if one is not old)
+            if taken + wanted.instances > self._slots:
+                raise NoRoom(
+                    f"query {wanted.query} wants {wanted.instances} slots and {self._slots - taken} of {self._slots} "
+                    "are free",
+                    hint="Start the service with more --slots, or name another server",
+                )
+            hosted = self._hosted[wanted.query] = _Hosted(wanted.query, wanted.instances)
+            return hosted, old
+
+    # ----------------------------------------------------------------------- servers
+
+    def _start(self, wanted: Wanted, document: dict[str, Any]) -> ReplicaServer:
+        name = f"{wanted.query}-{wanted.history}" if wanted.history else wanted.query
+        data = self._data / name
+        spec = {
+            **document,
+            "data": str(data),
+            "home": str(data),
+            "driver_pids": [],  # of another host
+            "faults": "",
+            "listen": self._host,
+            "tls": self._tls.to_dict() if self._tls is not None else None,
+        }
+
+        def started(port: int) -> ReplicaServer:
+            return ReplicaServer(
+                spec, data, entry=self._entry, tcp=f"{self._host}:{port}", lease=self._lease
+            ).start()
+
+        if wanted.port:
+            with contextlib.suppress(ConfigurationError):  # the port is somebody else's now
+                return started(wanted.port)
+        return started(0)
+
+    def _granted(self, hosted: _Hosted) -> Granted:
+        server = hosted.server
+        if server is None or server.tcp_address is None or server.grpc_address is None:
+            raise StorageUnavailable(f"the server of query {hosted.query} is just starting")
+        port, determinants = (
+            int(address.rpartition(":")[2]) for address in (server.tcp_address, server.grpc_address)
+        )
+        return Granted(hosted.lease, self._lease, port, determinants)
+
+    def _find(self, query: str, lease: int) -> _Hosted:
+        with self._lock:
+            hosted = self._hosted.get(query)
+        if hosted is None or hosted.lease != lease:
+            raise LeaseEnded(f"query {query} is not hosted here under this lease")
+        return hosted
+
+    def _forget(self, hosted: _Hosted) -> None:
+        with self._lock:
+            if self._hosted.get(hosted.query) is hosted:
+                del self._hosted[hosted.query]
+
+    def _end(self, hosted: _Hosted, why: str) -> None:
+        with hosted.starting if hosted.server is None else contextlib.nullcontext():
+            server, hosted.server = hosted.server, None
+        if server is not None:
+            log(f"query {hosted.query}: {why}")
+            server.stop()
+        self._forget(hosted)
+
+    def _tidy(self) -> None:
+        """Frees the slots of leases that have ended."""
+        while not self._closing.wait(min(TIDY_SECONDS, self._lease / 4)):
+            with self._lock:
+                hosted = list(self._hosted.values())
+            for one in hosted:
+                if one.server is not None and time.monotonic() - one.renewed > self._lease:
+                    try:
+                        self._end(one, "its driver has not been heard of any more")
+                    except ClonosError as error:
+                        log(str(error))
+
+
+def _check_storage(checkpoint: str, query: str) -> None:
+    filesystem, path = resolve(checkpoint)
+    try:
+        shape = Folder(filesystem, path, tag=f"service-{os.getpid()}").read("clonos/query.json")
+    except (ClonosError, FileNotFoundError) as error:
+        raise ConfigurationError(
+            f"the checkpoint {checkpoint} cannot be read here: {error}",
+            hint="Snapshots are handed over through it: put it on storage that every host sees under this name",
+        ) from None
+    if query.encode() not in shape:
+        raise ConfigurationError(
+            f"the checkpoint {checkpoint} that this host sees is not the one of query {query}",
+            hint="Snapshots are handed over through it: put it on storage that every host sees under this name",
+        )
