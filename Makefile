@@ -7,8 +7,6 @@ INSTALLED := $(VENV)/.installed
 JAR := clonos/jars/clonos-spark-plugin.jar
 JAVA := $(shell find spark_plugin/src/main -type f 2>/dev/null)
 ARGS ?=
-# Test files that run side by side; most of what they do is wait for Spark.
-WORKERS ?= 2
 NAME ?= replica_overhead
 
 define REQUIRES
@@ -31,7 +29,7 @@ install: $(INSTALLED) $(JAR)  ## the virtual environment with everything in it
 jar: $(JAR)  ## the Spark plugin, when its sources changed
 
 test: install  ## the test suite, without the soak tests
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest $(ARGS)
 
 soak: install  ## the soak tests: minutes to hours
 	@$(BIN)/python -m pytest -m soak --timeout 0 $(ARGS)

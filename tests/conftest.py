@@ -50,5 +50,4 @@ class _RanNothing:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # whoever starts workers hears of all their tests
-        config.pluginmanager.register(_RanNothing())
+    config.pluginmanager.register(_RanNothing())

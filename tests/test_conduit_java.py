@@ -297,7 +297,7 @@ def test_an_error_that_makes_no_sense_to_repeat_fails_the_query(
 def test_a_record_that_kills_every_replica_fails_the_query(
     spark: SparkSession, tmp_path: Path, log: LogWriter
 ) -> None:
-    rig = Rig(spark, tmp_path, "realtime", attempts=2)
+    rig = Rig(spark, tmp_path, "microbatch", attempts=2)
     rig.start(tmp_path / "log", [NUMBER], script=lambda node, *_: "die" if node == OPERATOR else None)
     log.append(0, b"1")
     with pytest.raises(
