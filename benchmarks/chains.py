@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import clonos
+from clonos.bench.stock import Appender
 from clonos.ledger import extend
 
 FIRST = "k string, n bigint, id string, draw bigint, at bigint, prev string, hash string, sent bigint"
@@ -106,29 +107,6 @@ class PlainContext:
         return time.time_ns() // 1000
 
 
-class Appender:
-    """The native foreach sink: one transaction per partition and batch in micro-batch mode, per row in real time."""
-
-    def __init__(self, database: str, each: bool) -> None:
-        self._database = database
-        self._each = each
-
-    def open(self, partition_id: int, epoch_id: int) -> bool:
-        self._connection = sqlite3.connect(
-            self._database, timeout=30, isolation_level=None if self._each else "DEFERRED"
-        )
-        return True
-
-    def process(self, row: Any) -> None:
-        marks = ", ".join("?" * len(row))
-        self._connection.execute(f"insert into out values ({marks})", tuple(row))
-
-    def close(self, error: Exception | None) -> None:
-        if not self._each and error is None:
-            self._connection.commit()
-        self._connection.close()
-
-
 def _grouped(fn: Callable[..., Any], columns: list[str]) -> Callable[..., Any]:
     import pandas as pd
 
@@ -200,7 +178,7 @@ def native_query(
             )
             # Directly behind it an exchange or a foreach fails in Spark 4.3.0; a projection in between avoids that.
             stream = stream.withColumn("id", f.concat(f.col("id"), f.lit("")))
-    writer = stream.writeStream.foreach(Appender(f"{folder}/out.db", realtime)).outputMode(
+    writer = stream.writeStream.foreach(Appender(f"{folder}/out.db", "out", realtime)).outputMode(
         "update" if realtime else "append"
     )
     return writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(**trigger).start()

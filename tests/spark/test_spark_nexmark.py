@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,8 @@ from clonos.nexmark.workload import Workload
 
 pytestmark = pytest.mark.spark
 
-EVENTS = 3_000
+EVENTS = 3_000  # a minute
+FIRST = 2_500  # after which the first sessions have ended
 
 
 def run_of(query: Query) -> Run:
@@ -31,12 +34,12 @@ def run_of(query: Query) -> Run:
 def exact_under_kills(place: Place, query: Query, mode: str) -> None:
     run = run_of(query)
     with EventLogs(run.workload, place.base, run.partitions) as logs:
-        logs.write(0, EVENTS // 2)
+        logs.write(0, FIRST)
         place.start(causal(query, Source(place.spark, str(place.base)), run.parallelism), mode)
         place.until(lambda: bool(place.rows()), "rows")
         for replica in islice((r for r in place.query.replicas() if not r["standby"]), 0, None, 2):
             place.kill(replica["node"], replica["instance"])
-        logs.write(EVENTS // 2, EVENTS - EVENTS // 2)
+        logs.write(FIRST, EVENTS - FIRST)
     judgement = Judgement()
 
     def judged() -> bool:
@@ -98,3 +101,17 @@ def test_the_native_job_computes_the_same(
     by_watermark = query.name in ("q5", "q7", "q11")
     assert judgement.repeated == 0 and judgement.contradicted == 0, judgement.problems
     assert by_watermark or judgement.exact, judgement.problems
+
+
+@pytest.mark.soak
+def test_a_bench_of_both_sides(tmp_path: Path) -> None:
+    """In a process of its own: it has its own Spark session."""
+    command = [sys.executable, "-m", "clonos.cli", "bench", "run", "--query", "q12", "--mode", "realtime"]
+    command += ["--protection", "none", "clonos", "--failure", "replica", "--rate", "100"]
+    command += ["--seconds", "16", "--warm-up", "5", "--repeats", "1", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    native, causal_side = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert native["judgement"]["contradicted"] > 0 and native["restarts"]
+    assert causal_side["exact"] and causal_side["restarts"] == []
+    assert causal_side["recovery"]["silent_s"] > 0 and (tmp_path / "report.html").stat().st_size > 2000

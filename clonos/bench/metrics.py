@@ -1,0 +1,99 @@
+"""What the figures mean. Times are seconds, latencies milliseconds; a sample is one visible output row.
+
+- *Latency* of a row: from the append of the last of its input records to its visibility.
+- *Recovery*, first rule: until the last sample over 1.1 times the p99 before the failure, counted as the last when in
+  the five seconds after it no more than one sample in a hundred is over, as it was before.
+- *Recovery*, second rule: the longest time without any output that ends after the failure.
+- *Kept pace*: in the last two seconds before the failure (or the end) latency was at most two seconds more than in the
+  first two. Where output does not keep pace, latency says how long the run was, and recovery says nothing.
+- *Affected*: the share of the samples after the failure that are over that limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+OVER = 1.1
+CALM_S = 5.0
+CALM_SHARE = 0.01
+BEHIND_S = 2.0
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """When rows became visible, in order, and how long they took."""
+
+    at: Floats
+    latency_ms: Floats
+
+    def between(self, begin: float, end: float) -> Samples:
+        chosen = (self.at >= begin) & (self.at < end)
+        return Samples(self.at[chosen], self.latency_ms[chosen])
+
+    def quantile(self, share: float) -> float | None:
+        return float(np.quantile(self.latency_ms, share)) if len(self.latency_ms) else None
+
+
+def kept_pace(samples: Samples, begin: float, moment: float) -> bool:
+    """Whether output kept pace with input from `begin` to `moment`."""
+    first = samples.between(begin, begin + BEHIND_S).quantile(0.5)
+    last = samples.between(moment - BEHIND_S, moment).quantile(0.5)
+    return first is not None and last is not None and last - first <= BEHIND_S * 1000
+
+
+@dataclass(frozen=True)
+class Second:
+    """One second of output."""
+
+    second: int
+    rows: int
+    p50_ms: float | None
+    p99_ms: float | None
+
+
+def per_second(samples: Samples, begin: float, end: float) -> list[Second]:
+    """Each second from `begin`; one without output has no quantiles."""
+    found = []
+    for second in range(int(end - begin)):
+        part = samples.between(begin + second, begin + second + 1)
+        found.append(Second(second, len(part.at), part.quantile(0.5), part.quantile(0.99)))
+    return found
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """From a failure until all is as it was; None where it never was, or nothing had come before."""
+
+    over_ms: float | None
+    calm_s: float | None
+    silent_s: float | None
+    affected: float | None
+
+
+def recovery(samples: Samples, begin: float, strike: float) -> Recovery:
+    """By the rules above, of a failure at `strike`; `begin` is where the measuring began."""
+    before, after = samples.between(begin, strike), samples.between(strike, float("inf"))
+    usual = before.quantile(0.99)
+    if usual is None or not len(after.at):
+        return Recovery(None, None, None, None)
+    limit = OVER * usual
+    over = after.latency_ms > limit
+    edges = np.concatenate(([before.at[-1]], after.at))
+    return Recovery(limit, _calm(after, over, strike), float(np.diff(edges).max()), float(over.mean()))
+
+
+def _calm(after: Samples, over: npt.NDArray[np.bool_], strike: float) -> float | None:
+    """The first rule. What has less than the calm time behind it is not known to be calm."""
+    counts = np.concatenate(([0], np.cumsum(over)))
+    for candidate in (strike, *after.at[over]):
+        if candidate + CALM_S > after.at[-1]:
+            return None
+        first, last = np.searchsorted(after.at, [candidate, candidate + CALM_S], side="right")
+        if last > first and counts[last] - counts[first] <= CALM_SHARE * (last - first):
+            return float(candidate - strike)
+    return None

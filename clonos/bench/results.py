@@ -1,0 +1,83 @@
+"""The file of results: one JSON object per line and run, appended when the run is over, so that a bench can be resumed.
+
+A line says which version of the format it has, which cell and which repeat it is of, on what it ran, and every figure.
+The samples behind the figures are in `samples/` beside it: arrays `at` and `latency_ms`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clonos._version import __version__
+from clonos.bench.cell import Cell
+from clonos.bench.metrics import Samples
+from clonos.errors import InputError
+
+VERSION = 1
+
+
+class Results:
+    """The results in a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.path = self._folder / "results.jsonl"
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Everything there is; a line that was not finished does not count."""
+        if not self.path.exists():
+            return
+        text = self.path.read_text()
+        for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+            try:
+                found = json.loads(line)
+                version = found["version"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(f"line {number} of {self.path} is not a result: {error}") from error
+            if version != VERSION:
+                raise InputError(
+                    f"line {number} of {self.path} has version {version}; this is version {VERSION}"
+                )
+            yield found
+
+    def done(self) -> set[tuple[str, int]]:
+        """The cells and repeats that there are results of."""
+        return {(line["name"], line["repeat"]) for line in self.lines()}
+
+    def add(self, cell: Cell, repeat: int, figures: dict[str, Any], samples: Samples) -> None:
+        self._cut_torn_line()
+        folder = self._folder / "samples"
+        folder.mkdir(exist_ok=True)
+        name = f"{cell.name.replace(' ', '-').replace('/', '-')}-{repeat}.npz"
+        np.savez_compressed(folder / name, at=samples.at, latency_ms=samples.latency_ms)
+        head = {"version": VERSION, "name": cell.name, "repeat": repeat, "cell": cell.to_json()}
+        line = {**head, "machine": machine(), "samples": f"samples/{name}", **figures}
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _cut_torn_line(self) -> None:
+        if self.path.exists():
+            data = self.path.read_bytes()
+            os.truncate(self.path, data.rfind(b"\n") + 1)
+
+
+def machine() -> dict[str, Any]:
+    """On what it runs."""
+    import pyspark
+
+    return {
+        "clonos": __version__,
+        "spark": pyspark.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+    }

@@ -1,0 +1,114 @@
+"""The two sides of a comparison: a query started natively or causally, with output in a SQLite table, and its victims.
+
+Natively a restart after a failure is by hand: here at once, over the same checkpoint, the best that can be done.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import clonos
+from clonos.bench.cell import Cell, Mode, Protection
+from clonos.bench.stock import BUFFERS, REALTIME_SETTINGS, Appender, written
+from clonos.bench.watch import TABLE
+from clonos.nexmark.native import STATE_STORE
+from clonos.nexmark.query import Native, Source, causal
+
+TRIGGERS = {Mode.MICROBATCH: {"processingTime": "0 seconds"}, Mode.REALTIME: {"realTime": "5 minutes"}}
+INSTANCES = 2
+SETTINGS = REALTIME_SETTINGS | STATE_STORE | {"spark.sql.shuffle.partitions": str(INSTANCES)}
+
+
+def session(slots: int = 12) -> Any:
+    """One Spark session for both sides."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = clonos.configure(SparkSession.builder).master(f"local[{slots},4]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+class Side:
+    """A running cell."""
+
+    def __init__(self, spark: Any, cell: Cell, folder: Path) -> None:
+        self._spark = spark
+        self._cell = cell
+        self._folder = folder
+        self._source = Source(spark, str(folder))
+        self.database = folder / "output.db"
+        self.restarts = 0
+        self._native = cell.protection is Protection.NONE
+        if self._native:
+            create_table(self.database, cell)
+        self._query = self._start()
+
+    def _start(self) -> Any:
+        trigger, checkpoint = TRIGGERS[self._cell.mode], str(self._folder / "checkpoint")
+        query, native = self._cell.what, self._cell.what.native
+        if self._native and native is not None:
+            writer = self._native_writer(native)
+            return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+        standbys = 1 if self._cell.protection is Protection.HOT else 0
+        stream = causal(query, self._source, INSTANCES, standbys)
+        sink = clonos.sinks.sql(f"sqlite:///{self.database}", TABLE)
+        return stream.writeStream.to(sink).option("checkpointLocation", checkpoint).trigger(**trigger).start()
+
+    def _native_writer(self, native: Native) -> Any:
+        realtime = self._cell.mode is Mode.REALTIME
+        for name, value in BUFFERS[realtime].items():
+            self._spark.conf.set(name, value)
+        if realtime and native.realtime is not None:
+            frame = written(native.realtime(self._source), str(self.database), TABLE)
+            return frame.writeStream.format("console").option("numRows", 0).outputMode("update")
+        sink = Appender(str(self.database), TABLE, each=False)
+        return native.build(self._source).writeStream.foreach(sink).outputMode(native.output_mode)
+
+    def kill_one(self) -> None:
+        """SIGKILL to one process that runs the user's function."""
+        if self._native:
+            left = [int(path.name) for path in self._source.workers.iterdir()]
+            pids = [pid for pid in left if _alive(pid)]
+        else:
+            first = min(r["node"] for r in self._query.replicas())
+            pids = [r["pid"] for r in self._query.replicas() if r["node"] == first and not r["standby"]]
+        os.kill(min(pids), signal.SIGKILL)
+
+    def keep(self) -> None:
+        """Start a native query again that has ended."""
+        if self._native and not self._query.isActive:
+            self.restarts += 1
+            self._query = self._start()
+
+    def stop(self) -> list[str]:
+        """Stop it; why it was restarted."""
+        reasons = list(self._query.restarts) if not self._native else ["the query had ended"] * self.restarts
+        self._query.stop()
+        return reasons
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def create_table(database: Path, cell: Cell) -> None:
+    """The native side's table, in a database that reader and writers share."""
+    columns = ", ".join(f'"{name}"' for name in cell.what.columns)
+    connection = sqlite3.connect(database)
+    with connection:
+        connection.execute("pragma journal_mode=wal")
+        connection.execute(f"create table {TABLE} ({columns})")
+    connection.close()
