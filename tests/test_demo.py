@@ -35,9 +35,12 @@ def test_a_scenario_is_the_same_for_the_same_seed() -> None:
         first = scenario(name, 7)
         assert first == scenario(name, 7)
         assert first != scenario(name, 8)
-        assert [strike.kind for strike in first.strikes] == [strike.kind for strike in plain.strikes]
+        assert [strike.kind for strike in first.strikes] == [
+            *(strike.kind for strike in plain.strikes),
+            *["worker"] * plain.drawn,
+        ]
         shares = [strike.at for strike in first.strikes]
-        assert all(0.05 < share < 0.85 for share in shares)
+        assert shares == sorted(shares) and shares[0] > 0.05 and shares[-1] < 0.85
 
 
 def test_a_script_reaches_to_the_next_drivers_end() -> None:
@@ -260,14 +263,17 @@ def test_the_real_thing(tmp_path: Path, plugin_jar: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["worker", pytest.param("repeat", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "name",
+    ["worker", *(pytest.param(name, marks=pytest.mark.soak) for name in ("repeat", "replica", "chaos"))],
+)
 def test_the_real_thing_in_real_time(tmp_path: Path, plugin_jar: Path, name: str) -> None:
     code, lines, said = demo(
         tmp_path, "--scenario", name, "--mode", "realtime", "--system", "clonos", "--seed", "5"
     )
     assert code == 0, said
     assert lines[0]["exact"] is True
-    assert lines[0]["restarts"] == (0 if name == "worker" else 2)
+    assert lines[0]["restarts"] == (2 if name == "repeat" else 0)
 
 
 def test_usage_errors(tmp_path: Path) -> None:

@@ -306,7 +306,13 @@ def run_case(case: Case, report: Report = lambda phase, runs, appended: None) ->
         source = Input(case, writer)
         try:
             for system in case.systems:
-                job = Job(mode=case.mode, log=log, folder=str(case.folder / system), weather=weather.url)
+                job = Job(
+                    mode=case.mode,
+                    log=log,
+                    folder=str(case.folder / system),
+                    weather=weather.url,
+                    standbys=case.scenario.standbys,
+                )
                 runs.append(SystemRun(system, job, case.scenario, case.events))
             _conduct(case, runs, source, expected, report)
         finally:

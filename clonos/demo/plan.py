@@ -38,12 +38,16 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A named series of strikes. `pace`: how much longer than usual the replay takes."""
+    """A named series of strikes. `pace`: how much longer than usual the replay takes. `standbys`: of each operator's
+    instances, on the causal side. `drawn`: so many workers more, of any role, wherever the seed has them.
+    """
 
     name: str
     says: str
-    strikes: tuple[Strike, ...]
+    strikes: tuple[Strike, ...] = ()
     pace: float = 1.0
+    standbys: int = 0
+    drawn: int = 0
 
 
 SCENARIOS = {
@@ -78,16 +82,34 @@ SCENARIOS = {
             ),
             pace=1.5,
         ),
+        Scenario(
+            "replica",
+            "processes of the operators are killed, each of which has a hot standby",
+            (Strike("worker", 0.25), Strike("worker", 0.45, "legs"), Strike("worker", 0.65)),
+            standbys=1,
+        ),
+        Scenario(
+            "chaos",
+            "a dozen processes of all stages are killed at random; operators have hot standbys",
+            pace=1.5,
+            standbys=1,
+            drawn=12,
+        ),
     )
 }
+_ROLES: tuple[Role, ...] = ("legs", "compensation", "sink")
 
 
 def scenario(name: str, seed: int) -> Scenario:
     """The scenario with the strikes as `seed` has them."""
     plain = SCENARIOS[name]
     rng = random.Random(f"{name}/{seed}")
-    strikes = tuple(
+    strikes = [
         replace(strike, at=strike.at + rng.uniform(-0.02, 0.02), pick=rng.randrange(1 << 16))
         for strike in plain.strikes
-    )
-    return replace(plain, strikes=strikes)
+    ]
+    strikes += [
+        Strike("worker", rng.uniform(0.1, 0.85), rng.choice(_ROLES), rng.randrange(1 << 16))
+        for _ in range(plain.drawn)
+    ]
+    return replace(plain, strikes=tuple(sorted(strikes, key=lambda strike: strike.at)))

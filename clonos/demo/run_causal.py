@@ -32,6 +32,7 @@ def session(job: Job) -> SparkSession:
     builder = SparkSession.builder.appName("flights, causal").master(f"local[{SLOTS},{ATTEMPTS}]")
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.clonos.parallelism", str(job.instances))
+    builder = builder.config("spark.clonos.standbys", str(job.standbys))
     return clonos.configure(builder).getOrCreate()
 
 
@@ -54,8 +55,8 @@ def query(spark: SparkSession, job: Job) -> CausalQuery:
 
 
 def workers(running: CausalQuery) -> list[dict[str, Any]]:
-    """The replicas by role. Nodes are numbered from the sources to the sink."""
-    replicas = running.replicas()
+    """The replicas by role, without standbys. Nodes are numbered from the sources to the sink."""
+    replicas = [each for each in running.replicas() if not each["standby"]]
     nodes = sorted({each["node"] for each in replicas})
     names = dict(zip(nodes, ROLES, strict=False))
     return [

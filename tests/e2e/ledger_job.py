@@ -36,7 +36,7 @@ SECOND = (
 BUCKETS = 5
 MODES = ("microbatch", "realtime")
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "1 second"}}
-STEPS = 20
+STEPS_PER_SECOND = 20
 PREFIX = "spark.clonos."
 
 
@@ -114,10 +114,11 @@ class Run:
             if stop.wait(0.02):
                 return
         half = self.count - self.count // 2
+        steps = max(int(self.feed_seconds * STEPS_PER_SECOND), 1)
         with LogWriter(self.source, 2) as writer:
-            for step in range(STEPS):
-                self.append(writer, self.count // 2 + half * (step + 1) // STEPS)
-                if stop.wait(self.feed_seconds / STEPS):
+            for step in range(steps):
+                self.append(writer, self.count // 2 + half * (step + 1) // steps)
+                if stop.wait(self.feed_seconds / steps):
                     return
 
     # ----------------------------------------------------------------- query
