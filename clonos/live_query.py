@@ -15,8 +15,9 @@ from typing import Any
 
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.spark.checkpoint import Checkpoint
-from standby import admin, running
+from standby import admin, known, running
 from standby.holders import SERVER_FOLDER
+from standby.known import Known
 from standby.running import Running
 from standby.servers import merged
 
@@ -42,7 +43,7 @@ class LiveQuery:
     nodes: tuple[LiveNode, ...]
     data: Path
     running: Running
-    others: tuple[Running, ...] = ()  # the servers of standbys
+    others: tuple[Known, ...] = ()  # the servers of standbys
 
     def status(self) -> dict[str, Any]:
         """What the replica servers say of themselves and their replicas."""
@@ -59,9 +60,9 @@ class LiveQuery:
         each = [answer["status"]]
         for other in self.others:
             with contextlib.suppress(OSError):  # it may just be starting again
-                each.append(
-                    admin.ask(other.socket, other.token, {"status": True}, timeout=PATIENCE_SECONDS)["status"]
-                )
+                request, token = {"status": True}, self.running.token
+                answer = admin.ask(other.address, token, request, PATIENCE_SECONDS, other.tls)
+                each.append({**answer["status"], "place": other.place or None})
         return merged(each)
 
     def bytes_of(self, kind: str, node: int, instance: int) -> int:
@@ -118,10 +119,9 @@ def find(location: str) -> LiveQuery:
         for node in document["nodes"]
         if node["kind"] != "source"
     )
-    others = (running.read(folder) for folder in sorted(Path(data).glob(f"{SERVER_FOLDER}*")))
-    return LiveQuery(
-        checkpoint, query, nodes, Path(data), found, tuple(one for one in others if one is not None)
-    )
+    here = (running.read(folder) for folder in sorted(Path(data).glob(f"{SERVER_FOLDER}*")))
+    others = tuple(Known("", one.socket) for one in here if one is not None) + known.read(Path(data))
+    return LiveQuery(checkpoint, query, nodes, Path(data), found, others)
 
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:

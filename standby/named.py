@@ -21,6 +21,7 @@ from clonos.wire.replica_client import ReplicaClient, Unreachable
 from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
 from clonos.wire.tls import Tls
 from standby import admin
+from standby.known import Known
 
 LOG = logging.getLogger("clonos")
 
@@ -93,6 +94,12 @@ class NamedServer:
         if not self._wanted.port:
             return None
         return f"{'tls' if self._tls is not None else 'tcp'}:{self._host}:{self._wanted.port}"
+
+    @property
+    def known(self) -> Known | None:
+        """For whoever operates the query; None while it is lost."""
+        granted = self._granted
+        return None if granted is None else Known(self.place, f"{self._host}:{granted.port}", self._tls)
 
     @property
     def determinants(self) -> str | None:
@@ -170,7 +177,7 @@ class NamedServer:
         return None
 
     def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        granted = self._granted
-        if granted is None:
+        known = self.known
+        if known is None:
             raise StorageUnavailable(f"the replica server at {self.place} is lost")
-        return admin.ask(f"{self._host}:{granted.port}", self._token, request, _ADMIN_SECONDS, self._tls)
+        return admin.ask(known.address, self._token, request, _ADMIN_SECONDS, known.tls)

@@ -14,12 +14,14 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgpack
 
 from clonos.errors import ClonosError
 from clonos.wire.replica_service import Wanted
+from standby import known
 from standby.environment import environment, modules_of
 from standby.holders import SERVER_FOLDER
 from standby.launcher import ReplicaServer
@@ -50,6 +52,7 @@ class ReplicaServers:
         self._teller = threading.Thread(target=self._keep_telling, name="clonos-holders", daemon=True)
         elsewhere = placement.named.services if placement.standbys else ()
         try:
+            Path(spec.data, known.FILE).unlink(missing_ok=True)  # of an earlier start
             for number in range(2 if placement.standbys and not elsewhere else 1):
                 data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
                 document = {**spec.to_document(), "data": data}
@@ -124,6 +127,9 @@ class ReplicaServers:
 
     def _tell_holders(self) -> None:
         """Who has not been reached is told the next time."""
+        known.write(
+            Path(self._spec.data), [one for server in self._named if (one := server.known) is not None]
+        )
         found = list(self._spec.determinants)
         found += [server.grpc_address for server in self._local if server.grpc_address is not None]
         found += [server.determinants for server in self._named if server.determinants is not None]

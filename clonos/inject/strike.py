@@ -119,6 +119,8 @@ def _named(status: dict[str, Any], target: Target | None) -> int:
     for replica in status["replicas"]:
         place = replica["node"], replica["instance"]
         if place == (target.node.number, target.instance) and not replica["standby"]:
+            if replica.get("place"):
+                raise NoProcess(f"{target} is on {replica['place']} now, out of reach from this host")
             return int(replica["pid"])
     raise NoProcess(f"{target} has no process now")
 

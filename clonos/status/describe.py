@@ -36,7 +36,8 @@ def describe(query: LiveQuery) -> dict[str, Any]:
                 name: replica[name] if replica else None
                 for name in ("epoch", "fence", "uptime", "resident", "records", "log_bytes")
             },
-            "standby": standby and {"pid": standby["pid"], "follows": standby["follows"]},
+            "place": replica["place"] if replica else None,
+            "standby": standby and {name: standby[name] for name in ("pid", "follows", "place")},
             "log_disk": query.bytes_of("logs", node.number, number),
             "state_disk": query.bytes_of("state", node.number, number),
             "dead_letters": query.checkpoint.letters(node.number, number),

@@ -35,7 +35,8 @@ def render(said: dict[str, Any], now: float) -> str:
         + f"; {_spares(said['spares'])}"
         + (f"; {server['waiting']} waiting for a replica" if server["waiting"] else ""),
         *(
-            f"server of standbys process {other['pid']}, up {span(now - other['started'])}, {size(other['resident'])}"
+            f"server of standbys process {other['pid']}{_on(other['place'])}, "
+            f"up {span(now - other['started'])}, {size(other['resident'])}"
             for other in said["others"]
         ),
         *([f"metrics at {server['metrics']}"] if server["metrics"] else []),
@@ -46,6 +47,7 @@ def render(said: dict[str, Any], now: float) -> str:
     lines += _section(
         f"deaths: {said['deaths']} since the server started", map(_death, said["recent_deaths"]), now
     )
+    lines += _elsewhere(said["operators"])
     lines += _standbys(said["operators"])
     lines += _letters(said["operators"])
     lines += _section("failures:", map(_failure, said["failures"]), now)
@@ -93,9 +95,24 @@ def _rows(operators: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
             )
 
 
+def _on(place: str | None) -> str:
+    """Where something is that is not on the driver's host."""
+    return f" on {place}" if place else ""
+
+
+def _elsewhere(operators: list[dict[str, Any]]) -> list[str]:
+    found = [
+        f"{operator['operator']}/{each['instance']}{_on(each['place'])}"
+        for operator in operators
+        for each in operator["instances"]
+        if each["place"]
+    ]
+    return [f"elsewhere: {'; '.join(found)}"] if found else []
+
+
 def _standbys(operators: list[dict[str, Any]]) -> list[str]:
     found = [
-        f"{operator['operator']}/{each['instance']}: process {each['standby']['pid']}"
+        f"{operator['operator']}/{each['instance']}: process {each['standby']['pid']}{_on(each['standby']['place'])}"
         + ("" if each["standby"]["follows"] else ", catching up")
         for operator in operators
         for each in operator["instances"]

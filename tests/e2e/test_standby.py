@@ -163,8 +163,10 @@ def test_over_tls_the_query_survives_the_service_and_uses_it_again(spark: Any, t
             where.kill()
             with service(tmp_path / "service", tls=tls, port=int(where.address.rpartition(":")[2])):
                 await_(query, setup, lambda: any(one["place"] and one["follows"] for one in query.replicas()))
+                said = render(describe(find(str(setup.checkpoint))), time.time())
                 await_end(query, setup)
         assert_exact(setup)
+        assert f" on {where.address}" in said, said
         assert query.restarts == []
 
 

@@ -1,0 +1,51 @@
+"""Which servers on other hosts a query has now: `<data>/named.json` on the driver's host, for whoever operates it.
+
+It is there while the driver's own server is, whose token all servers of the query share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clonos.errors import ConfigurationError
+from clonos.wire.tls import Tls
+
+FILE = "named.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A server, by the service that runs it, and where it answers."""
+
+    place: str
+    address: str
+    tls: Tls | None = None
+
+
+def write(data: Path, servers: Sequence[Known]) -> None:
+    fresh = data / (FILE + ".new")
+    said = [
+        {
+            "place": one.place,
+            "address": one.address,
+            "tls": one.tls.to_dict() if one.tls is not None else None,
+        }
+        for one in servers
+    ]
+    fresh.write_text(json.dumps(said))
+    os.replace(fresh, data / FILE)
+
+
+def read(data: Path) -> tuple[Known, ...]:
+    """None at all where there is no file. Raises ConfigurationError where it is not one of ours."""
+    try:
+        said = json.loads((data / FILE).read_text())
+        return tuple(Known(one["place"], one["address"], Tls.from_dict(one["tls"])) for one in said)
+    except FileNotFoundError:
+        return ()
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{data / FILE} cannot be read: {error!r}") from None
