@@ -11,7 +11,6 @@ ends when its stdin does or its parent dies.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 import os
@@ -19,103 +18,216 @@ import socket
 import ssl
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.wire.tls import Tls
-from standby.loop import log
+from standby.loop import READ, WRITE, Loop, Timer, log
 from standby.processes import die_with_parent, raise_descriptor_limit
 from standby.server import bind_tcp, read_spec
 
 _CHUNK = 256 * 1024
-_HANDSHAKE_SECONDS = 10.0
+_RECORD = 16 * 1024
+_ROUNDS = 4
+_ACCEPT_AT_ONCE = 32
 _HANDSHAKES = 256
+_HANDSHAKE_SECONDS = 10.0
+_LINGER_SECONDS = 1.0
+
+
+class _Way:
+    """What one end has said and the other has not taken yet; no more is read before it has."""
+
+    def __init__(self, source: socket.socket, target: socket.socket) -> None:
+        self.source = source
+        self.target = target
+        self.held = memoryview(b"")
+        self.ended = False
+
+    def move(self) -> bool:
+        """Passes on what can be passed on now; whether there was anything."""
+        if not self.held and not self.ended:
+            self.held = memoryview(self._read())
+        if not self.held:
+            return False
+        while self.held:
+            try:
+                self.held = self.held[self.target.send(self.held) :]
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                break
+        return True
+
+    def _read(self) -> bytes:
+        """Record by record, which is how a TLS socket gives it."""
+        pieces: list[bytes] = []
+        room = _CHUNK
+        while room >= _RECORD:
+            try:
+                piece = self.source.recv(room)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except OSError:
+                piece = b""
+            if not piece:
+                self.ended = True
+                break
+            pieces.append(piece)
+            room -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class _Passage:
+    """A connection and its counterpart at the server. Whichever end has nothing to say any more ends both."""
+
+    def __init__(self, loop: Loop, outer: ssl.SSLSocket, inner: socket.socket) -> None:
+        self._loop = loop
+        self._outer, self._inner = outer, inner
+        self._up = _Way(outer, inner)
+        self._down = _Way(inner, outer)
+        self._watched: dict[socket.socket, int] = {}
+        self._turn()
+
+    def _turn(self) -> None:
+        try:
+            for _ in range(_ROUNDS):
+                if not self._up.move() | self._down.move():
+                    break
+        except OSError:
+            return self._close()
+        if self._up.ended and not self._up.held:
+            return self._close()
+        if self._down.ended and not self._down.held:
+            return self._linger()
+        self._watch(self._outer, self._up, self._down)
+        self._watch(self._inner, self._down, self._up)
+        return None
+
+    def _watch(self, sock: socket.socket, reading: _Way, writing: _Way) -> None:
+        waits = bool(reading.held) or reading.ended
+        wanted = (0 if waits else READ) | (WRITE if writing.held else 0)
+        if wanted == self._watched.get(sock):
+            return
+        self._watched[sock] = wanted
+        if wanted:
+            self._loop.watch(sock.fileno(), lambda _events: self._turn(), wanted)
+        else:
+            self._loop.forget(sock.fileno())
+
+    def _linger(self) -> None:
+        """The server's last word is on its way: to close over unread bytes would take it away again."""
+        self._loop.forget(self._inner.fileno())
+        timer = self._loop.later(_LINGER_SECONDS, self._close)
+
+        def drain() -> None:
+            try:
+                while self._outer.recv(_CHUNK):
+                    pass
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            timer.cancel()
+            self._close()
+
+        try:
+            self._outer.shutdown(socket.SHUT_WR)
+            self._loop.watch(self._outer.fileno(), lambda _events: drain())
+        except OSError:
+            timer.cancel()
+            self._close()
+
+    def _close(self) -> None:
+        for sock in (self._outer, self._inner):
+            if sock.fileno() >= 0:
+                self._loop.forget(sock.fileno())
+                sock.close()
 
 
 class Gate:
-    """Copies between TLS connections and the server's socket, each way as fast as the slower end takes it."""
+    """Lets in whom the handshake does."""
 
-    def __init__(self, target: str, context: ssl.SSLContext) -> None:
+    def __init__(self, loop: Loop, listener: socket.socket, target: str, context: ssl.SSLContext) -> None:
+        self._loop = loop
+        self._listener = listener
         self._target = target
         self._context = context
-        self._handshakes = asyncio.Semaphore(_HANDSHAKES)
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def serve(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        self._greeted: dict[ssl.SSLSocket, tuple[str, Timer]] = {}
         listener.setblocking(False)
-        while True:
-            await self._handshakes.acquire()
+        self._listen()
+
+    def _listen(self) -> None:
+        self._loop.watch(self._listener.fileno(), lambda _events: self._accept())
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPT_AT_ONCE):
             try:
-                sock, peer = await loop.sock_accept(listener)
+                sock, peer = self._listener.accept()
+            except BlockingIOError:
+                return
             except OSError as error:
                 log(f"cannot accept for the moment: {error}")
-                self._handshakes.release()
-                await asyncio.sleep(0.1)
-                continue
-            task = loop.create_task(self._greet(sock, peer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+                self._loop.forget(self._listener.fileno())
+                self._loop.later(0.1, self._listen)
+                return
+            if len(self._greeted) >= _HANDSHAKES:
+                self._refuse(next(iter(self._greeted)), "too many others came after it")
+            self._greet(sock, str(peer[0]))
 
-    async def _greet(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(_CHUNK)
-        protocol = asyncio.StreamReaderProtocol(reader)
+    def _greet(self, sock: socket.socket, peer: str) -> None:
         try:
+            sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            transport, _ = await loop.connect_accepted_socket(
-                lambda: protocol, sock, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_SECONDS
-            )
-        except OSError as error:  # those of ssl are of this kind too
-            log(f"a connection from {peer[0]} was refused: {error or 'it went away'}")
-            sock.close()
-            return
-        finally:
-            self._handshakes.release()
-        await self._pass_on(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+            outer = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        except OSError as error:
+            log(f"a connection from {peer} was refused: {error}")
+            return sock.close()
+        late = f"no TLS handshake within {_HANDSHAKE_SECONDS:g} s"
+        timer = self._loop.later(_HANDSHAKE_SECONDS, lambda: self._refuse(outer, late))
+        self._greeted[outer] = peer, timer
+        return self._shake(outer)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _shake(self, outer: ssl.SSLSocket) -> None:
         try:
-            inner_reader, inner_writer = await asyncio.open_unix_connection(self._target, limit=_CHUNK)
+            outer.do_handshake()
+        except ssl.SSLWantReadError:
+            return self._loop.watch(outer.fileno(), lambda _events: self._shake(outer), READ)
+        except ssl.SSLWantWriteError:
+            return self._loop.watch(outer.fileno(), lambda _events: self._shake(outer), WRITE)
+        except OSError as error:  # those of ssl are of this kind too
+            return self._refuse(outer, str(error))
+        self._greeted.pop(outer)[1].cancel()
+        self._loop.forget(outer.fileno())
+        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            inner.setblocking(False)
+            inner.connect(self._target)
         except OSError:  # the server is just starting again; the conduit tries again as well
-            writer.transport.abort()
-            return
-        # Whichever way ends first ends both: neither a conduit nor a replica has anything to say after that.
-        ways = [
-            asyncio.create_task(_copy(reader, inner_writer)),
-            asyncio.create_task(_copy(inner_reader, writer)),
-        ]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        for end in (writer, inner_writer):
-            end.close()
-        for end in (writer, inner_writer):
-            with contextlib.suppress(OSError):
-                await end.wait_closed()
+            inner.close()
+            return outer.close()
+        _Passage(self._loop, outer, inner)
+        return None
+
+    def _refuse(self, outer: ssl.SSLSocket, why: str) -> None:
+        peer, timer = self._greeted.pop(outer)
+        timer.cancel()
+        log(f"a connection from {peer} was refused: {why}")
+        self._loop.forget(outer.fileno())
+        outer.close()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(_CHUNK):
-            writer.write(data)
-            await writer.drain()
+def serve(listener: socket.socket, target: str, context: ssl.SSLContext) -> None:
+    """Until standard input ends."""
+    loop = Loop()
 
+    def told() -> None:
+        with contextlib.suppress(BlockingIOError):
+            if not os.read(0, 4096):
+                loop.stop()
 
-async def _run(listener: socket.socket, target: str, context: ssl.SSLContext) -> None:
-    serving = asyncio.create_task(Gate(target, context).serve(listener))
     os.set_blocking(0, False)
-    asyncio.get_running_loop().add_reader(0, _read_end, serving)
+    loop.watch(0, lambda _events: told())
+    Gate(loop, listener, target, context)
     os.write(1, json.dumps({"address": "{}:{}".format(*listener.getsockname()[:2])}).encode() + b"\n")
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving
-
-
-def _read_end(serving: asyncio.Task[None]) -> None:
-    with contextlib.suppress(BlockingIOError):
-        if not os.read(0, 4096):
-            serving.cancel()
+    loop.run()
 
 
 def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -142,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ClonosError as error:
         log(str(error))
         return 2
-    asyncio.run(_run(listener, options.to, context))
+    serve(listener, options.to, context)
     return 0
 
 

@@ -171,14 +171,15 @@ def test_over_tls_the_query_survives_the_service_and_uses_it_again(spark: Any, t
 
 
 @pytest.mark.soak
-def test_a_named_server_that_is_lost_for_good_is_done_without(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["kill", "end"])
+def test_a_named_server_that_is_lost_for_good_is_done_without(spark: Any, tmp_path: Path, how: str) -> None:
     """Also by a later start of the query, which finds its logs with who is left."""
     with service(tmp_path / "service", lease=2.0) as where:
         setup = setup_of(tmp_path, where)
         with running(spark, setup) as query:
             await_(query, setup, lambda: setup.visible() >= setup.count // 4)
             until_promoted(query, setup, kill)
-            where.kill()
+            where.kill() if how == "kill" else where.end()
             seen = setup.visible()
             await_(query, setup, lambda: setup.visible() > seen)
             assert query.restarts == []
