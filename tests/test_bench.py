@@ -82,7 +82,8 @@ def test_when_an_event_was_appended(tmp_path: Path) -> None:
     with EventLogs(workload, tmp_path, 2) as logs:
         logs.write(0, 100)
         logs.write(100, 100)
-    times = appended(Run(workload, 200), tmp_path)
+    times, size = appended(Run(workload, 200), tmp_path)
+    assert 200 * 100 < size < 200 * 300
     assert sorted(times) == list(range(200))
     assert max(times[event] for event in range(4, 100)) <= min(times[event] for event in range(104, 200))
 
@@ -98,6 +99,9 @@ def figures(**changes: Any) -> dict[str, Any]:
         "recovery": {"over_ms": 22.0, "calm_s": 0.5, "silent_s": 0.2, "affected": 0.01},
         "judgement": {"outputs": 40, "lost": 0, "repeated": 1, "contradicted": 2, "problems": []},
         "restarts": [],
+        "restart_ms": [40.0],
+        "log_bytes": 50,
+        "input_bytes": 1000,
     }
     return given | changes
 
@@ -181,6 +185,7 @@ def test_the_report_says_what_the_lines_say() -> None:
         for n in range(3)
     ]
     lines[0]["kept_pace"] = False
+    lines[-1]["log_bytes"] = None
     text = table(json.loads(json.dumps(lines))).splitlines()
     assert len(text) == 3
     assert " no  5.0 (4.0..6.0)  20 (20..20)" in text[1] and " yes  5.0 (4.0..6.0)" in text[2]

@@ -13,7 +13,7 @@ Line: TypeAlias = dict[str, Any]  # one of the results
 _WRONG = ("lost", "repeated", "contradicted")
 COLUMNS = (
     *("kept pace", "p50 ms", "p99 ms", "calm s", "silent s", "affected"),
-    *(*_WRONG, "restarts"),
+    *("restart ms", "overhead", *_WRONG, "restarts"),
 )
 _COLOURS = {"none": "#c0392b", "clonos": "#1f618d", "hot": "#1e8449"}
 _WIDTH, _HEIGHT, _MARGIN = 720, 260, 50
@@ -29,6 +29,7 @@ def by_cell(lines: Iterable[Line]) -> dict[str, list[Line]]:
 def _values(runs: Sequence[Line]) -> list[str]:
     """What the columns say of a cell."""
     recoveries = [run["recovery"] or {} for run in runs]
+    recorded = [run for run in runs if run["log_bytes"] is not None]
     return [
         "yes" if all(run["kept_pace"] for run in runs) else "no",
         _spread([run["p50_ms"] for run in runs], 1),
@@ -36,6 +37,8 @@ def _values(runs: Sequence[Line]) -> list[str]:
         _spread([one.get("calm_s") for one in recoveries], 2),
         _spread([one.get("silent_s") for one in recoveries], 2),
         _spread([one.get("affected") for one in recoveries], 3),
+        _spread([ms for run in runs for ms in run["restart_ms"]], 0),
+        _spread([run["log_bytes"] / run["input_bytes"] for run in recorded], 4),
         *(str(sum(run["judgement"][name] for run in runs)) for name in _WRONG),
         str(sum(len(run["restarts"]) for run in runs)),
     ]
@@ -140,8 +143,10 @@ td:first-child, th:first-child {{ text-align: left }} svg text {{ font-size: 11p
 <p>{ran}</p>
 <p>Protection <b>none</b> is the stock Spark job. Medians over the repeats, extremes in brackets; rows lost, repeated
 and contradicted are summed. <b>calm</b>: from the kill to the last sample over 1.1 times the p99 before it.
-<b>silent</b>: the longest time without output after it. <b>affected</b>: the share of samples over that limit. Where
-output did not keep pace with input, latency says how long the run was, and recovery says nothing.</p>
+<b>silent</b>: the longest time without output after it. <b>affected</b>: the share of samples over that limit.
+<b>restart</b>: from the death of a replica until its instance was live again. <b>overhead</b>: bytes of determinants
+recorded over bytes of input. Where output did not keep pace with input, latency says how long the run was, and
+recovery says nothing.</p>
 <table><thead><tr>{heads}</tr></thead><tbody>
 {body}</tbody></table>
 {plots}

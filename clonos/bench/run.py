@@ -48,14 +48,17 @@ def _run(spark: Any, cell: Cell, repeat: int, folder: Path) -> tuple[dict[str, A
             feeder.join()
             fed = Run(workload, feeder.written, partitions, INSTANCES)
             judgement = _settle(cell, fed, side, watch)
+            account = side.account(strike or begin)
         finally:
             feeder.done.set()
             feeder.join()
             restarts = side.stop()
             watch.done.set()
             watch.join()
-    found = samples(watch, appended(fed, folder))
-    return _figures(cell, fed, found, begin, strike, judgement) | {"restarts": restarts}, found
+    times, size = appended(fed, folder)
+    found = samples(watch, times)
+    figures = _figures(cell, fed, found, begin, strike, judgement)
+    return figures | account | {"input_bytes": size, "restarts": restarts}, found
 
 
 def _measure(cell: Cell, side: Side, watch: Watch) -> tuple[float, float | None]:

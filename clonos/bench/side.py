@@ -89,6 +89,15 @@ class Side:
             self.restarts += 1
             self._query = self._start()
 
+    def account(self, since: float) -> dict[str, Any]:
+        """What the causal side says of itself: bytes of determinants recorded, and how long recoveries took."""
+        if self._native:
+            return {"log_bytes": None, "restart_ms": []}
+        status = self._query.causal_status()
+        logs = [replica["log_bytes"] or 0 for replica in status["replicas"] if not replica["standby"]]
+        restarts = [recovery["ms"] for recovery in status["recoveries"] if recovery["at"] >= since]
+        return {"log_bytes": sum(logs), "restart_ms": restarts}
+
     def stop(self) -> list[str]:
         """Stop it; why it was restarted."""
         reasons = list(self._query.restarts) if not self._native else ["the query had ended"] * self.restarts

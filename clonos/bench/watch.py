@@ -63,18 +63,20 @@ class Watch(threading.Thread):
         return [dict(zip(self._query.columns, row)) for row in self.rows]
 
 
-def appended(run: Run, folder: str | Path) -> dict[int, float]:
-    """When each event was appended, seconds since 1970: the records of a partition are its events in order."""
+def appended(run: Run, folder: str | Path) -> tuple[dict[int, float], int]:
+    """When each event was appended, seconds since 1970, and the bytes of all: a partition has its events in order."""
     found: dict[int, float] = {}
+    size = 0
     made = events(run.workload, 0, run.count)
     for kind in run.workload.kinds:
         ids = made.batch(kind).column("event").to_numpy()
         where = partition_of(run.workload, ids, run.partitions)
         for partition in range(run.partitions):
             mine = pa.array(ids[np.flatnonzero(where == partition)]).to_pylist()
-            times = (record.appended / 1e6 for record in read(log_of(folder, kind), partition))
-            found.update(zip(mine, times))
-    return found
+            for event, record in zip(mine, read(log_of(folder, kind), partition)):
+                found[event] = record.appended / 1e6
+                size += len(record.payload)
+    return found, size
 
 
 def samples(watch: Watch, times: dict[int, float]) -> Samples:
