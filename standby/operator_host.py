@@ -176,7 +176,7 @@ class OperatorHost:
 
     @property
     def recovered_end(self) -> int:
-        return self._live.recovered_end
+        return self._live.log_offset + len(self._live.recorded)
 
     def end_standby(self, seq: int) -> None:
         """The primary has ended the epoch, and so has its standby, if it has come as far."""

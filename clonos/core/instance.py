@@ -330,11 +330,6 @@ class Instance:
         return self._log_end
 
     @property
-    def recovered_end(self) -> int:
-        """Where its log ends, with what is left to repeat."""
-        return self._log_end + len(self.recorded)
-
-    @property
     def following(self) -> bool:
         return self._following
 

@@ -81,7 +81,7 @@ class OperatorHost:
 
     @property
     def recovered_end(self) -> int:
-        return self.live.recovered_end
+        return self.live.log_offset + len(self.live.recorded)
 
     @property
     def running(self) -> bool:
