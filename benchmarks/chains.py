@@ -20,24 +20,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import clonos
-from clonos.bench.stock import Appender
+from clonos.bench.stock import BUFFERS, REALTIME_SETTINGS, Appender, written
 from clonos.ledger import extend
 
 FIRST = "k string, n bigint, id string, draw bigint, at bigint, prev string, hash string, sent bigint"
 SECOND = f"b string, m bigint, ref string, draw2 bigint, at2 bigint, prev2 string, hash2 string, {FIRST}"
 KEYS = 1000
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # For the native side in Real-Time Mode; without effect on the causal one.
-    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
-    "spark.python.udf.pipelined.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
-    "spark.sql.execution.pandas.udf.buffer.size": "256",
-    "spark.buffer.size": "256",
-    # Spark refuses a second applyInPandasWithState for the sake of watermarks, of which there are none here.
-    "spark.sql.streaming.unsupportedOperationCheck": "false",
-}
 
 
 def session(slots: int = 12, **settings: str) -> Any:
@@ -48,7 +36,7 @@ def session(slots: int = 12, **settings: str) -> Any:
     # Spark's Python workers load this module by name.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     builder = clonos.configure(SparkSession.builder).master(f"local[{slots}]")
-    for key, value in (SETTINGS | settings).items():
+    for key, value in (REALTIME_SETTINGS | settings).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
@@ -166,6 +154,8 @@ def native_query(
     stream = source(spark, log, **options)
     realtime = "realTime" in trigger
     spark.conf.set("spark.sql.shuffle.partitions", str(instances))
+    for name, value in BUFFERS[realtime].items():
+        spark.conf.set(name, value)
     for fn, key, ddl in ((first, "k", FIRST), (second, "id", SECOND)):
         if realtime:
             schema = to_arrow_schema(StructType.fromDDL(ddl))
@@ -178,7 +168,9 @@ def native_query(
             )
             # Directly behind it an exchange or a foreach fails in Spark 4.3.0; a projection in between avoids that.
             stream = stream.withColumn("id", f.concat(f.col("id"), f.lit("")))
-    writer = stream.writeStream.foreach(Appender(f"{folder}/out.db", "out", realtime)).outputMode(
-        "update" if realtime else "append"
-    )
+    if realtime:
+        shown = written(stream, f"{folder}/out.db", "out")
+        writer = shown.writeStream.format("console").option("numRows", 0).outputMode("update")
+    else:
+        writer = stream.writeStream.foreach(Appender(f"{folder}/out.db", "out")).outputMode("append")
     return writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(**trigger).start()

@@ -70,7 +70,7 @@ class Side:
         if realtime and native.realtime is not None:
             frame = written(native.realtime(self._source), str(self.database), TABLE)
             return frame.writeStream.format("console").option("numRows", 0).outputMode("update")
-        sink = Appender(str(self.database), TABLE, each=False)
+        sink = Appender(str(self.database), TABLE)
         return native.build(self._source).writeStream.foreach(sink).outputMode(native.output_mode)
 
     def kill_one(self) -> None:

@@ -39,17 +39,14 @@ BUFFERS = {
 
 
 class Appender:
-    """A foreach sink: one transaction per partition and batch, or one per row (`each`)."""
+    """A foreach sink with one transaction per partition and batch."""
 
-    def __init__(self, database: str, table: str, each: bool) -> None:
+    def __init__(self, database: str, table: str) -> None:
         self._database = database
         self._table = table
-        self._each = each
 
     def open(self, partition_id: int, epoch_id: int) -> bool:
-        self._connection = sqlite3.connect(
-            self._database, timeout=60, isolation_level=None if self._each else "DEFERRED"
-        )
+        self._connection = sqlite3.connect(self._database, timeout=60, isolation_level="DEFERRED")
         self._connection.execute("pragma synchronous=normal")
         return True
 
@@ -58,7 +55,7 @@ class Appender:
         self._connection.execute(f"insert into {self._table} values ({marks})", tuple(row))
 
     def close(self, error: Exception | None) -> None:
-        if not self._each and error is None:
+        if error is None:
             self._connection.commit()
         self._connection.close()
 
