@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import clonos
-from clonos.bench.stock import BUFFERS, REALTIME_SETTINGS, Appender, written
+from clonos.bench.stock import REALTIME_SETTINGS, create_table, shown, tune
 from clonos.ledger import extend
 
 FIRST = "k string, n bigint, id string, draw bigint, at bigint, prev string, hash string, sent bigint"
@@ -147,15 +146,11 @@ def native_query(
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     names = [column.split()[0] for column in SECOND.split(", ")]
-    with sqlite3.connect(f"{folder}/out.db") as connection:
-        connection.execute("pragma journal_mode=wal")
-        connection.execute(f"create table out ({', '.join(names)})")
-    connection.close()
+    create_table(f"{folder}/out.db", "out", names)
     stream = source(spark, log, **options)
     realtime = "realTime" in trigger
     spark.conf.set("spark.sql.shuffle.partitions", str(instances))
-    for name, value in BUFFERS[realtime].items():
-        spark.conf.set(name, value)
+    tune(spark, realtime=realtime)
     for fn, key, ddl in ((first, "k", FIRST), (second, "id", SECOND)):
         if realtime:
             schema = to_arrow_schema(StructType.fromDDL(ddl))
@@ -168,9 +163,5 @@ def native_query(
             )
             # Directly behind it an exchange or a foreach fails in Spark 4.3.0; a projection in between avoids that.
             stream = stream.withColumn("id", f.concat(f.col("id"), f.lit("")))
-    if realtime:
-        shown = written(stream, f"{folder}/out.db", "out")
-        writer = shown.writeStream.format("console").option("numRows", 0).outputMode("update")
-    else:
-        writer = stream.writeStream.foreach(Appender(f"{folder}/out.db", "out")).outputMode("append")
+    writer = shown(stream, f"{folder}/out.db", "out", "append", each_row=realtime)
     return writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(**trigger).start()

@@ -13,43 +13,22 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sqlite3
 import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from chains import causal_query, session
-from latency import AROUND_BOUNDARY, BATCH_SECONDS, WARM_UP, Feeder
+from latency import BATCH_SECONDS, WARM_UP, Feeder, away_from_commits, follow
 
 from clonos.source.writer import LogWriter
 
 TICKS = os.sysconf("SC_CLK_TCK")
 JVM = "JVM, of which"
 HOPS = ("append to first", "first to second", "second to visible", "all")
-
-
-def watch(database: Path, seconds: float) -> list[tuple[float, float, float, float]]:
-    """(append, first's clock, second's clock, visible) of every row that becomes visible, in seconds."""
-    found = []
-    end = time.time() + seconds
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)) as connection:
-        (last,) = connection.execute("select coalesce(max(rowid), 0) from out").fetchone()
-        while time.time() < end:
-            rows = connection.execute(
-                "select rowid, sent, at, at2 from out where rowid > ? order by rowid", (last,)
-            ).fetchall()
-            now = time.time()
-            if rows:
-                last = rows[-1][0]
-                found += [(sent / 1e6, at / 1e6, at2 / 1e6, now) for _, sent, at, at2 in rows]
-            else:
-                time.sleep(0.001)
-    return found
 
 
 def processor_time(query: Any, jvm: int) -> dict[tuple[str, str], float]:
@@ -76,10 +55,9 @@ def seconds_of(stat: str) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def report(samples: list[tuple[float, float, float, float]], commits: list[float]) -> None:
-    quiet = [
-        sample for sample in samples if all(abs(sample[3] - commit) > AROUND_BOUNDARY for commit in commits)
-    ]
+def report(samples: list[tuple[float, ...]], is_quiet: Callable[[float], bool]) -> None:
+    """Of samples of append, first's clock, second's clock and visibility, in seconds."""
+    quiet = [sample for sample in samples if is_quiet(sample[3])]
     print(f"{'hop':<22} {'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8}   ({len(quiet)} rows)")
     for number, hop in enumerate(HOPS):
         first, last = (number, number + 1) if number < 3 else (0, 3)
@@ -105,15 +83,16 @@ def main() -> None:
             feeder.start()
             time.sleep(WARM_UP)
             before = processor_time(query, jvm)
-            samples = watch(Path(base, "out/out.db"), options.seconds)
+            seen = follow(Path(base, "out/out.db"), "sent, at, at2", options.seconds, from_now=True)
+            samples = [(*(us / 1e6 for us in stamps), now) for now, stamps in seen]
             spent = processor_time(query, jvm)
-            commits = [path.stat().st_mtime for path in Path(base, "out/checkpoint/commits").glob("[0-9]*")]
+            is_quiet = away_from_commits(Path(base, "out/checkpoint"))
         finally:
             feeder.done.set()
             feeder.join()
             query.stop()
     spark.stop()
-    report(samples, commits)
+    report(samples, is_quiet)
     used: Counter[str] = Counter()
     for whom, seconds in spent.items():
         used[whom[0]] += seconds - before.get(whom, 0.0)

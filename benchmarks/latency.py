@@ -16,6 +16,8 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,29 +55,34 @@ class Feeder(threading.Thread):
         self._writer.close()
 
 
-def watch(database: Path, seconds: float, feeder: Feeder) -> tuple[list[tuple[float, float]], bool]:
-    """(time of visibility, latency in ms) of every row; whether output kept pace with input."""
+def follow(
+    database: Path, columns: str, seconds: float, *, from_now: bool = False
+) -> Iterator[tuple[float, list[Any]]]:
+    """(time of visibility, values of `columns`) of every row that is there, or only of those that come, for so many
+    seconds."""
     while not database.exists():
         time.sleep(0.01)
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)
-    samples: list[tuple[float, float]] = []
-    last = 0
+    text = f"select rowid, {columns} from out where rowid > ? order by rowid"
     end = time.time() + seconds
-    while time.time() < end:
-        try:
-            rows = connection.execute(
-                "select rowid, sent from out where rowid > ? order by rowid", (last,)
-            ).fetchall()
-        except sqlite3.OperationalError:
-            rows = []
-        now = time.time()
-        if rows:
-            last = rows[-1][0]
-            samples += [(now, now * 1000 - sent / 1000) for _, sent in rows]
-        else:
-            time.sleep(0.001)
-    connection.close()
-    return samples, len(samples) > 0.95 * feeder.sent - feeder._rate
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)) as connection:
+        last = connection.execute("select coalesce(max(rowid), 0) from out").fetchone()[0] if from_now else 0
+        while time.time() < end:
+            try:
+                rows = connection.execute(text, (last,)).fetchall()
+            except sqlite3.OperationalError:
+                rows = []
+            now = time.time()
+            if rows:
+                last = rows[-1][0]
+                yield from ((now, values) for _, *values in rows)
+            else:
+                time.sleep(0.001)
+
+
+def away_from_commits(checkpoint: Path) -> Callable[[float], bool]:
+    """Whether a moment is away from the ends of batches, where Spark pauses."""
+    commits = [path.stat().st_mtime for path in checkpoint.glob("commits/[0-9]*")]
+    return lambda moment: all(abs(moment - commit) > AROUND_BOUNDARY for commit in commits)
 
 
 def run_side(spark: Any, side: str, rate: int, seconds: float, base: str) -> str:
@@ -87,16 +94,16 @@ def run_side(spark: Any, side: str, rate: int, seconds: float, base: str) -> str
     try:
         feeder.start()
         started = time.time()
-        samples, kept_pace = watch(Path(folder, "out.db"), seconds + WARM_UP, feeder)
-        commits = [path.stat().st_mtime for path in Path(folder, "checkpoint", "commits").glob("[0-9]*")]
+        seen = follow(Path(folder, "out.db"), "sent", seconds + WARM_UP)
+        samples = [(now, now * 1000 - sent / 1000) for now, (sent,) in seen]
+        kept_pace = len(samples) > 0.95 * feeder.sent - rate
+        is_quiet = away_from_commits(Path(folder, "checkpoint"))
     finally:
         feeder.done.set()
         feeder.join()
         query.stop()
     steady = [s for s in samples if s[0] > started + WARM_UP]
-    quiet = [
-        latency for at, latency in steady if all(abs(at - commit) > AROUND_BOUNDARY for commit in commits)
-    ]
+    quiet = [latency for at, latency in steady if is_quiet(at)]
     if len(quiet) < 100:
         return f"{rate:>8} {side:>8}  too few rows became visible ({len(samples)} of {feeder.sent})"
     q = statistics.quantiles(quiet, n=100)

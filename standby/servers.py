@@ -76,6 +76,10 @@ class ReplicaServers:
         self._teller.start()
 
     @property
+    def _all(self) -> list[ReplicaServer | NamedServer]:
+        return [*self._local, *self._named]
+
+    @property
     def address(self) -> str:
         """Where an instance begins."""
         return f"unix:{self._local[0].socket_path}"
@@ -99,25 +103,16 @@ class ReplicaServers:
             server.stop()
 
     def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
-        for server in self._local:
+        for server in self._all:
             server.commit(epoch, truncate)
-        for named in self._named:
-            named.commit(epoch, truncate)
 
     def set_generation(self, generation: int) -> None:
-        for server in self._local:
+        for server in self._all:
             server.set_generation(generation)
-        for named in self._named:
-            named.set_generation(generation)
 
     def status(self) -> dict[str, Any]:
         """Of all servers that answer; each replica says on which it is."""
-        return merged(
-            [
-                *(server.status() for server in self._local),
-                *(status for server in self._named if (status := server.status()) is not None),
-            ]
-        )
+        return merged([status for server in self._all if (status := server.status()) is not None])
 
     def _keep_telling(self) -> None:
         """Whenever a named server has been heard of or lost. On a thread of its own: leases do not wait for it."""
@@ -133,8 +128,7 @@ class ReplicaServers:
         found = list(self._spec.determinants)
         found += [server.grpc_address for server in self._local if server.grpc_address is not None]
         found += [server.determinants for server in self._named if server.determinants is not None]
-        servers: list[ReplicaServer | NamedServer] = [*self._local, *self._named]
-        for server in servers:
+        for server in self._all:
             granted = server.granted if isinstance(server, NamedServer) else None
             key = (server, granted.lease if granted is not None else 0)
             if self._told.get(key) != found:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
 import clonos
 from clonos.bench.cell import Cell, Mode, Protection
-from clonos.bench.stock import BUFFERS, REALTIME_SETTINGS, Appender, written
+from clonos.bench.stock import REALTIME_SETTINGS, create_table, shown, tune
 from clonos.bench.watch import TABLE
 from clonos.nexmark.native import STATE_STORE
 from clonos.nexmark.query import Native, Source, causal
@@ -49,7 +48,7 @@ class Side:
         self.restarts = 0
         self._native = cell.protection is Protection.NONE
         if self._native:
-            create_table(self.database, cell)
+            create_table(str(self.database), TABLE, cell.what.columns)
         self._query = self._start()
 
     def _start(self) -> Any:
@@ -65,13 +64,12 @@ class Side:
 
     def _native_writer(self, native: Native) -> Any:
         realtime = self._cell.mode is Mode.REALTIME
-        for name, value in BUFFERS[realtime].items():
-            self._spark.conf.set(name, value)
+        tune(self._spark, realtime=realtime)
+        build, each_row = native.build, False
         if realtime and native.realtime is not None:
-            frame = written(native.realtime(self._source), str(self.database), TABLE)
-            return frame.writeStream.format("console").option("numRows", 0).outputMode("update")
-        sink = Appender(str(self.database), TABLE)
-        return native.build(self._source).writeStream.foreach(sink).outputMode(native.output_mode)
+            build, each_row = native.realtime, True
+        frame = build(self._source)
+        return shown(frame, str(self.database), TABLE, native.output_mode, each_row=each_row)
 
     def kill_one(self) -> None:
         """SIGKILL to one process that runs the user's function."""
@@ -111,13 +109,3 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def create_table(database: Path, cell: Cell) -> None:
-    """The native side's table, in a database that reader and writers share."""
-    columns = ", ".join(f'"{name}"' for name in cell.what.columns)
-    connection = sqlite3.connect(database)
-    with connection:
-        connection.execute("pragma journal_mode=wal")
-        connection.execute(f"create table {TABLE} ({columns})")
-    connection.close()

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 REALTIME_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -58,6 +59,36 @@ class Appender:
         if error is None:
             self._connection.commit()
         self._connection.close()
+
+
+def create_table(database: str, table: str, columns: Iterable[str]) -> None:
+    """In a database that reader and writers share."""
+    named = ", ".join(f'"{name}"' for name in columns)
+    connection = sqlite3.connect(database)
+    with connection:
+        connection.execute("pragma journal_mode=wal")
+        connection.execute(f"create table {table} ({named})")
+    connection.close()
+
+
+def tune(spark: Any, *, realtime: bool) -> None:
+    """Buffers as the mode wants them."""
+    for name, value in BUFFERS[realtime].items():
+        spark.conf.set(name, value)
+
+
+def shown(
+    frame: DataFrame, database: str, table: str, output_mode: str, *, each_row: bool
+) -> DataStreamWriter:
+    """The stream with its rows in the table: each as it comes, or those of a batch together."""
+    if each_row:
+        return (
+            written(frame, database, table)
+            .writeStream.format("console")
+            .option("numRows", 0)
+            .outputMode("update")
+        )
+    return frame.writeStream.foreach(Appender(database, table)).outputMode(output_mode)
 
 
 def written(frame: DataFrame, database: str, table: str) -> DataFrame:

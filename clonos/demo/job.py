@@ -24,10 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Job", "Mode", "Pilot", "Role"]
+__all__ = ["ROLES", "Job", "Mode", "Pilot", "Role"]
 
 Mode = Literal["microbatch", "realtime"]
 Role = Literal["legs", "compensation", "sink"]
+ROLES: tuple[Role, ...] = ("legs", "compensation", "sink")
 
 TABLE = "compensation"
 

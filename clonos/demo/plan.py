@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from clonos.demo.job import Role
+from clonos.demo.job import ROLES, Role
 
 __all__ = ["SCENARIOS", "Kind", "Scenario", "Strike", "scenario"]
 
@@ -97,7 +97,6 @@ SCENARIOS = {
         ),
     )
 }
-_ROLES: tuple[Role, ...] = ("legs", "compensation", "sink")
 
 
 def scenario(name: str, seed: int) -> Scenario:
@@ -109,7 +108,7 @@ def scenario(name: str, seed: int) -> Scenario:
         for strike in plain.strikes
     ]
     strikes += [
-        Strike("worker", rng.uniform(0.1, 0.85), rng.choice(_ROLES), rng.randrange(1 << 16))
+        Strike("worker", rng.uniform(0.1, 0.85), rng.choice(ROLES), rng.randrange(1 << 16))
         for _ in range(plain.drawn)
     ]
     return replace(plain, strikes=tuple(sorted(strikes, key=lambda strike: strike.at)))

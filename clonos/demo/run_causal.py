@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import clonos
-from clonos.demo.job import TABLE, Job, Pilot, Role
+from clonos.demo.job import ROLES, TABLE, Job, Pilot
 from clonos.demo.source import read_events
 from clonos.errors import ClonosError
 from clonos.flights.operators import COMPENSATION_SCHEMA, LEGS_SCHEMA, compensation, legs
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SLOTS = 12
 ATTEMPTS = 4
-ROLES: tuple[Role, ...] = ("legs", "compensation", "sink")
 
 
 def session(job: Job) -> SparkSession:

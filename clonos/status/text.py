@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -100,33 +100,31 @@ def _on(place: str | None) -> str:
     return f" on {place}" if place else ""
 
 
+def _instances(operators: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with its name."""
+    for operator in operators:
+        for each in operator["instances"]:
+            yield f"{operator['operator']}/{each['instance']}", each
+
+
 def _elsewhere(operators: list[dict[str, Any]]) -> list[str]:
-    found = [
-        f"{operator['operator']}/{each['instance']}{_on(each['place'])}"
-        for operator in operators
-        for each in operator["instances"]
-        if each["place"]
-    ]
+    found = [f"{name}{_on(each['place'])}" for name, each in _instances(operators) if each["place"]]
     return [f"elsewhere: {'; '.join(found)}"] if found else []
 
 
 def _standbys(operators: list[dict[str, Any]]) -> list[str]:
     found = [
-        f"{operator['operator']}/{each['instance']}: process {each['standby']['pid']}{_on(each['standby']['place'])}"
-        + ("" if each["standby"]["follows"] else ", catching up")
-        for operator in operators
-        for each in operator["instances"]
-        if each["standby"]
+        f"{name}: process {standby['pid']}{_on(standby['place'])}"
+        + ("" if standby["follows"] else ", catching up")
+        for name, each in _instances(operators)
+        if (standby := each["standby"])
     ]
     return [f"standbys: {'; '.join(found)}"] if found else []
 
 
 def _letters(operators: list[dict[str, Any]]) -> list[str]:
     found = [
-        f"{operator['operator']}/{each['instance']}: {each['dead_letters']}"
-        for operator in operators
-        for each in operator["instances"]
-        if each["dead_letters"]
+        f"{name}: {each['dead_letters']}" for name, each in _instances(operators) if each["dead_letters"]
     ]
     return [f"dead letters: {', '.join(found)}"] if found else []
 

@@ -80,17 +80,19 @@ class Checks:
             self._another_history(host, hello, start, emitted, recovered.recorded)
         self.histories.begins(host, start, recovered.recorded)
         self.prefix.recovered(host.origin, start, recovered)
-        self.orphans.restores(host, hello, start + len(recovered.recorded))
-        if self.truth.cut(host.origin, start + len(recovered.recorded)):
-            self.outputs.shortened(host.origin, found.instance.emitted if found else 0, recovered.recorded)
+        self._goes_live(host, hello, start, found.instance.emitted if found else 0, recovered.recorded)
 
     def goes_on(self, host: OperatorHost, hello: Hello) -> None:
         """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
-        recorded = host.live.recorded
-        at = host.live.log_offset + len(recorded)
-        self.orphans.restores(host, hello, at)
-        if self.truth.cut(host.origin, at):
-            self.outputs.shortened(host.origin, host.live.snapshot().emitted, recorded)
+        live = host.live
+        self._goes_live(host, hello, live.log_offset, live.snapshot().emitted, live.recorded)
+
+    def _goes_live(self, host: OperatorHost, hello: Hello, start: int, emitted: int, recorded: bytes) -> None:
+        """Behind `recorded`, which begins at `start`, where rows up to `emitted` had left: more never happened."""
+        upto = start + len(recorded)
+        self.orphans.restores(host, hello, upto)
+        if self.truth.cut(host.origin, upto):
+            self.outputs.shortened(host.origin, emitted, recorded)
 
     def _another_history(
         self, host: OperatorHost, hello: Hello, start: int, emitted: int, recorded: bytes
@@ -123,10 +125,9 @@ class Checks:
         start = host.live.log_offset
         self.acts(host.origin, hello.fence, "is promoted")
         self.fencing.begins(host.origin, host.replica)
-        self._another_history(host, hello, start, host.live.snapshot().emitted, recorded)
-        self.orphans.restores(host, hello, start + len(recorded))
-        if self.truth.cut(host.origin, start + len(recorded)):
-            self.outputs.shortened(host.origin, host.live.snapshot().emitted, recorded)
+        emitted = host.live.snapshot().emitted
+        self._another_history(host, hello, start, emitted, recorded)
+        self._goes_live(host, hello, start, emitted, recorded)
 
     def writes(self, host: OperatorHost, persist: Persist) -> None:
         """What it is about to save; it may die in the middle."""
