@@ -90,9 +90,9 @@ class Limits:
     """The numbers a conduit works with.
 
     `idle_bundles` is how many bundles may be under way before rows wait for company: below it a row leaves at once,
-    above it a bundle leaves when it is full or `flush_ms` old. `attempts` is how many replacements without progress
-    are tried; `connect_ms` the time from asking for a replica to its WELCOME. `standbys` is 0 or 1, `first_server`
-    where the instance was when it was last seen.
+    from there on a bundle leaves when it is full, or `flush_ms` old, and as much older for every further one under
+    way. `attempts` is how many replacements without progress are tried; `connect_ms` the time from asking for a
+    replica to its WELCOME. `standbys` is 0 or 1, `first_server` where the instance was when it was last seen.
     """
 
     fence_base: int = 0
@@ -358,8 +358,14 @@ class Conduit:
             or self._pending_rows >= self.limits.bundle_rows
             or self._pending_bytes >= self.limits.bundle_bytes
             or self._exhausted
-            or now - self._pending_since >= self.limits.flush_ms
+            or now >= self._pending_since + self._patience
         )
+
+    @property
+    def _patience(self) -> int:
+        """How long rows wait for company: the longer the further the replica is behind. One more small bundle would
+        only wait there, and cost it a wake-up and a log entry; so load makes bundles larger, not more."""
+        return self.limits.flush_ms * (self._sent - self._taken - self.limits.idle_bundles + 1)
 
     def _output(self, output: Output, now: int) -> None:
         if output.taken > self._last:

@@ -174,7 +174,7 @@ class Settings:
             "bundle.flush",
             "5ms",
             _time("0ms", "60s"),
-            "Longest time a row waits for others, while a bundle is under way",
+            "Longest time a row waits for others, per bundle that is under way",
         )
     )
     tick: float = field(

@@ -169,7 +169,7 @@ public final class ConduitProtocol {
       next = Math.min(next, standby.heardAt + limits.heartbeatMs());
     }
     if (state == State.OPEN && pendingRows > 0 && sent == kept.last() && roomFor(pendingBytes)) {
-      next = Math.min(next, pendingSince + limits.flushMs());
+      next = Math.min(next, pendingSince + patience());
     }
     return next;
   }
@@ -293,7 +293,15 @@ public final class ConduitProtocol {
         || pendingRows >= limits.bundleRows()
         || pendingBytes >= limits.bundleBytes()
         || exhausted
-        || now - pendingSince >= limits.flushMs();
+        || now >= pendingSince + patience();
+  }
+
+  /**
+   * How long rows wait for company: the longer the further the replica is behind. One more small bundle would only
+   * wait there, and cost it a wake-up and a log entry; so load makes bundles larger, not more.
+   */
+  private long patience() {
+    return limits.flushMs() * (sent - taken - limits.idleBundles() + 1);
   }
 
   private void output(Event.Output output, long now) {

@@ -2,10 +2,10 @@ package org.clonos.spark.conduit;
 
 /**
  * The numbers a conduit works with. {@code idleBundles} is how many bundles may be under way before rows wait for
- * company: below it a row leaves at once, above it a bundle leaves when it is full or {@code flushMs} old.
- * {@code attempts} is how many replacements without progress are tried; {@code connectMs} the time from asking for a
- * replica to its WELCOME. {@code standbys} is 0 or 1, {@code firstServer} where
- * the instance was when it was last seen.
+ * company: below it a row leaves at once, from there on a bundle leaves when it is full, or {@code flushMs} old, and as
+ * much older for every further one under way. {@code attempts} is how many replacements without progress are tried;
+ * {@code connectMs} the time from asking for a replica to its WELCOME. {@code standbys} is 0 or 1, {@code firstServer}
+ * where the instance was when it was last seen.
  */
 public record Limits(
     long fenceBase,
