@@ -164,7 +164,7 @@ def test_truncating_and_cutting_keep_exactly_the_rest(
     assert kept == whole[start:end]
     assert start <= max(before, 0) or not pieces
     assert all(offset + len(piece) > before for offset, piece in pieces)
-    store.cut_own(cut)
+    store.rewrite_own(cut, [])
     pieces = list(store.own())
     assert b"".join(piece for _, piece in pieces) == whole[start : max(start, min(cut, end))]
     if pieces:
@@ -173,6 +173,14 @@ def test_truncating_and_cutting_keep_exactly_the_rest(
         assert list(store.own())[-1] == (min(cut, end), b"new")
     store.close()
     shutil.rmtree(path)
+
+
+def test_rewriting_keeps_what_lies_before(store: LogStore) -> None:
+    store.append([], (5, b"abcde"))
+    store.append([], (10, b"fghij"))
+    store.rewrite_own(8, [(8, b"XY"), (12, b"Z")])
+    assert list(store.own()) == [(5, b"abc"), (8, b"XY"), (12, b"Z")]
+    assert store.end == 13
 
 
 # Deltas

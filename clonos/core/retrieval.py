@@ -35,8 +35,7 @@ class Recovered:
     log: CausalLog = field(default_factory=CausalLog)
 
     def missing(self, own: OwnLog | None) -> tuple[int, list[Segment]]:
-        """From which offset on a store does not hold this, and what is to be written there instead; but for `recorded`,
-        which the instance writes itself."""
+        """From which offset on a store does not hold this, and what is to be written there instead."""
         known = CausalLog()
         for start, data in own.segments if own is not None else ():
             known.merge(start, data)
@@ -46,9 +45,7 @@ class Recovered:
             if at < start + len(data):
                 break
         return at, [
-            (max(start, at), data[max(at - start, 0) :])
-            for start, data in self.before
-            if start + len(data) > at
+            (max(start, at), data[max(at - start, 0) :]) for start, data in self.log if start + len(data) > at
         ]
 
 
@@ -145,10 +142,10 @@ def put_together(
     for reply in replies:
         for offset, data in reply.segments:
             if offset < snapshot and offset + len(data) > base:
-                log.merge(offset, data[: snapshot - offset])
+                log.merge(max(offset, base), data[max(base - offset, 0) : snapshot - offset])
     stores = believed([own for reply in replies for own in reply.own])
     for store in stores:
         log.merge_agreeing((at, data[: snapshot - at]) for at, data in store.segments if at < snapshot)
-    before = [(offset, data) for offset, data in log if offset + len(data) > base]
+    before = list(log)
     log.merge(snapshot, recorded)
     return Recovered(before, recorded, log=log)

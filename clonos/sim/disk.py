@@ -7,7 +7,7 @@ damaged: the owner then refuses the whole store, a reader passes over the page a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -49,8 +49,7 @@ class LogStore:
         return OwnLog(list(self._own()), self.incarnations)
 
     def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
-        if self.full:
-            raise StorageUnavailable(f"no space is left for the causal log of {self.owner}")
+        self._check_room()
         pieces: tuple[Segment, ...] = ()
         if own is not None:
             start, data = own
@@ -60,6 +59,10 @@ class LogStore:
             pieces = ((start, data),) if data else ()
         if deltas or pieces:
             self._batches.append(Batch(deltas, pieces))
+
+    def _check_room(self) -> None:
+        if self.full:
+            raise StorageUnavailable(f"no space is left for the causal log of {self.owner}")
 
     def _compare(self, start: int, data: bytes) -> None:
         for known_start, known in self._own():
@@ -138,11 +141,15 @@ class LogStore:
             batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)
         self._drop_empty()
 
-    def cut_own(self, offset: int) -> None:
-        """Forget the own log from `offset` on, when a recovery goes live before its end."""
+    def rewrite_own(self, offset: int, pieces: Sequence[Segment]) -> None:
+        """Put these in the place of the own log from `offset` on: all or nothing, and durable."""
+        self._check_room()
         for batch in self._batches:
             batch.own = tuple((start, data[: offset - start]) for start, data in batch.own if start < offset)
         self._drop_empty()
+        if pieces:
+            self._batches.append(Batch((), tuple(pieces)))
+        self.sync()
 
     def _drop_empty(self) -> None:
         self.version += 1

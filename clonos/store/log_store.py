@@ -26,6 +26,7 @@ from typing import Final
 
 from rocksdict import AccessType, DBRecoveryMode
 
+from clonos.core.causal_log import Segment
 from clonos.core.own_log import Incarnation
 from clonos.errors import ClonosError, LogConflict, LogCorrupt, StorageUnavailable
 from clonos.store.database import MIB, Batch, Database, prefix_end, tuned
@@ -348,8 +349,9 @@ class LogStore(_Reading):
             return len(piece) if number == start else 0
         return 0
 
-    def cut_own(self, offset: int) -> None:
-        """Forget the own log from `offset` on, when a recovery goes live before its end."""
+    def rewrite_own(self, offset: int, pieces: Sequence[Segment]) -> None:
+        """Put these in the place of the own log from `offset` on, as a recovery has it: all or nothing, and durable,
+        since an effect may depend on what was there."""
         kept: tuple[int, bytes] | None = None
         start = self._start_before(offset)
         for number, piece in self._entries(_OWN, start):
@@ -362,7 +364,10 @@ class LogStore(_Reading):
         batch.delete_range(_key(_OWN, min(start, offset)), upper)
         if kept is not None:
             batch.put(_key(_OWN, kept[0]), seal(kept[1], _key(_OWN, kept[0])))
+        for number, piece in pieces:
+            batch.put(_key(_OWN, number), seal(piece, _key(_OWN, number)))
         self._database.write(batch)
+        self.sync()
         last = self._last(_OWN)
         self._end = 0 if last is None else self._own_end(*last)
 

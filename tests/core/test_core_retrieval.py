@@ -108,7 +108,16 @@ def test_what_a_store_lacks_is_written_anew_from_where_it_differs() -> None:
     found = begin(20, own(), (0, b""), fresh=True, alone=False)
     other = HolderReply("the second server", own=(own(piece(5, 60), fences=((FENCE, 0),)),))
     recovered = found.put_together([other], where=HERE)
-    assert recovered.missing(own()) == (5, [piece(5, 20)])
-    assert recovered.missing(own(piece(5, 12))) == (12, [piece(12, 20)])
+    assert recovered.missing(own()) == (5, [piece(5, 20), piece(20, 60)])
+    assert recovered.missing(own(piece(5, 12))) == (12, [piece(12, 20), piece(20, 60)])
     assert recovered.missing(own(piece(5, 60), piece(60, 80))) == (60, [])
-    assert recovered.missing(own((5, LOG[5:30] + b"other"))) == (30, [])
+    assert recovered.missing(own((5, LOG[5:30] + b"other"))) == (30, [piece(30, 60)])
+
+
+def test_what_others_have_not_truncated_yet_is_no_reason_to_write_anew() -> None:
+    """What an effect depends on may be in that store alone: it is not touched without need."""
+    here = own(piece(20, 40), piece(40, 60))
+    found = begin(40, here, (0, b""), fresh=True)
+    recovered = found.put_together([HolderReply("downstream", [piece(10, 60)])], where=HERE)
+    assert (recovered.before, recovered.recorded) == ([piece(20, 40)], LOG[40:60])
+    assert recovered.missing(here) == (60, [])
