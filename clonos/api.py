@@ -228,6 +228,7 @@ class GroupedCausalStream:
         parallelism: int | None = None,
         on_timer: Callable[..., Any] | None = None,
         standbys: int | None = None,
+        standby: str | None = None,
         on_poison: str = "fail",
     ) -> CausalStream:
         """Record at a time: `fn(key, row, ctx)` gives an iterable of output rows, or None.
@@ -235,12 +236,18 @@ class GroupedCausalStream:
         `on_timer(key, timer, ctx)` is called for timers set with `ctx.timer`. `name` binds state to the operator;
         raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
         query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With `standbys=1`
-        each instance has a hot standby, which takes its place when it is lost (docs/standbys.md).
+        each instance has a standby, hot or passive, which takes its place when it is lost (docs/standbys.md).
         """
         from clonos.surface.process import ProcessOperator
 
         binding = Binding(
-            name, version, parallelism, ticks=on_timer is not None, standbys=standbys, on_poison=on_poison
+            name,
+            version,
+            parallelism,
+            ticks=on_timer is not None,
+            standbys=standbys,
+            standby=standby,
+            on_poison=on_poison,
         )
         _check_function(fn, name)
         if on_timer is not None:
@@ -264,6 +271,7 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standbys: int | None = None,
+        standby: str | None = None,
         on_poison: str = "fail",
     ) -> CausalStream:
         """PySpark's: `func(key, pdfs, state)` gives an iterator of frames, once per key and bundle.
@@ -279,6 +287,7 @@ class GroupedCausalStream:
             parallelism,
             ticks=timeoutConf == PROCESSING_TIME,
             standbys=standbys,
+            standby=standby,
             on_poison=on_poison,
         )
         _check_function(func, binding.name)
@@ -320,6 +329,7 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standbys: int | None = None,
+        standby: str | None = None,
         on_poison: str = "fail",
     ) -> CausalStream:
         """PySpark's: a `StatefulProcessor` over rows, once per key and bundle.
@@ -334,6 +344,7 @@ class GroupedCausalStream:
             parallelism,
             ticks=_processing(timeMode),
             standbys=standbys,
+            standby=standby,
             on_poison=on_poison,
         )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
@@ -352,6 +363,7 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standbys: int | None = None,
+        standby: str | None = None,
         on_poison: str = "fail",
     ) -> CausalStream:
         """As `transformWithState`, with pandas frames for rows."""
@@ -362,6 +374,7 @@ class GroupedCausalStream:
             parallelism,
             ticks=_processing(timeMode),
             standbys=standbys,
+            standby=standby,
             on_poison=on_poison,
         )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)

@@ -93,6 +93,7 @@ class OperatorHost:
         self._work_snapped = time.thread_time()
         self._preparing = 0.0
         self._snapshot_cost = 0.0
+        self._reading: SnapshotStore | None = None
         self._upload: _Upload | None = None
         self._ended: SnapshotName | None = None
         self._since = 0
@@ -138,16 +139,18 @@ class OperatorHost:
         self._live.care, self._asked = (self if self._suspect.careful else None), False
 
     def open_standby(self, hello: Hello, resume: Resume, connection: Connection) -> None:
-        """Restored like a replacement, or as it stands in memory; from then on it follows."""
+        """Restored like a replacement, or, where it stands at the end of an epoch, as it is in memory; from then on it
+        follows. In the middle of one it is told to begin again, from a newer snapshot."""
         self._hello = hello
         self._connection = connection
         self._taken = 0
         self._covered = BundlesTaken()
-        if self._instance is None:
-            self._restore(hello, resume)
-        else:
+        if self._instance is not None and self._ended is not None:
             self._check_newest(hello)
-        self._recovery = None
+        else:
+            self._let_go()
+            self._restore(hello, resume)
+        self._ended = self._recovery = None
         self._live.begin_following()
         self._perform(self._live.open_epoch(hello.epoch))
         self._perform(self._live.follow(resume.log_start, bytes(resume.log)))
@@ -162,6 +165,7 @@ class OperatorHost:
         self._to_repeat = len(self._live.recorded)
         self._hello = hello
         self._snapshots.claim(hello.fence)
+        self._reading = None
         self._lead(max(self._live.followed, hello.recovered))
         self._last_snapshot, self._work_snapped = time.monotonic(), time.thread_time()
         self._recovery.done("fence")
@@ -179,12 +183,17 @@ class OperatorHost:
         return self._live.log_offset + len(self._live.recorded)
 
     def end_standby(self, seq: int) -> None:
-        """The primary has ended the epoch, and so has its standby, if it has come as far."""
-        self._covered.end(seq, self._here)
+        """The primary has ended the epoch, and so has its standby, if it has come as far; else it restores in the next
+        one."""
         newest = self._snapshots.final(self._hello.epoch)
-        if newest is None or metadata.log_offset(newest.meta) != self._live.log_offset:
-            raise ReplicaLost("this standby is not where its primary ended the epoch", where=self._here)
-        self._ended = newest.name
+        if (
+            newest is None
+            or self._covered.upto < seq
+            or metadata.log_offset(newest.meta) != self._live.log_offset
+        ):
+            self._let_go()
+        else:
+            self._ended = newest.name
 
     def _check_newest(self, hello: Hello) -> None:
         """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
@@ -205,13 +214,13 @@ class OperatorHost:
     def _restore(self, hello: Hello, resume: Resume) -> bool:
         """Whether there was anything to return to."""
         recovery = Recovery(hello.epoch, fresh=hello.fresh)
-        for path in (self._state_path, self._pending_path):
-            shutil.rmtree(path, ignore_errors=True)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        fence = 0 if hello.standby else hello.fence  # a standby only reads
-        self._snapshots = SnapshotStore(self._snapshot_root, fence=fence, pending=self._pending_path)
-        if hello.fresh and not hello.standby:
-            self._snapshots.discard_from(hello.epoch)
+        before = self._set_aside()
+        if hello.standby:
+            self._snapshots = self._reading = self._reading or self._open_snapshots(0)
+        else:
+            self._snapshots = self._open_snapshots(hello.fence)
+            if hello.fresh:
+                self._snapshots.discard_from(hello.epoch)
         known = Known(
             hello.fence, resume.passed, resume.log_start, resume.log_start + len(resume.log), hello.moves
         )
@@ -227,11 +236,12 @@ class OperatorHost:
         )
         snapshot: InstanceSnapshot | None = None
         if manifest is not None:
-            self._snapshots.restore(manifest, self._state_path)
+            self._snapshots.restore(manifest, self._state_path, beside=before)
             snapshot = metadata.decode(manifest.meta, self._reader.row_class)
             if manifest.epoch == hello.epoch:
                 self._covered = BundlesTaken(metadata.taken(manifest.meta))
             self._sequence = manifest.sequence + 1
+        shutil.rmtree(before, ignore_errors=True)
         self._state = KeyedState(self._state_path, cache_entries=self._query.settings.state_cache)
         recovery.done("state")
         own, held = self._open_log(hello)
@@ -254,6 +264,19 @@ class OperatorHost:
         self._recovery = recovery
         self._to_repeat = len(recovered.recorded)
         return True
+
+    def _open_snapshots(self, fence: int) -> SnapshotStore:
+        """With fence 0 to read only, as standbys do."""
+        return SnapshotStore(self._snapshot_root, fence=fence, pending=self._pending_path)
+
+    def _set_aside(self) -> str:
+        """Where the state has gone that was here: most of a snapshot is in the one that a standby was at."""
+        before = f"{self._state_path}.before"
+        shutil.rmtree(before, ignore_errors=True)
+        os.makedirs(os.path.dirname(before), exist_ok=True)
+        if os.path.exists(self._state_path):
+            os.rename(self._state_path, before)
+        return before
 
     def _emitted_before(self, hello: Hello) -> int:
         """The number of the last row of the epochs before."""
@@ -319,9 +342,8 @@ class OperatorHost:
             answers = holders.ask(self._query, self._origin, retrieval.base, where=self._here)
         recovered = retrieval.put_together(answers, where=self._here)
         at, pieces = recovered.missing(own)
-        self._log.cut_own(at)
-        for piece in pieces:
-            self._log.append((), piece)
+        if pieces or at < self._log.end:
+            self._log.rewrite_own(at, pieces)
         return recovered
 
     def _make_instance(self) -> Instance:
@@ -354,10 +376,15 @@ class OperatorHost:
     def close(self) -> None:
         if self._upload is not None:
             self._upload.join()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of what is in memory, if anything is."""
         if self._instance is not None:
             self._operator.close()
             self._log.close()
             self._state.close()
+            self._instance = None
 
     # ---------------------------------------------------------------- frames
 
@@ -390,13 +417,17 @@ class OperatorHost:
         self._taken = bundle.seq
         self._perform(actions)
         if self._hello.standby:
-            self._connection.send(pack_output(self._taken, self._live.passed, self._live.log_offset))
+            self._connection.send(self.where_it_is())
             return
         if not any(isinstance(action, Emit) for action in actions):
-            self._connection.send(pack_output(self._taken, self._live.passed, self._live.log_offset))
+            self._connection.send(self.where_it_is())
         if self._faults.active:
             self._faults.reached(Point.INPUT, self._hello.epoch, self._live.processed)
         self._snapshot_if_due()
+
+    def where_it_is(self) -> Packed:
+        """An OUTPUT frame without rows."""
+        return pack_output(self._taken, self._live.passed, self._live.log_offset)
 
     def _carefully(self, records: Records) -> list[Action]:
         """One record at a time, each written down before it is run, until the first bundle that nobody finished."""

@@ -224,6 +224,8 @@ class Replica:
                 heartbeat.progress = host.progress
             elif isinstance(message, Follow):
                 host.follow(message)
+            elif isinstance(message, Hello):
+                hello = self._begin_again(message, connection, host)
             elif isinstance(message, Promote):
                 promoted = replace(hello, fence=message.fence, standby=False)
                 if not self._granted(promoted):
@@ -238,6 +240,15 @@ class Replica:
                 return False
             else:
                 raise ProtocolError(f"{type(message).__name__} is not for a standby")
+
+    def _begin_again(self, hello: Hello, connection: Connection, host: OperatorHost) -> Hello:
+        """From a newer snapshot. The conduit may call this the replica meanwhile, so the answer suits both."""
+        resume = parse(connection.next())
+        if not isinstance(resume, Resume):
+            raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
+        host.open_standby(hello, resume, connection)
+        connection.send(host.where_it_is())
+        return hello
 
     def _granted(self, hello: Hello) -> bool:
         """Ask the supervisor to raise the fence, and wait for it. Raises StorageUnavailable where it cannot."""

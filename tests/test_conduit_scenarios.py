@@ -17,7 +17,7 @@ from clonos.core import conduit
 from clonos.environment import find_java
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.jsonl"))
-RULES = set(range(1, 23))
+RULES = set(range(1, 24))
 WALKS = range(400)
 DEFAULT_LIMITS = dataclasses.asdict(conduit.Limits(tick_ms=1 << 40, heartbeat_ms=1 << 40))
 DEFAULT_FIELDS: dict[str, dict[str, Any]] = {
@@ -171,7 +171,7 @@ def random_scenario(seed: int) -> list[dict[str, Any]]:
     random = Random(seed)
     limits = conduit.Limits(
         bundle_rows=8, idle_bundles=2, flush_ms=3, inflight_bytes=1500, tick_ms=7, heartbeat_ms=40,
-        connect_ms=60, attempts=4, standbys=seed % 2,
+        connect_ms=60, attempts=4, standbys=seed % 2, passive=seed % 4 == 3,
     )  # fmt: skip
     steps: list[dict[str, Any]] = [{"limits": dataclasses.asdict(limits)}]
     machine = conduit.Conduit(limits)

@@ -189,6 +189,33 @@ def test_on_one_device_tables_are_shared_and_never_copied(
     assert inodes == {stored.stat().st_ino}
 
 
+def test_of_the_next_snapshot_only_new_tables_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = make_host(tmp_path, "memory")
+    state, writer, reader = host.state(a=1), host.store(1), host.store(0)
+    fetched: list[str] = []
+    really = Folder.fetch
+    monkeypatch.setattr(Folder, "fetch", lambda *args: (fetched.append(Path(args[2]).name), really(*args))[1])
+    places = [str(tmp_path / "data" / f"place-{number}") for number in range(3)]
+    reader.restore(snapshot(writer, state, 1), places[0])
+    first = set(fetched)
+    state.put(b"b", 2)
+    second = snapshot(writer, state, 2)
+    fetched.clear()
+    reader.restore(second, places[1], beside=places[0])
+    assert fetched and not first & set(fetched)
+    table = next(Path(places[1]).glob("*.sst"))
+    content = table.read_bytes()
+    table.unlink()  # not through the link, which is the stored file elsewhere
+    table.write_bytes(content[:-1] + b"?")
+    reader.restore(second, places[2], beside=places[1])
+    opened = [host.open(place) for place in (places[0], places[2])]
+    assert [dict(one.scan()) for one in opened] == [{b"a": 1}, {b"a": 1, b"b": 2}]
+    for one in host.opened:
+        one.close()
+
+
 def test_without_hard_links_files_are_copied(local: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     store = local.store(1)
     state = local.state(a=1)

@@ -92,7 +92,8 @@ class Limits:
     `idle_bundles` is how many bundles may be under way before rows wait for company: below it a row leaves at once,
     from there on a bundle leaves when it is full, or `flush_ms` old, and as much older for every further one under
     way. `attempts` is how many replacements without progress are tried; `connect_ms` the time from asking for a
-    replica to its WELCOME. `standbys` is 0 or 1, `first_server` where the instance was when it was last seen.
+    replica to its WELCOME. `standbys` is 0 or 1, and `passive`
+    one is not sent what the replica is sent. `first_server` is where the instance was when it was last seen.
     """
 
     fence_base: int = 0
@@ -106,6 +107,7 @@ class Limits:
     connect_ms: int = 60_000
     attempts: int = 3
     standbys: int = 0
+    passive: bool = False
     first_server: int = 0
 
 
@@ -148,6 +150,7 @@ class _Standby:
     wanted: bool = False
     connected: bool = False
     follows: bool = False
+    restoring: bool = False  # a newer snapshot, in place of the one it was at
     failures: int = 0
     sent: int = 0
     taken: int = 0
@@ -407,6 +410,7 @@ class Conduit:
             self._take(seq)
             self._stable = seq
             self._forget()
+            self._advance_standby()
         self._pump(now)
 
     def _forget(self) -> None:
@@ -496,14 +500,24 @@ class Conduit:
             self._actions.append(CloseStandby())
             standby.wanted = False
             return
-        self._standby = _Standby(
-            wanted=True, connected=True, sent=self._stable, taken=self._stable, heard_at=now
-        )
+        self._standby = _Standby(wanted=True, connected=True, heard_at=now)
         self._standby.failures = standby.failures
+        self._begin_standby()
+        self._pump_standby()
+
+    def _begin_standby(self) -> None:
+        """It restores the newest snapshot, and hears what is known beyond."""
+        self._standby.sent = self._standby.taken = self._stable
         fresh = not self._snapshotted
         self._actions.append(StandbyHello(self._fence(), fresh, tuple(self._moves), self._recovered))
         self._actions.append(StandbyResume(self._passed, self._log.start, bytes(self._log.data)))
-        self._pump_standby()
+
+    def _advance_standby(self) -> None:
+        """A passive standby goes from snapshot to snapshot, one after the other."""
+        standby = self._standby
+        if self.limits.passive and standby.follows and not standby.restoring and standby.taken < self._stable:
+            standby.restoring = True
+            self._begin_standby()
 
     def _standby_event(self, event: Event) -> None:
         standby = self._standby
@@ -512,9 +526,11 @@ class Conduit:
                 standby.window, standby.window_bytes = max(window, 1), max(window_bytes, 1)
                 standby.follows, standby.failures = True, 0
             case StandbyTaken(taken):
+                standby.restoring = False
                 while standby.taken < min(taken, standby.sent):
                     standby.taken += 1
                     standby.under_way -= self._sizes[standby.taken]
+        self._advance_standby()
         self._pump_standby()
 
     def _pump_standby(self) -> None:
@@ -522,7 +538,7 @@ class Conduit:
         standby = self._standby
         if not standby.connected:
             return
-        while standby.sent < self._sent:
+        while standby.sent < self._sent and not self.limits.passive:
             size = self._sizes[standby.sent + 1]
             if not standby.room_for(size):
                 break
@@ -542,8 +558,8 @@ class Conduit:
             self._want_standby(min(MAX_STANDBY_DELAY, 50 << min(failures - 1, 6)))
 
     def _end_standby(self) -> None:
-        """It has been sent all there is, or is of no use in the next epoch."""
-        if self._standby.connected and self._standby.sent == self._last:
+        """If it has been sent all there is, it goes on from there in the next epoch, else it restores."""
+        if self._standby.connected:
             self._actions.append(EndStandby(self._last))
         self._close_standby()
 

@@ -120,14 +120,17 @@ class OperatorHost:
         return False
 
     def open_standby(self, hello: Hello) -> Steps:
-        """Restored like a replacement, or as it stands in memory; then it follows."""
+        """Restored like a replacement, or, where it stands at the end of an epoch, as it is in memory; then it
+        follows. In the middle of one it is told to begin again, from a newer snapshot."""
         self._hello = hello
         self._taken = 0
         self._covered = BundlesTaken()
-        if self._instance is None:
-            yield from self._restore(hello)
-        else:
+        if self._instance is not None and self._ended is not None:
             self._check_newest(hello)
+        else:
+            self._let_go()
+            yield from self._restore(hello)
+        self._ended = None
         self.live.begin_following()
         yield from self._perform(self.live.open_epoch(hello.epoch))
         yield from self._perform(self.live.follow(hello.log_start, hello.log))
@@ -147,12 +150,19 @@ class OperatorHost:
         yield from self._perform(self.live.go_live(hello.passed))
 
     def end_standby(self, last: int) -> None:
-        """The replica has ended the epoch, and so has its standby, if it has got as far."""
-        self._covered.end(last, self._where(self._hello))
+        """The replica has ended the epoch, and so has its standby, if it has got as far; else it restores in the next
+        one."""
         newest = self._snapshots.final(self._hello.epoch)
-        if newest is None or newest.instance.log_offset != self.live.log_offset:
-            raise ReplicaLost("it is not where its primary ended the epoch", where=self._where(self._hello))
-        self._ended = newest.name
+        if newest is None or self._covered.upto < last or newest.instance.log_offset != self.live.log_offset:
+            self._let_go()
+        else:
+            self._ended = newest.name
+
+    def _let_go(self) -> None:
+        """Of what is in memory, if anything is."""
+        self._instance = None
+        self.state, self.timers, self.event_timers = {}, Timers(), Timers()
+        self.depends, self.reached = {}, {}
 
     def _check_newest(self, hello: Hello) -> None:
         """What it holds in memory must still be the newest there is."""
@@ -263,9 +273,8 @@ class OperatorHost:
             answers = yield from holders.ask(self._world, self._replica, self._origin, where=where)
         recovered = retrieval.put_together(answers, where=where)
         at, pieces = recovered.missing(own)
-        self._store.cut_own(at)
-        for piece in pieces:
-            self._store.append((), piece)
+        if pieces or at < self._store.end:
+            self._store.rewrite_own(at, pieces)
         return recovered
 
     def _make_instance(self) -> Instance:

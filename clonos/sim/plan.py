@@ -108,6 +108,7 @@ class Plan:
     faults: int = 10  # at most so many strike
     only: frozenset[int] | None = None  # of the faults that would strike, by number; for shrinking
     standbys: int = 0  # of every operator's instance, on a second host
+    passive: bool = False  # they are
 
     def with_rates(self, **changes: float) -> Plan:
         """The same run with some rates changed; for experiments."""
@@ -158,6 +159,7 @@ def draw_plan(seed: int) -> Plan:
         poison=Random(f"{seed}/poisoned").choice((0, 0, 0, 0, 0, 0, 1, 3)),
         faults=rng.choice((0, 2, 5, 10, 10, 20, 40)),
         standbys=standbys,
+        passive=Random(f"{seed}/passive").random() < 0.5,
     )
 
 

@@ -18,6 +18,7 @@ from clonos.core.conduit import (
     EndStandby,
     Follow,
     Heartbeat,
+    Output,
     Promote,
     ReplicaError,
     Tick,
@@ -26,7 +27,7 @@ from clonos.core.conduit import (
 from clonos.core.identity import Origin
 from clonos.errors import ClonosError, Fenced, ReplicaLost
 from clonos.sim import network
-from clonos.sim.frames import BundleFrame, Hello
+from clonos.sim.frames import BundleFrame, Hello, OutputFrame
 from clonos.sim.kernel import Process, Steps
 from clonos.sim.network import Link
 from clonos.sim.operator_host import OperatorHost
@@ -210,6 +211,10 @@ class Replica(Process):
                 yield from host.bundle(word)
             elif isinstance(word, Follow):
                 yield from host.follow(word)
+            elif isinstance(word, Hello):  # from a newer snapshot
+                hello = word
+                yield from host.open_standby(hello)
+                self.send(OutputFrame(Output(0, host.live.passed, host.live.log_offset, b"", 0, 0, 0), ()))
             elif isinstance(word, Promote):
                 promoted = replace(hello, fence=word.fence, passed=word.passed, standby=False)
                 if not self.server.promoted(self, promoted):

@@ -68,6 +68,7 @@ class Task(Process):
         self._hello: rules.Hello | None = None
         self._standby: Link | None = None
         self._standby_hello: rules.StandbyHello | None = None
+        self._standby_greeted: Link | None = None
         self._standby_asked = 0
         self._unread: list[Any] | None = None  # what arrived while Spark took nothing
         limits = rules.Limits(
@@ -78,6 +79,7 @@ class Task(Process):
             connect_ms=CONNECT_MS,
             tick_ms=TICK_MS,
             standbys=world.plan.standbys if origin not in world.sinks else 0,
+            passive=world.plan.passive,
             first_server=world.homes.get(origin, 0),
         )
         self.conduit = rules.Conduit(limits)
@@ -292,6 +294,10 @@ class Task(Process):
             hello.moves,
             hello.recovered if isinstance(hello, rules.StandbyHello) else 0,
         )
+        if standby and self._standby_greeted is link:
+            self._send_standby(said)
+            return
+        self._standby_greeted = link if standby else self._standby_greeted
         server = self._server
         server.mourners.append(lambda: link.close("the replica server is gone"))
         self.kernel.after(

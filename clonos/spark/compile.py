@@ -126,6 +126,9 @@ class Compiled:
     def _standbys(self, node: OperatorPlan) -> int:
         return self._settings.standbys if node.binding.standbys is None else node.binding.standbys
 
+    def _passive(self, node: OperatorPlan) -> bool:
+        return self._settings.passive if node.binding.standby is None else node.binding.standby == "passive"
+
     def has_standbys(self) -> bool:
         return any(isinstance(node, OperatorPlan) and self._standbys(node) for node in self._nodes)
 
@@ -250,6 +253,7 @@ class Compiled:
                     spec["standby_sockets"] = [
                         address.standbys[place] for place in self._places(node, len(address.standbys))
                     ]
+                    spec["passive_standbys"] = self._passive(node)
                 frames[id(node)] = _stage(spark, given, {**spec, **_address(address, mode, spill)})
         given = self._exchanged([frames[id(up)] for up in self._sink.upstream], self._sink.parallelism)
         spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism, None)

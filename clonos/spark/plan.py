@@ -19,6 +19,7 @@ OperatorFactory: TypeAlias = Callable[[pa.Schema, str], Callable[[], Any]]
 """From an operator's input schema and name to what a replica calls to get the operator."""
 
 
+KINDS = ("hot", "passive")
 POLICIES = ("fail", "dead_letter")
 
 
@@ -42,6 +43,7 @@ class Binding:
     named: bool = True  # by the user; otherwise the compiler numbers operators that share the name
     ticks: bool = False  # it has processing-time timers, which want to fire also while nothing arrives
     standbys: int | None = None  # of each instance; None: as the setting has it
+    standby: str | None = None  # of which kind: see KINDS; None: as the setting has it
     on_poison: str = "fail"  # what becomes of a record that ends every process: see POLICIES
 
     def __post_init__(self) -> None:
@@ -60,6 +62,11 @@ class Binding:
                 f"operator {name!r} has standbys={self.standbys!r}",
                 hint="An instance has one standby or none",
             )
+        if self.standby not in (None, *KINDS):
+            raise QueryDefinitionError(
+                f"operator {name!r} has standby={self.standby!r}",
+                hint="Say 'hot' (it does what the replica does) or 'passive' (it goes from snapshot to snapshot)",
+            )
         if self.on_poison not in POLICIES:
             raise QueryDefinitionError(
                 f"operator {name!r} has on_poison={self.on_poison!r}",
@@ -76,16 +83,17 @@ class Binding:
         *,
         ticks: bool,
         standbys: int | None,
+        standby: str | None,
         on_poison: str,
     ) -> Binding:
         """With the name given, or one after the function or class."""
         if name is not None:
-            return cls(name, version, parallelism, True, ticks, standbys, on_poison)
+            return cls(name, version, parallelism, True, ticks, standbys, standby, on_poison)
         while isinstance(what, partial):
             what = what.func
         derived = getattr(what, "__name__", None) or type(what).__name__
         name = derived.strip("<>") or "operator"
-        return cls(name, version, parallelism, False, ticks, standbys, on_poison)
+        return cls(name, version, parallelism, False, ticks, standbys, standby, on_poison)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -144,7 +144,15 @@ class Settings:
             "standbys",
             "0",
             _number(0, 1),
-            "Hot standbys of every operator's instance whose operator does not say it itself",
+            "Standbys of every operator's instance whose operator does not say it itself",
+        )
+    )
+    passive: bool = field(
+        metadata=_setting(
+            "standby",
+            "hot",
+            _one_of({"hot": False, "passive": True}),
+            "A hot standby does what the replica does, a passive one goes from snapshot to snapshot",
         )
     )
     recording: bool = field(

@@ -1,4 +1,4 @@
-"""Hot standbys on a second server: what takes over, and that nobody outside sees more than a pause."""
+"""Standbys on a second server: what takes over, and that nobody outside sees more than a pause."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def promotions(query: Any) -> int:
     return sum(recovery["promoted"] for recovery in query.causal_status()["recoveries"])
 
 
-def until_promoted(query: Any, setup: Run, strike: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+def until_promoted(
+    query: Any, setup: Run, strike: Callable[[dict[str, Any], dict[str, Any]], None], after: int = 0
+) -> None:
     """Strike primaries that have a standby until one takes over: an epoch may just be ending, and its task with it."""
 
     def struck() -> bool:
@@ -49,7 +51,7 @@ def until_promoted(query: Any, setup: Run, strike: Callable[[dict[str, Any], dic
     for _ in range(10):
         await_(query, setup, struck)
         with contextlib.suppress(TimeoutError):
-            await_(query, setup, lambda: promotions(query) > 0, seconds=4.0)
+            await_(query, setup, lambda: promotions(query) > after, seconds=4.0)
             return
     raise AssertionError(f"no standby took over: {query.causal_status()}")
 
@@ -68,6 +70,33 @@ def test_a_standby_takes_over(spark: Any, tmp_path: Path, mode: str) -> None:
         await_end(query, setup)
     assert_exact(setup)
     assert "server of standbys process" in said and " as a standby (" in said
+    assert query.restarts == []
+
+
+def test_a_passive_standby_takes_over(spark: Any, tmp_path: Path) -> None:
+    """Snapshot after snapshot, so that it has begun again a few times before."""
+    settings = {**STANDBYS, "standby": "passive", "snapshot.interval": "300ms"}
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=settings)
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        until_promoted(query, setup, kill)
+        seen = setup.visible()
+        await_(query, setup, lambda: setup.visible() > seen + setup.count // 10)
+        until_promoted(query, setup, kill, after=promotions(query))
+        await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts == []
+
+
+@pytest.mark.soak
+def test_passive_standbys_in_short_epochs(spark: Any, tmp_path: Path) -> None:
+    settings = {**STANDBYS, "standby": "passive"}
+    setup = Run(tmp_path, mode="microbatch", count=900, feed_seconds=5.0, settings=settings)
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        until_promoted(query, setup, kill)
+        await_end(query, setup)
+    assert_exact(setup)
     assert query.restarts == []
 
 

@@ -18,6 +18,8 @@ from planted_standbys import (
     log_before_the_snapshot_is_not_held_elsewhere,
     log_is_not_shown_to_the_standby,
     log_of_what_never_happened_is_believed,
+    passive_standby_is_at_a_snapshot_that_its_primary_is_past,
+    promoted_passive_standby_is_not_sent_what_came_since,
     promoted_standby_hands_on_what_was_handed_on,
     snapshot_is_ahead_of_what_the_standby_was_shown,
     standby_runs_ahead,
@@ -26,12 +28,13 @@ from planted_standbys import (
 )
 
 from clonos.core import instance as instance_module, replacement, retrieval
-from clonos.core.causal_log import CausalLog
+from clonos.core.causal_log import CausalLog, Segment
 from clonos.core.conduit import Conduit
 from clonos.core.determinant import Kind
 from clonos.core.frontier import Frontier
 from clonos.core.identity import Origin
 from clonos.core.instance import Instance, Persist
+from clonos.core.own_log import OwnLog
 from clonos.core.recorder import StepRecorder
 from clonos.core.recovery import HolderReply
 from clonos.core.replayer import StepReplayer
@@ -171,6 +174,14 @@ def recovered_log_is_not_saved(patch: Patch) -> None:
         self._ports = ports
 
     patch.setattr(Instance, "restore", restore)
+    missing = Recovered.missing
+
+    def but_for_what_is_repeated(self: Recovered, own: OwnLog | None) -> tuple[int, list[Segment]]:
+        at, pieces = missing(self, own)
+        end = max((start + len(data) for start, data in self.before), default=0)
+        return at, [(start, data[: end - start]) for start, data in pieces if start < end]
+
+    patch.setattr(Recovered, "missing", but_for_what_is_repeated)
 
 
 class _Nowhere:
@@ -545,7 +556,8 @@ SERVERS = {Fault.SERVER_CRASH: 0.01, Fault.LINK_BREAK: 0.01}
 RESTARTS = {Fault.QUERY_RESTART: 0.01}
 LOSSES = {Fault.QUERY_RESTART: 0.01, Fault.STORE_LOST: 0.6}
 OTHERS = {"faults": 20, "impure": False}
-STANDBYS = {**OTHERS, "standbys": 1, "effects": False, "depth": FULL}
+STANDBYS = {**OTHERS, "standbys": 1, "passive": False, "effects": False, "depth": FULL}
+PASSIVE = {**STANDBYS, "passive": True}
 
 PLANTED: dict[str, Planted] = {
     bug.plant.__name__: bug
@@ -562,6 +574,12 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
         planted(increments_are_shown_from_the_wrong_offset, rates=CRASHES, **STANDBYS),
+        planted(promoted_passive_standby_is_not_sent_what_came_since, rates=CRASHES, **PASSIVE),
+        planted(
+            passive_standby_is_at_a_snapshot_that_its_primary_is_past,
+            rates=CRASHES,
+            **{**PASSIVE, "snapshot_rate": 0.3},
+        ),
         planted(clock_is_read_again, rates=CRASHES, **OTHERS),
         planted(exact_clock_is_read_again, rates=CRASHES, **OTHERS),
         planted(call_is_made_again, rates=CRASHES, calls=True, **OTHERS),

@@ -1,4 +1,4 @@
-"""Bugs of hot standbys, planted on purpose (`planted` has the catalogue)."""
+"""Bugs of standbys, planted on purpose (`planted` has the catalogue)."""
 
 from __future__ import annotations
 
@@ -45,6 +45,26 @@ def standby_runs_steps_that_are_not_complete(patch: Patch) -> None:
 def promoted_standby_hands_on_what_was_handed_on(patch: Patch) -> None:
     real = Instance.go_live
     patch.setattr(Instance, "go_live", lambda self, passed: real(self, 0))
+
+
+def promoted_passive_standby_is_not_sent_what_came_since(patch: Patch) -> None:
+    real = Conduit._promote
+
+    def promote(self: Conduit) -> None:
+        self._standby.sent = self._standby.taken = self._last
+        real(self)
+
+    patch.setattr(Conduit, "_promote", promote)
+
+
+def passive_standby_is_at_a_snapshot_that_its_primary_is_past(patch: Patch) -> None:
+    """It is not told of newer ones, but what only they make unnecessary is forgotten."""
+
+    def advance_standby(self: Conduit) -> None:
+        if self.limits.passive and self._standby.connected:
+            self._standby.sent = self._standby.taken = self._stable
+
+    patch.setattr(Conduit, "_advance_standby", advance_standby)
 
 
 def log_of_what_never_happened_is_believed(patch: Patch) -> None:

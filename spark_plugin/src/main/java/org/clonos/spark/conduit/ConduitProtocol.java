@@ -350,6 +350,7 @@ public final class ConduitProtocol {
       take(mark.seq());
       stable = mark.seq();
       forget();
+      advanceStandby();
     }
     pump(now);
   }
@@ -385,7 +386,7 @@ public final class ConduitProtocol {
       protocolError("ENDED at output " + ended.passed() + ", output up to " + passed + " is passed on already");
     } else {
       close();
-      if (standby.connected && standby.sent == kept.last()) {
+      if (standby.connected) {
         actions.add(new Action.EndStandby(kept.last()));
       }
       closeStandby();
@@ -452,12 +453,25 @@ public final class ConduitProtocol {
     standby.wanted = true;
     standby.connected = true;
     standby.failures = failures;
+    standby.heardAt = now;
+    beginStandby();
+    pumpStandby();
+  }
+
+  /** It restores the newest snapshot, and hears what is known beyond. */
+  private void beginStandby() {
     standby.sent = stable;
     standby.taken = stable;
-    standby.heardAt = now;
     actions.add(new Action.StandbyHello(fence(), !snapshotted, moves.toArray(new long[0][]), recovered));
     actions.add(new Action.StandbyResume(passed, log.start(), log.bytes()));
-    pumpStandby();
+  }
+
+  /** A passive standby goes from snapshot to snapshot, one after the other. */
+  private void advanceStandby() {
+    if (limits.passive() && standby.follows && !standby.restoring && standby.taken < stable) {
+      standby.restoring = true;
+      beginStandby();
+    }
   }
 
   private void standbyEvent(Event event) {
@@ -467,11 +481,13 @@ public final class ConduitProtocol {
       standby.follows = true;
       standby.failures = 0;
     } else if (event instanceof Event.StandbyTaken mark) {
+      standby.restoring = false;
       while (standby.taken < Math.min(mark.taken(), standby.sent)) {
         standby.taken++;
         standby.underWay -= kept.get(standby.taken);
       }
     }
+    advanceStandby();
     pumpStandby();
   }
 
@@ -480,7 +496,7 @@ public final class ConduitProtocol {
     if (!standby.connected) {
       return;
     }
-    while (standby.sent < sent) {
+    while (standby.sent < sent && !limits.passive()) {
       long size = kept.get(standby.sent + 1);
       if (!standby.roomFor(size)) {
         break;

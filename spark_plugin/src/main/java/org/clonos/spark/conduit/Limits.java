@@ -4,8 +4,9 @@ package org.clonos.spark.conduit;
  * The numbers a conduit works with. {@code idleBundles} is how many bundles may be under way before rows wait for
  * company: below it a row leaves at once, from there on a bundle leaves when it is full, or {@code flushMs} old, and as
  * much older for every further one under way. {@code attempts} is how many replacements without progress are tried;
- * {@code connectMs} the time from asking for a replica to its WELCOME. {@code standbys} is 0 or 1, {@code firstServer}
- * where the instance was when it was last seen.
+ * {@code connectMs} the time from asking for a replica to its WELCOME. {@code standbys} is 0 or 1, and a
+ * {@code passive} one is not sent what the replica is sent. {@code firstServer} is where the instance was when it was
+ * last seen.
  */
 public record Limits(
     long fenceBase,
@@ -19,4 +20,5 @@ public record Limits(
     long connectMs,
     int attempts,
     int standbys,
+    boolean passive,
     int firstServer) {}

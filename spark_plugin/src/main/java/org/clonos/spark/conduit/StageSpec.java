@@ -17,6 +17,7 @@ public record StageSpec(
     StructType outputSchema,
     String socket,
     List<String> standbySockets,
+    boolean passiveStandbys,
     Tls tls,
     String token,
     long generation,
@@ -48,6 +49,7 @@ public record StageSpec(
             (StructType) DataType.fromJson(text(spec, "output_schema")),
             text(spec, "socket"),
             standbySockets(spec),
+            spec.path("passive_standbys").asBoolean(),
             spec.hasNonNull("tls") ? tls(spec.get("tls")) : null,
             text(spec, "token"),
             number(spec, "generation", null, 0, 0x7fff),
@@ -115,7 +117,7 @@ public record StageSpec(
     long fenceBase = generation << 48 | (taskAttemptId & 0xffffffffL) << 16;
     return new Limits(
         fenceBase, bundleRows, bundleBytes, idleBundles, flushMs, inflightBytes, tickMs, heartbeatMs, connectMs,
-        attempts, standbySocket(instance) == null ? 0 : 1, firstServer);
+        attempts, standbySocket(instance) == null ? 0 : 1, passiveStandbys, firstServer);
   }
 
   /** Where a replica server of an instance listens: 0 or, with standbys, 1. */

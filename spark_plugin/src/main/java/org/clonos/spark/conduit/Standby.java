@@ -5,6 +5,10 @@ final class Standby {
   boolean wanted;
   boolean connected;
   boolean follows;
+
+  /** A newer snapshot, in place of the one it was at. */
+  boolean restoring;
+
   int failures;
   long sent;
   long taken;
