@@ -1,7 +1,7 @@
 """What one run says in figures, and what several say together.
 
 *Throughput* is that of a burst: so many records appended at once to a job that runs, over the time until the last of
-them is visible. Latency, recovery and silence are as `clonos.bench.metrics` defines them, of the first row of each input.
+them is visible. Latency, recovery and silence are as `clonos.bench.metrics` defines them, of each input's first row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Course:
-    """When what was done in a run, seconds since 1970. The burst has the ids from `warm` on, the steady input from `live`."""
+    """When what was done in a run, seconds since 1970. The ids of the burst begin at `warm`, live ones at `live`."""
 
     warm: int
     live: int
