@@ -34,6 +34,9 @@ SETTINGS = {
     "restart-strategy.fixed-delay.attempts": "5",
     "restart-strategy.fixed-delay.delay": "0 s",
     "state.backend.type": "hashmap",
+    # Where records pile up, after a burst or a restart, checkpoints overtake them.
+    "execution.checkpointing.unaligned.enabled": "true",
+    "execution.checkpointing.aligned-checkpoint-timeout": "200 ms",
     "python.fn-execution.bundle.time": "100",
     "pipeline.object-reuse": "true",
 }
