@@ -60,6 +60,7 @@ class Fault:
     instance: int | None = None
     epoch: int | None = None
     after: int = 0
+    asked: str = ""  # not before somebody has left a file of this name among the marks
 
     @property
     def mark(self) -> str:
@@ -98,6 +99,8 @@ def _check(fault: Fault) -> None:
             "a task cannot fail before Spark's commit: its stage has returned",
             hint="Let it fail after the snapshot of the sink, or strike the driver",
         )
+    if "/" in fault.asked:
+        raise ConfigurationError(f"{fault.asked!r} is not the name of a file among the marks")
 
 
 class FaultInjector:
@@ -136,9 +139,9 @@ class FaultInjector:
             if self._claim(mark):
                 self._strike(fault)
 
-    @staticmethod
-    def _matches(fault: Fault, point: Point, epoch: int, processed: int) -> bool:
-        return fault.point is point and fault.epoch in (None, epoch) and processed >= fault.after
+    def _matches(self, fault: Fault, point: Point, epoch: int, processed: int) -> bool:
+        due = fault.point is point and fault.epoch in (None, epoch) and processed >= fault.after
+        return due and (not fault.asked or (self._marks / fault.asked).exists())
 
     def _claim(self, mark: str) -> bool:
         self._marks.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from standby.death import Death, append_bounded
 Key: TypeAlias = tuple[int, int]
 
 KEPT = 32
-COUNTED = ("records", "snapshots", "snapshot_seconds")
+COUNTED = ("records", "snapshots", "snapshot_seconds", "output_bytes", "delta_bytes")
 """Figures that grow with the work of a process; `log_bytes` is a place and goes on over its successors."""
 
 UNASKED = ("exit", "signal", "oom", "hang")

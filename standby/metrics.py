@@ -61,6 +61,8 @@ def _instances(status: Mapping[str, Any], account: Account, names: Mapping[int, 
     yield counter("snapshots_total", "Snapshots made durable", "snapshots")
     durable = "From the beginning of a snapshot until it was durable"
     yield counter("snapshot_seconds_total", durable, "snapshot_seconds")
+    yield counter("output_bytes_total", "Bytes of rows handed on, with everything on them", "output_bytes")
+    yield counter("delta_bytes_total", "Of those, determinants for whoever gets the rows", "delta_bytes")
 
 
 def _events(account: Account) -> Iterable[Family]:

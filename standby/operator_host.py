@@ -102,6 +102,8 @@ class OperatorHost:
         self._snapshot_began = 0.0
         self._snapshots_taken = 0
         self._snapshot_seconds = 0.0
+        self._output_bytes = 0
+        self._delta_bytes = 0
         self._to_repeat = 0
         start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
         path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
@@ -122,6 +124,8 @@ class OperatorHost:
             "log_bytes": self._live.log_offset,
             "snapshots": self._snapshots_taken,
             "snapshot_seconds": self._snapshot_seconds,
+            "output_bytes": self._output_bytes,
+            "delta_bytes": self._delta_bytes,
         }
 
     def open(self, hello: Hello, resume: Resume, connection: Connection) -> None:
@@ -503,6 +507,9 @@ class OperatorHost:
 
     def _output(self, emit: Emit) -> Packed:
         batch = self._writer.batch(emit) if emit.count else None
+        if batch is not None:
+            self._output_bytes += batch.size
+            self._delta_bytes += sum(map(len, emit.deltas.values()))
         return pack_output(self._taken, emit.passed, emit.log_start, emit.log, emit.count, batch)
 
     # ------------------------------------------------------------- snapshots

@@ -491,6 +491,7 @@ class Supervisor:
                     "resident": resident_bytes(replica.pid),
                     "records": int(work.total.get("records", 0)) if work else 0,
                     "log_bytes": work.log_bytes if work else None,
+                    "done": dict(work.total) if work else {},
                 }
             )
         return {

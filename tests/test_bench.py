@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,25 @@ import numpy as np
 import pytest
 
 from clonos.bench import command
-from clonos.bench.cell import Cell, Failure, Mode, Protection, why_not
-from clonos.bench.metrics import Samples, kept_pace, per_second, recovery
+from clonos.bench.cell import Cell, Failure, Mode, Pattern, Protection, why_not
+from clonos.bench.findings import sustainable
+from clonos.bench.metrics import Samples, kept_pace, per_second, recovery, sustained
+from clonos.bench.plan import Estimate, Plan
+from clonos.bench.presets import PRESETS
+from clonos.bench.readme import BEGIN, END
 from clonos.bench.report import page, table
-from clonos.bench.results import Results
+from clonos.bench.results import Line, Results
+from clonos.bench.search import Bounds, bounds, next_rate, probes_left
+from clonos.bench.side import task_faults
+from clonos.bench.stock import Appender, Trouble, create_table
+from clonos.bench.strike import workers
 from clonos.bench.watch import appended
 from clonos.cli import main
-from clonos.errors import ConfigurationError, InputError
+from clonos.errors import ConfigurationError, FaultInjected, InputError, NotRunning
+from clonos.faults import Fault, FaultInjector, Point, Strike, read_script, script
 from clonos.nexmark.feed import EventLogs
+from clonos.nexmark.native import FUNCTION, SINK, at_work
+from clonos.nexmark.queries import QUERIES
 from clonos.nexmark.query import Run
 from clonos.nexmark.workload import Workload
 
@@ -53,7 +67,7 @@ def test_recovery_is_the_last_sample_over_the_limit() -> None:
     samples.latency_ms[hit] = 500.0
     samples.latency_ms[samples.at.searchsorted(14.0)] = 500.0  # one in five hundred is as before
     left = (samples.at < 10.0) | (samples.at >= 10.2)  # nothing comes out between the kill and 10.2
-    found = recovery(Samples(samples.at[left], samples.latency_ms[left]), 0.0, 10.0)
+    found = recovery(Samples(samples.at[left], samples.latency_ms[left]), 0.0, [10.0])
     assert found.over_ms == pytest.approx(11.0)
     assert found.calm_s == pytest.approx(0.97, abs=0.03)  # but for one in a hundred
     assert found.silent_s == pytest.approx(0.21, abs=0.02)
@@ -63,10 +77,28 @@ def test_recovery_is_the_last_sample_over_the_limit() -> None:
 def test_recovery_that_is_not_seen() -> None:
     slow = steady()
     slow.latency_ms[slow.at >= 10] = 500.0
-    assert recovery(slow, 0.0, 10.0).calm_s is None
-    assert recovery(steady(end=12.0), 0.0, 10.0).calm_s is None  # two seconds are too few to say
-    assert recovery(steady(end=9.0), 0.0, 10.0).silent_s is None
-    assert recovery(steady(), 0.0, 10.0).calm_s == 0.0
+    assert recovery(slow, 0.0, [10.0]).calm_s is None
+    assert recovery(steady(end=12.0), 0.0, [10.0]).calm_s is None  # two seconds are too few to say
+    assert recovery(steady(end=9.0), 0.0, [10.0]).silent_s is None
+    assert recovery(steady(), 0.0, [10.0]).calm_s == 0.0
+    samples = steady(end=30.0)
+    left = (samples.at < 10.1) | (samples.at >= 15.1)  # what was in flight still comes out, then nothing
+    samples.latency_ms[(samples.at >= 15.1) & (samples.at < 15.5)] = 5000.0
+    silent = recovery(Samples(samples.at[left], samples.latency_ms[left]), 0.0, [10.0])
+    assert silent.calm_s == pytest.approx(5.5, abs=0.05)
+
+
+def test_recovery_from_three_failures() -> None:
+    """Calm is counted from the last, silence and who is affected from the first; the limit is from before it."""
+    samples = steady(end=30.0)
+    for strike, until in ((6.0, 6.5), (12.0, 13.0), (18.0, 18.4)):
+        samples.latency_ms[(samples.at >= strike) & (samples.at < until)] = 500.0
+    gone = (samples.at >= 12.0) & (samples.at < 12.3)
+    found = recovery(Samples(samples.at[~gone], samples.latency_ms[~gone]), 0.0, [6.0, 12.0, 18.0])
+    assert found.over_ms == pytest.approx(11.0)
+    assert found.calm_s == pytest.approx(0.35, abs=0.03)
+    assert found.silent_s == pytest.approx(0.31, abs=0.02)
+    assert found.affected == pytest.approx(160 / 2370, rel=0.02)
 
 
 def test_output_that_falls_behind() -> None:
@@ -75,6 +107,40 @@ def test_output_that_falls_behind() -> None:
     assert not kept_pace(Samples(at, at * 500), 0.0, 20.0)  # what comes at t is visible at 2 t
     assert kept_pace(Samples(at, 15_000 + at), 0.0, 20.0)  # windows may take their time
     assert not kept_pace(Samples(at[:0], at[:0]), 0.0, 20.0)
+
+
+def test_what_is_sustained() -> None:
+    assert sustained(steady(), 0.0, 20.0, 1.0)
+    assert not sustained(steady(), 0.0, 20.0, 0.9)  # the feed itself was too slow
+    at = np.arange(0.0, 20.0, 0.01)
+    assert sustained(Samples(at, 500 + 40 * at), 0.0, 20.0, 1.0)  # 4 % stay behind
+    assert not sustained(Samples(at, 500 + 60 * at), 0.0, 20.0, 1.0)
+    assert sustained(Samples(at, 9000 - 400 * at), 0.0, 20.0, 1.0)  # a backlog that is worked off
+    silent = at < 14.0
+    assert not sustained(Samples(at[silent], 10 + at[silent]), 0.0, 20.0, 1.0)
+    spikes = steady()
+    spikes.latency_ms[(spikes.at > 15) & (np.arange(len(spikes.at)) % 50 == 0)] = 600.0
+    assert not sustained(spikes, 0.0, 20.0, 1.0)
+
+
+@pytest.mark.parametrize("truth", [3, 70, 400, 1000, 1333, 20_000])
+def test_a_search_ends_close_to_the_truth(truth: int) -> None:
+    tried: dict[int, bool] = {}
+    expected = probes_left(tried, 1.1)
+    while (rate := next_rate(tried, 1000, 1.1)) is not None:
+        assert rate not in tried
+        tried[rate] = rate <= truth
+    found = bounds(tried)
+    assert found.low is not None and found.high is not None and found.low <= truth < found.high
+    assert found.high <= found.low * 1.1 or found.high == found.low + 1
+    assert expected >= 3 and len(tried) <= 14
+
+
+def test_a_search_believes_the_lowest_failure() -> None:
+    assert bounds({1000: False, 2000: True, 500: True}) == Bounds(500, 1000)
+    assert bounds({1000: False, 2000: True}) == Bounds(None, 1000)
+    assert next_rate({1: False}, 1000, 1.1) is None  # not even one a second
+    assert next_rate({1_000_000: True}, 1000, 1.1) is None
 
 
 def test_when_an_event_was_appended(tmp_path: Path) -> None:
@@ -91,7 +157,7 @@ def test_when_an_event_was_appended(tmp_path: Path) -> None:
 def figures(**changes: Any) -> dict[str, Any]:
     given = {
         "began": 100.0,
-        "strike": 102.0,
+        "strikes": [102.0],
         "p50_ms": 5.0,
         "p99_ms": 20.0,
         "kept_pace": True,
@@ -102,26 +168,33 @@ def figures(**changes: Any) -> dict[str, Any]:
         "restart_ms": [40.0],
         "log_bytes": 50,
         "input_bytes": 1000,
+        "output_bytes": 550,
+        "delta_bytes": 50,
+        "snapshots": 4,
+        "snapshot_s": 0.02,
     }
     return given | changes
 
 
 def test_results_are_kept_line_by_line(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    assert results.done() == set() and list(results.lines()) == []
+    assert results.known() == {} and list(results.lines()) == []
     results.add(cell(), 0, figures(), steady())
     with results.path.open("a") as file:
-        file.write('{"version": 1, "na')  # the bench was killed here
-    assert Results(tmp_path).done() == {(cell().name, 0)}
+        file.write('{"version": 2, "na')  # the bench was killed here
+    assert Results(tmp_path).known().keys() == {(cell().name, 0)}
     results.add(cell(), 1, figures(), steady())
-    lines = list(results.lines())
+    results.fail(cell(), 2, NotRunning("no output"))  # not known: it is tried again
+    assert results.known().keys() == {(cell().name, 0), (cell().name, 1)}
+    *lines, failed = list(results.lines())
+    assert failed["error"] == "NotRunning: no output"
     assert [(line["name"], line["repeat"]) for line in lines] == [(cell().name, 0), (cell().name, 1)]
     kept = np.load(tmp_path / lines[0]["samples"])
     assert (kept["at"] == steady().at).all() and (kept["latency_ms"] == steady().latency_ms).all()
     with results.path.open("a") as file:
-        file.write('{"version": 2}\n')
-    with pytest.raises(InputError, match=r"line 3 .* version 2"):
-        results.done()
+        file.write('{"version": 1}\n')
+    with pytest.raises(InputError, match=r"line 4 .* version 1"):
+        results.known()
 
 
 def test_what_spark_cannot_run_is_said() -> None:
@@ -134,7 +207,9 @@ def test_what_spark_cannot_run_is_said() -> None:
         is None
     )
     assert "to kill" in (why_not(cell(query="q3", mode=Mode.MICROBATCH, protection=Protection.NONE)) or "")
-    for wrong in ({"query": "q99"}, {"rate": 0}, {"seconds": 1}):
+    assert "are one" in (why_not(cell(failure=Failure.TASK, pattern=Pattern.TOGETHER)) or "")
+    nothing_thrice = {"failure": Failure.NONE, "pattern": Pattern.STAGGERED}
+    for wrong in ({"query": "q99"}, {"rate": 0}, {"seconds": 1}, nothing_thrice):
         with pytest.raises(ConfigurationError):
             cell(**wrong)
 
@@ -144,10 +219,11 @@ def test_sides_take_turns_and_a_bench_is_resumed(
 ) -> None:
     ran: list[tuple[str, int]] = []
 
-    def run_all(left: list[tuple[Cell, int]], results: Results) -> None:
-        for each, repeat in left[:3]:
+    def run_all(plan: Plan, results: Results) -> int:
+        for each, repeat in islice(plan.jobs(results.known()), 3):
             ran.append((each.protection.value, repeat))
             results.add(each, repeat, figures(), steady())
+        return 0
 
     monkeypatch.setattr(command, "_run_all", run_all)
     arguments = [
@@ -171,26 +247,176 @@ def test_sides_take_turns_and_a_bench_is_resumed(
     assert main(["bench", "run", "--query", "q11", "--mode", "realtime", "--out", str(tmp_path)]) == 1
 
 
-def test_the_report_says_what_the_lines_say() -> None:
+def line_of(each: Cell, repeat: int = 0, **changes: Any) -> Line:
     machine = {"spark": "4.3.0", "cores": 2, "load": 0.5}
+    made = {"name": each.name, "repeat": repeat, "cell": each.to_json(), "machine": machine}
+    found: Line = json.loads(json.dumps({**made, **figures(**changes)}))
+    return found
+
+
+def probe(rate: int, held: bool, protection: Protection = Protection.CLONOS, repeat: int = 0) -> Line:
+    each = cell(rate=rate, probe=True, failure=Failure.NONE, protection=protection)
+    return line_of(each, repeat, sustained=held, strikes=[], judgement=None, recovery=None)
+
+
+def test_a_plan_goes_on_where_it_was() -> None:
+    """Repeat by repeat, then searches in turns; a probe that is known is not run again, nor one that failed now."""
+    sides = [cell(protection=side, failure=Failure.NONE) for side in (Protection.NONE, Protection.CLONOS)]
+    searches = tuple(cell(protection=each.protection, failure=Failure.NONE, probe=True) for each in sides)
+    plan = Plan(tuple(sides), searches, repeats=2, within=1.5)
+    known: dict[tuple[str, int], Line] = {}
+    order: list[tuple[str, int, int]] = []
+
+    def go_on(most: int) -> None:
+        for each, repeat in islice(plan.jobs(known), most):
+            order.append((each.protection.value, each.rate, repeat))
+            native = each.protection is Protection.NONE
+            outcome = {"error": "NotRunning: no"} if native and each.probe else {"sustained": each.rate < 210}
+            known[each.name, repeat] = line_of(each, repeat) | outcome
+
+    go_on(6)
+    left = len(plan.left(known))
+    go_on(100)
+    assert order[:4] == [("none", 100, 0), ("clonos", 100, 0), ("none", 100, 1), ("clonos", 100, 1)]
+    assert order[4:8] == [("none", 100, 0), ("clonos", 100, 0), ("none", 50, 0), ("clonos", 200, 0)]
+    assert len(order[4:]) == len(set(order[4:])) and plan.left(known) == [] and left > 4
+    held = sustainable(known.values())
+    assert [side.text for side in held[0]] == ["< 1", "200 (200..200)"] and held[0][1].below == 283
+
+
+def test_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    estimate = Estimate()
+    first = estimate.left_s([cell(), cell()])
+    assert 40 < first < 120
+    now[0] += first  # twice as slow as expected
+    estimate.ran(cell())
+    assert estimate.left_s([cell()]) == pytest.approx(first)
+
+
+def test_presets_have_everything() -> None:
+    smoke = PRESETS["smoke"]
+    assert {each.query for each in smoke.cells} == set(QUERIES) and smoke.searches
+    for name, kind in (
+        ("mode", Mode),
+        ("protection", Protection),
+        ("failure", Failure),
+        ("pattern", Pattern),
+    ):
+        assert {getattr(each, name) for each in smoke.cells} == set(kind)
+    for plan, minutes in ((smoke, 5), (PRESETS["standard"], 60)):
+        assert len({each.name for each in plan.cells}) == len(plan.cells)
+        assert Estimate().left_s(plan.left({})) < 60 * minutes
+
+
+def test_when_failures_strike() -> None:
+    assert cell().moments == (10.0,)
+    assert cell(pattern=Pattern.TOGETHER).moments == (10.0,)
+    assert cell(seconds=24, pattern=Pattern.STAGGERED).moments == (8.0, 12.0, 16.0)
+    assert cell(failure=Failure.NONE).moments == ()
+    assert "staggered" in cell(pattern=Pattern.STAGGERED).name
+
+
+def test_a_task_fails_when_it_is_asked_to(tmp_path: Path) -> None:
+    """Natively in the sink, once, after its rows are visible."""
+    native = cell(protection=Protection.NONE, failure=Failure.TASK, pattern=Pattern.STAGGERED)
+    database = str(tmp_path / "out.db")
+    create_table(database, "t", ["a"])
+    trouble = Trouble(tmp_path / "workers", tmp_path / "marks", task_faults(native))
+
+    def batch() -> None:
+        appender = Appender(database, "t", trouble)
+        assert appender.open(0, 0)
+        assert [path.name for path in trouble.workers.iterdir()] == [f"{SINK}-{os.getpid()}"]
+        appender.process((1,))
+        appender.close(None)
+
+    batch()
+    trouble.marks.mkdir()
+    for number in range(2):
+        (trouble.marks / str(number)).touch()
+        with pytest.raises(FaultInjected):
+            batch()
+        batch()
+    fired = sorted(path.name for path in trouble.marks.glob("?-*"))
+    assert len(fired) == 2 and not list(trouble.workers.iterdir())
+    assert sqlite3.connect(database).execute("select count(*) from t").fetchone() == (5,)
+    causal = read_script(task_faults(cell(failure=Failure.TASK, pattern=Pattern.STAGGERED)))
+    assert [(fault.operator, fault.instance, fault.asked) for fault in causal] == [
+        ("count", 0, "0"),
+        ("count", 1, "1"),
+        ("count", 0, "2"),
+    ]
+
+
+def test_a_fault_waits_for_its_file(tmp_path: Path) -> None:
+    fault = Fault(point=Point.INPUT, strike=Strike.TASK, asked="now")
+    injector = FaultInjector(read_script(script(fault)), operator="o", instance=0, marks=tmp_path)
+    injector.reached(Point.INPUT, 0)
+    (tmp_path / "now").touch()
+    with pytest.raises(FaultInjected):
+        injector.reached(Point.INPUT, 0)
+    injector.reached(Point.INPUT, 0)
+    with pytest.raises(ConfigurationError, match="not the name of a file"):
+        script(Fault(point=Point.INPUT, strike=Strike.TASK, asked="../x"))
+
+
+def test_processes_with_the_function_are_killed_first(tmp_path: Path) -> None:
+    folder = tmp_path / "workers"
+    assert workers(folder) == []
+    with at_work(folder, SINK), at_work(folder, FUNCTION):
+        (folder / f"{FUNCTION}-{2**22 + 1}").touch()  # nobody has this number
+        assert workers(folder) == [os.getpid(), os.getpid()]
+        assert sorted(path.name.split("-")[0] for path in folder.iterdir()) == [FUNCTION, FUNCTION, SINK]
+    assert workers(folder) == []
+
+
+def test_the_report_says_what_the_lines_say() -> None:
     lines = [
-        {
-            "name": each.name,
-            "repeat": n,
-            "cell": each.to_json(),
-            "machine": machine,
-            **figures(p50_ms=4.0 + n),
-        }
-        for each in (cell(), cell(protection=Protection.NONE))
+        line_of(each, n, p50_ms=4.0 + n)
+        for each in (cell(), cell(protection=Protection.NONE), cell(failure=Failure.NONE))
         for n in range(3)
     ]
     lines[0]["kept_pace"] = False
-    lines[-1]["log_bytes"] = None
-    text = table(json.loads(json.dumps(lines))).splitlines()
-    assert len(text) == 3
+    lines[5] |= {"log_bytes": None, "output_bytes": None, "delta_bytes": None, "snapshots": 0}
+    lines[8] |= {"strikes": [], "recovery": None}
+    text = table(lines).splitlines()
+    assert len(text) == 4
     assert " no  5.0 (4.0..6.0)  20 (20..20)" in text[1] and " yes  5.0 (4.0..6.0)" in text[2]
-    assert text[1].split()[-4:] == ["0", "3", "6", "0"]
+    assert "0.1000 (0.1000..0.1000)" in text[1] and "5.0 (5.0..5.0)         12" in text[1]
     made = page(lines)
-    assert made.count("<svg") == 1 and made.count("<polyline") == 12 and "killed" in made
-    assert "5.0 (4.0..6.0)" in made and "http" not in made
-    assert "<svg" not in page([])
+    assert made.count("<svg") == 1 and made.count("<polyline") == 4 and "killed" in made
+    assert "5.0 <small>(4.0..6.0)</small>" in made and "http" not in made
+    assert "Nothing has been run" in page([]) and table([]) == "no results yet"
+
+
+def test_searches_and_failed_runs_are_reported() -> None:
+    none = Protection.NONE
+    lines = [probe(100, True), probe(200, False), probe(141, True), probe(100, True, none)]
+    lines += [probe(200, False, repeat=1), probe(160, True, repeat=1)]
+    failed = cell(query="q1")
+    lines.append({k: v for k, v in line_of(failed).items() if k in ("name", "repeat", "cell", "machine")})
+    lines[-1]["error"] = "NotRunning: nothing came"
+    text = " ".join(table(lines).split())
+    assert "q12 realtime clonos 150 (141..160)" in text and "q12 realtime none 100 or more" in text
+    assert "NotRunning: nothing came" in text
+    made = page(lines)
+    assert made.count("<rect") == 2 and "nothing came" in made and "150 (141..160)" in made
+    assert "nothing came" not in table([*lines, line_of(failed)])
+
+
+def test_figures_are_written_into_a_readme(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.add(cell(), 0, figures(), steady())
+    native = figures(judgement={"lost": 7, "repeated": 0, "contradicted": 0}, output_bytes=None)
+    results.add(cell(protection=Protection.NONE), 0, native, steady())
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    for _ in range(2):
+        assert main(["bench", "report", "--out", str(tmp_path), "--readme", str(readme)]) == 0
+    text = readme.read_text()
+    assert text.startswith(f"before\n{BEGIN}\n| |") and text.endswith(f"{END}\nafter\n") and "old" not in text
+    assert "| **7 lost**; silent 0.2 s | **1 repeated**, **2 contradicted**; silent 0.2 s | - |" in text
+    readme.write_text("nothing")
+    assert main(["bench", "report", "--out", str(tmp_path), "--readme", str(readme)]) == 1

@@ -26,10 +26,21 @@ class Protection(Enum):
 
 
 class Failure(Enum):
-    """`REPLICA` is the SIGKILL of one process that runs the user's function."""
+    """`REPLICA`: SIGKILL of a process that runs the user's function (or, after those, a sink). `TASK`: an error in a
+    Spark task. `QUERY`: an error that ends the Spark query."""
 
     NONE = "none"
     REPLICA = "replica"
+    TASK = "task"
+    QUERY = "query"
+
+
+class Pattern(Enum):
+    """How many failures, and when."""
+
+    SINGLE = "single"  # in the middle
+    STAGGERED = "staggered"  # three, at a third, in the middle, at two thirds
+    TOGETHER = "together"  # three at once, in the middle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +52,11 @@ class Cell:
     protection: Protection
     failure: Failure
     rate: int  # events per second
-    seconds: int  # of measuring, after the warm-up; a failure strikes in the middle
+    seconds: int  # of measuring, after the warm-up
     warm_up: int
+    pattern: Pattern = Pattern.SINGLE
     skew: float | None = None  # None: the standard ratios
+    probe: bool = False  # whether it is of a search, which asks for the pace alone
 
     def __post_init__(self) -> None:
         if self.query not in QUERIES:
@@ -53,6 +66,8 @@ class Cell:
                 f"{self.rate} events per second for {self.seconds} s after {self.warm_up} s",
                 hint="At least one event per second, 4 s of measuring and 1 s of warming up",
             )
+        if self.failure is Failure.NONE and self.pattern is not Pattern.SINGLE:
+            raise ConfigurationError(f"no failure is not to be had {self.pattern.value}")
 
     @property
     def what(self) -> Query:
@@ -65,8 +80,19 @@ class Cell:
     @property
     def name(self) -> str:
         skew = "" if self.skew is None else f" skew {self.skew:g}"
-        parts = (self.query, self.mode.value, self.protection.value, f"failure {self.failure.value}")
+        how = "" if self.pattern is Pattern.SINGLE else f" {self.pattern.value}"
+        what = "search" if self.probe else f"failure {self.failure.value}{how}"
+        parts = (self.query, self.mode.value, self.protection.value, what)
         return f"{' '.join(parts)} {self.rate}/s {self.seconds} s{skew}"
+
+    @property
+    def moments(self) -> tuple[float, ...]:
+        """When something fails, in seconds from the beginning of the measuring."""
+        if self.failure is Failure.NONE:
+            return ()
+        if self.pattern is Pattern.STAGGERED:
+            return self.seconds / 3, self.seconds / 2, self.seconds * 2 / 3
+        return (self.seconds / 2,)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,6 +110,8 @@ def why_not(cell: Cell) -> str | None:
         python = native.realtime is not native.build if realtime else native.python
         if cell.failure is Failure.REPLICA and not python:
             return f"the native job of {cell.query} has no process of the user's to kill"
+    if cell.pattern is Pattern.TOGETHER and cell.failure is not Failure.REPLICA:
+        return f"three failures of a {cell.failure.value} at once are one"
     if cell.protection is Protection.HOT and not any(stage.key for stage in cell.what.stages):
         return f"{cell.query} has no operator that can have a standby"
     return None

@@ -1,16 +1,22 @@
 """What the figures mean. Times are seconds, latencies milliseconds; a sample is one visible output row.
 
 - *Latency* of a row: from the append of the last of its input records to its visibility.
-- *Recovery*, first rule: until the last sample over 1.1 times the p99 before the failure, counted as the last when in
-  the five seconds after it no more than one sample in a hundred is over, as it was before.
-- *Recovery*, second rule: the longest time without any output that ends after the failure.
+- *Recovery*, first rule: from the last failure until the last sample over 1.1 times the p99 before the first one,
+  counted as the last when in the five seconds after it no more than one sample in a hundred is over, as it was before,
+  and there are at least half as many as before: silence is not calm.
+- *Recovery*, second rule: the longest time without any output that ends after the first failure.
 - *Kept pace*: in the last two seconds before the failure (or the end) latency was at most two seconds more than in the
   first two. Where output does not keep pace, latency says how long the run was, and recovery says nothing.
-- *Affected*: the share of the samples after the failure that are over that limit.
+- *Affected*: the share of the samples after the first failure that are over that limit.
+- *Sustained*: in the last quarter of a run the median latency is more than in the first by at most a twentieth of the
+  time between them, that is, at least 95 % of the input came out while it came in and the backlog did not grow; the p99
+  of the last quarter is at most 1.5 times that of the first, and half a second; and all but 3 % of what was to be fed
+  was. The highest rate that is sustained is the *sustainable throughput*.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +25,12 @@ import numpy.typing as npt
 OVER = 1.1
 CALM_S = 5.0
 CALM_SHARE = 0.01
+CALM_ROWS = 0.5
 BEHIND_S = 2.0
+GROWTH = 0.05
+DIVERGENCE = 1.5
+DIVERGENCE_MS = 500.0
+FED = 0.97
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,6 +55,17 @@ def kept_pace(samples: Samples, begin: float, moment: float) -> bool:
     first = samples.between(begin, begin + BEHIND_S).quantile(0.5)
     last = samples.between(moment - BEHIND_S, moment).quantile(0.5)
     return first is not None and last is not None and last - first <= BEHIND_S * 1000
+
+
+def sustained(samples: Samples, begin: float, end: float, fed: float) -> bool:
+    """Whether the run was; `fed` is the share of what was due that was appended in time."""
+    quarter = (end - begin) / 4
+    first, last = samples.between(begin, begin + quarter), samples.between(end - quarter, end)
+    p50s, p99s = ([part.quantile(share) for part in (first, last)] for share in (0.5, 0.99))
+    if fed < FED or p50s[0] is None or p50s[1] is None or p99s[0] is None or p99s[1] is None:
+        return False
+    grown = (p50s[1] - p50s[0]) / 1000 / (end - begin - quarter)
+    return grown <= GROWTH and p99s[1] <= DIVERGENCE * p99s[0] + DIVERGENCE_MS
 
 
 @dataclass(frozen=True)
@@ -75,25 +97,27 @@ class Recovery:
     affected: float | None
 
 
-def recovery(samples: Samples, begin: float, strike: float) -> Recovery:
-    """By the rules above, of a failure at `strike`; `begin` is where the measuring began."""
-    before, after = samples.between(begin, strike), samples.between(strike, float("inf"))
+def recovery(samples: Samples, begin: float, strikes: Sequence[float]) -> Recovery:
+    """By the rules above, of failures at `strikes`; `begin` is where the measuring began."""
+    before, after = samples.between(begin, strikes[0]), samples.between(strikes[0], float("inf"))
     usual = before.quantile(0.99)
     if usual is None or not len(after.at):
         return Recovery(None, None, None, None)
     limit = OVER * usual
     over = after.latency_ms > limit
     edges = np.concatenate(([before.at[-1]], after.at))
-    return Recovery(limit, _calm(after, over, strike), float(np.diff(edges).max()), float(over.mean()))
+    rate = len(before.at) / (strikes[0] - begin)
+    calm = _calm(after, over, strikes[-1], CALM_ROWS * CALM_S * rate)
+    return Recovery(limit, calm, float(np.diff(edges).max()), float(over.mean()))
 
 
-def _calm(after: Samples, over: npt.NDArray[np.bool_], strike: float) -> float | None:
+def _calm(after: Samples, over: npt.NDArray[np.bool_], strike: float, rows: float) -> float | None:
     """The first rule. What has less than the calm time behind it is not known to be calm."""
     counts = np.concatenate(([0], np.cumsum(over)))
-    for candidate in (strike, *after.at[over]):
+    for candidate in (strike, *after.at[over & (after.at > strike)]):
         if candidate + CALM_S > after.at[-1]:
             return None
         first, last = np.searchsorted(after.at, [candidate, candidate + CALM_S], side="right")
-        if last > first and counts[last] - counts[first] <= CALM_SHARE * (last - first):
+        if last - first >= rows and counts[last] - counts[first] <= CALM_SHARE * (last - first):
             return float(candidate - strike)
     return None

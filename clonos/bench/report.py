@@ -3,153 +3,164 @@
 from __future__ import annotations
 
 import html
-import math
-import statistics
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-Line: TypeAlias = dict[str, Any]  # one of the results
-
-_WRONG = ("lost", "repeated", "contradicted")
-COLUMNS = (
-    *("kept pace", "p50 ms", "p99 ms", "calm s", "silent s", "affected"),
-    *("restart ms", "overhead", *_WRONG, "restarts"),
+from clonos.bench import plots
+from clonos.bench.findings import (
+    WRONG,
+    grouped,
+    judged,
+    machines,
+    message_overhead,
+    ratio,
+    recovered,
+    said,
+    sustainable,
+    title,
+    wrong,
 )
-_COLOURS = {"none": "#c0392b", "clonos": "#1f618d", "hot": "#1e8449"}
-_WIDTH, _HEIGHT, _MARGIN = 720, 260, 50
+from clonos.bench.results import Line
 
+Column = tuple[str, Callable[[Sequence[Line]], str]]
 
-def by_cell(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = {}
-    for line in lines:
-        found.setdefault(line["name"], []).append(line)
-    return found
-
-
-def _values(runs: Sequence[Line]) -> list[str]:
-    """What the columns say of a cell."""
-    recoveries = [run["recovery"] or {} for run in runs]
-    recorded = [run for run in runs if run["log_bytes"] is not None]
-    return [
-        "yes" if all(run["kept_pace"] for run in runs) else "no",
-        _spread([run["p50_ms"] for run in runs], 1),
-        _spread([run["p99_ms"] for run in runs], 0),
-        _spread([one.get("calm_s") for one in recoveries], 2),
-        _spread([one.get("silent_s") for one in recoveries], 2),
-        _spread([one.get("affected") for one in recoveries], 3),
-        _spread([ms for run in runs for ms in run["restart_ms"]], 0),
-        _spread([run["log_bytes"] / run["input_bytes"] for run in recorded], 4),
-        *(str(sum(run["judgement"][name] for run in runs)) for name in _WRONG),
-        str(sum(len(run["restarts"]) for run in runs)),
-    ]
+_PACE: tuple[Column, ...] = (
+    ("runs", lambda runs: str(len(runs))),
+    ("kept pace", lambda runs: "yes" if all(run["kept_pace"] for run in runs) else "no"),
+    ("p50 ms", lambda runs: said((run["p50_ms"] for run in runs), 1)),
+    ("p99 ms", lambda runs: said((run["p99_ms"] for run in runs), 0)),
+)
+_RECOVERY: tuple[Column, ...] = (
+    ("calm s", lambda runs: said(recovered(runs, "calm_s"), 2)),
+    ("silent s", lambda runs: said(recovered(runs, "silent_s"), 2)),
+    ("affected", lambda runs: said(recovered(runs, "affected"), 3)),
+    ("restart ms", lambda runs: said((ms for run in runs for ms in run["restart_ms"]), 0)),
+)
+_OUTPUT: tuple[Column, ...] = (
+    *((name, lambda runs, name=name: str(wrong(runs)[name])) for name in WRONG),
+    ("struck", lambda runs: str(sum(len(run["strikes"]) for run in runs))),
+    ("restarts", lambda runs: str(sum(len(run["restarts"]) for run in runs))),
+)
+_COST: tuple[Column, ...] = (
+    ("recorded", lambda runs: said(ratio(runs, "log_bytes", "input_bytes"), 4)),
+    ("on the wire", lambda runs: said(message_overhead(runs), 4)),
+    ("snapshot ms", lambda runs: said((x and 1000 * x for x in ratio(runs, "snapshot_s", "snapshots")), 1)),
+    ("snapshots", lambda runs: str(round(sum(run["snapshots"] for run in runs)))),
+)
+COLUMNS = (*_PACE, *_RECOVERY, *_OUTPUT, *_COST)
 
 
 def table(lines: Iterable[Line]) -> str:
-    """A row per cell: the median over its repeats with the extremes; of what is wrong, the sum."""
-    rows = [["cell", "runs", *COLUMNS]]
-    rows += [[name, str(len(runs)), *_values(runs)] for name, runs in by_cell(lines).items()]
+    """A row per cell: the median over its repeats with the extremes; of what is wrong, the sum. Then what searches have
+    found, and what could not be run."""
+    every = list(lines)
+    rows = [["cell", *(name for name, _ in COLUMNS)]]
+    rows += [[runs[0]["name"], *(value(runs) for _, value in COLUMNS)] for runs in grouped(judged(every))]
+    found = [_aligned(rows)] if len(rows) > 1 else []
+    held = [
+        (" ".join(str(side.cell[name]) for name in ("query", "mode", "protection")), side.text)
+        for group in sustainable(every)
+        for side in group
+    ]
+    if held:
+        found.append(_aligned([["sustainable, events/s", ""], *map(list, held)]))
+    found += [f"failed: {line['name']}: {line['error']}" for line in _failures(every)]
+    return "\n".join(found) or "no results yet"
+
+
+def _failures(lines: Sequence[Line]) -> list[Line]:
+    """Runs that could not be, and were not made good later."""
+    good = {(line["name"], line["repeat"]) for line in lines if "error" not in line}
+    return [line for line in lines if "error" in line and (line["name"], line["repeat"]) not in good]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(f"{text:>{width}}" for text, width in zip(row, widths)) for row in rows)
 
 
 def page(lines: Sequence[Line]) -> str:
-    """The page: on what it ran, the table, and latency around the failure for cells that differ in protection alone."""
-    heads = "".join(f"<th>{html.escape(name)}</th>" for name in ("cell", "runs", *COLUMNS))
-    body = ""
-    for name, runs in by_cell(lines).items():
-        cells = (name, str(len(runs)), *_values(runs))
-        body += "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in cells) + "</tr>\n"
-    machines = sorted(
-        {", ".join(f"{k} {v}" for k, v in line["machine"].items() if k != "load") for line in lines}
-    )
-    loads = [line["machine"]["load"] for line in lines]
-    ran = html.escape("; ".join(machines)) + (
-        f"; load {min(loads)} to {max(loads)} afterwards" if loads else ""
-    )
-    return _PAGE.format(ran=ran, heads=heads, body=body, plots="\n".join(_plots(lines)))
+    """The page."""
+    runs = judged(lines)
+    comparisons = grouped(runs, "protection")
+    struck = [group for group in comparisons if group[0]["cell"]["failure"] != "none"]
+    calm = [group for group in comparisons if group[0]["cell"]["failure"] == "none"]
+    held = sustainable(lines)
+    parts = [f"<p class=ran>{html.escape(machines(lines)) or 'Nothing has been run yet.'}</p>"]
+    if held:
+        parts += ["<h2>Sustainable throughput</h2>", _HELD, plots.bars(held)]
+    if struck:
+        parts += ["<h2>Failures</h2>", _STRUCK, _table(struck, (*_PACE, *_RECOVERY, *_OUTPUT))]
+        parts.append('<div class="plots">')
+        for group in struck:
+            parts.append(f"<figure><figcaption>{html.escape(title(group[0]))}</figcaption>")
+            parts.append(f"{plots.latency(group)}</figure>")
+        parts += ["</div>", _PLOTS]
+    if calm:
+        parts += ["<h2>Undisturbed</h2>", _table(calm, (*_PACE, *_OUTPUT[: len(WRONG)]))]
+    if comparisons:
+        parts += ["<h2>What it costs in bytes and snapshots</h2>", _COSTS, _table(comparisons, _COST)]
+    parts += [
+        f"<p>Failed: {html.escape(line['name'])}: {html.escape(line['error'])}</p>"
+        for line in _failures(lines)
+    ]
+    return _PAGE.format(body="\n".join(parts))
 
 
-def _plots(lines: Sequence[Line]) -> Iterable[str]:
-    groups: dict[str, list[Line]] = {}
-    for line in lines:
-        cell = line["cell"]
-        struck = "" if cell["failure"] == "none" else f", {cell['failure']} killed"
-        groups.setdefault(f"{cell['query']}, {cell['mode']}, {cell['rate']}/s{struck}", []).append(line)
-    for name, members in groups.items():
-        yield f"<h2>{html.escape(name)}</h2>\n{_plot(members)}"
+def _table(comparisons: Sequence[Sequence[Line]], columns: Sequence[Column]) -> str:
+    heads = "".join(f"<th>{html.escape(name)}</th>" for name, _ in columns)
+    rows = "\n".join(row for group in comparisons for row in _rows(group, columns))
+    return f"<table><thead><tr><th>run</th><th></th>{heads}</tr></thead><tbody>\n{rows}</tbody></table>"
 
 
-def _plot(lines: Sequence[Line]) -> str:
-    """Latency by second: p50 solid, p99 thin; the failure is at 0. Logarithmic."""
-    points = [(line, _points(line, key), key) for line in lines for key in ("p50_ms", "p99_ms")]
-    every = [point for _, found, _ in points for point in found]
-    if not every:
-        return "<p>no output</p>"
-    left, right = min(x for x, _ in every), max(x for x, _ in every) + 1e-9
-    low = math.floor(math.log10(max(0.1, min(y for _, y in every))))
-    high = max(low + 1, math.ceil(math.log10(max(y for _, y in every) + 1e-9)))
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        across = _MARGIN + (x - left) / (right - left) * (_WIDTH - 2 * _MARGIN)
-        up = (math.log10(max(y, 0.1)) - low) / (high - low)
-        return across, _HEIGHT - _MARGIN - up * (_HEIGHT - 2 * _MARGIN)
-
-    parts = []
-    for power in range(low, high + 1):
-        _, y = place(left, 10.0**power)
-        parts.append(
-            f'<line x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
-            f'<text x="{_MARGIN - 6}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} ms</text>'
-        )
-    if any(line["strike"] is not None for line in lines) and left <= 0 <= right:
-        x, _ = place(0, 1)
-        parts.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_MARGIN}" y2="{_HEIGHT - _MARGIN}" stroke="#333" '
-            f'stroke-dasharray="4"/><text x="{x + 4:.1f}" y="{_MARGIN - 4}">killed</text>'
-        )
-    for line, found, key in points:
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in found))
-        thin = 2 if key == "p50_ms" else 0.8
-        colour = _COLOURS[line["cell"]["protection"]]
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{thin}"/>')
-    for number, protection in enumerate(dict.fromkeys(line["cell"]["protection"] for line in lines)):
-        parts.append(
-            f'<text x="{_MARGIN + 90 * number}" y="{_HEIGHT - 12}" fill="{_COLOURS[protection]}">{protection}</text>'
-        )
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img">{"".join(parts)}</svg>'
+def _rows(group: Sequence[Line], columns: Sequence[Column]) -> Iterator[str]:
+    sides = grouped(group)
+    for number, runs in enumerate(sides):
+        protection = runs[0]["cell"]["protection"]
+        head = f'<td rowspan="{len(sides)}">{html.escape(title(runs[0]))}</td>' if number == 0 else ""
+        side = f'<td class="side" style="color: {plots.COLOURS[protection]}">{plots.NAMES[protection]}</td>'
+        cells = "".join(_cell(name, value(runs)) for name, value in columns)
+        yield f"<tr{' class=first' if number == 0 else ''}>{head}{side}{cells}</tr>"
 
 
-def _points(line: Line, key: str) -> list[tuple[float, float]]:
-    strike = line["strike"] - line["began"] if line["strike"] is not None else 0.0
-    return [(s["second"] - strike, s[key]) for s in line["seconds"] if s[key] is not None]
+def _cell(name: str, value: str) -> str:
+    bad = (name in WRONG and value != "0") or (name == "kept pace" and value == "no")
+    middle, bracket, rest = value.partition(" (")
+    small = f" <small>({html.escape(rest)}</small>" if bracket else ""
+    return f"<td{' class=bad' if bad else ''}>{html.escape(middle)}{small}</td>"
 
 
-def _spread(values: Iterable[float | None], digits: int) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    middle = f"{statistics.median(known):,.{digits}f}"
-    return middle if len(known) == 1 else f"{middle} ({min(known):,.{digits}f}..{max(known):,.{digits}f})"
-
-
+_HELD = """<p>The highest rate, in events per second, that a side held: output kept within a twentieth of
+the input's pace, and p99 did not diverge. Bars are medians over the repeats; whiskers reach to the lowest
+rate that was not held.</p>"""
+_STRUCK = """<p>Medians over the repeats, extremes in brackets; rows lost, repeated and contradicted are
+summed. <b>calm</b>: from the last failure to the last sample over 1.1 times the p99 before the first.
+<b>silent</b>: the longest time without output that ended after the first failure. <b>affected</b>: the
+share of samples since then over that limit. <b>restart</b>: until an instance was live again, by its own
+account. <b>struck</b>: failures; <b>restarts</b>: of the Spark query. Where output did not <b>keep pace</b>
+with input, latency says how long the run was, and recovery says nothing.</p>"""
+_PLOTS = """<p>Latency by second of output, from the append of the last input record to the visibility of
+the row: p50 thick, p99 thin, medians over the repeats. Where a line is broken nothing came out in that
+second.</p>"""
+_COSTS = """<p><b>recorded</b>: bytes of determinants in the instances' logs over bytes of input. <b>on the
+wire</b>: bytes of determinants on the rows that operators handed on, over the bytes of these rows without
+them. <b>snapshot</b>: until it was durable; natively the commit of a state store, which every batch waits
+for; Clonos takes most of them in the background.</p>"""
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Clonos for Spark: NexMark</title>
 <style>
-body {{ font: 14px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 80em; color: #222 }}
-table {{ border-collapse: collapse }} td, th {{ padding: .2em .8em; text-align: right; border-bottom: 1px solid #ddd }}
-td:first-child, th:first-child {{ text-align: left }} svg text {{ font-size: 11px }}
+body {{ font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 96em; padding: 0 2em; color: #222 }}
+h1 {{ font-size: 1.7em; margin-bottom: .2em }} h2 {{ margin-top: 2em; font-size: 1.25em }}
+p {{ max-width: 62em }} .ran {{ color: #666 }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1em 0 }}
+td, th {{ padding: .25em .7em; text-align: right; white-space: nowrap }}
+th {{ border-bottom: 2px solid #bbb; font-weight: 600 }} tr.first td {{ border-top: 1px solid #ddd }}
+td:first-child[rowspan], th:first-child {{ text-align: left; vertical-align: top; white-space: normal }}
+.side {{ text-align: left; font-weight: 600 }} small {{ color: #888 }} .bad {{ color: #c0392b; font-weight: 600 }}
+.plots {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(560px, 1fr)); gap: 1em 2em }}
+figure {{ margin: 0 }} figcaption {{ font-weight: 600; margin: .5em 0 }}
+svg {{ max-width: 100%; height: auto }} svg text {{ font-size: 12px; fill: #333 }}
 </style></head><body>
-<h1>NexMark, natively and causally</h1>
-<p>{ran}</p>
-<p>Protection <b>none</b> is the stock Spark job. Medians over the repeats, extremes in brackets; rows lost, repeated
-and contradicted are summed. <b>calm</b>: from the kill to the last sample over 1.1 times the p99 before it.
-<b>silent</b>: the longest time without output after it. <b>affected</b>: the share of samples over that limit.
-<b>restart</b>: from the death of a replica until its instance was live again. <b>overhead</b>: bytes of determinants
-recorded over bytes of input. Where output did not keep pace with input, latency says how long the run was, and
-recovery says nothing.</p>
-<table><thead><tr>{heads}</tr></thead><tbody>
-{body}</tbody></table>
-{plots}
-<p>Latency by second of output, from the append of the input to the visibility of the row: p50 thick, p99 thin.</p>
+<h1>NexMark, on stock Spark and on Clonos</h1>
+{body}
 </body></html>
 """

@@ -1,7 +1,8 @@
 """The file of results: one JSON object per line and run, appended when the run is over, so that a bench can be resumed.
 
-A line says which version of the format it has, which cell and which repeat it is of, on what it ran, and every figure.
-The samples behind the figures are in `samples/` beside it: arrays `at` and `latency_ms`.
+A line says which version of the format it has, which cell and which repeat it is of, on what it ran, and every figure;
+of a run that failed, `error` says why, and it is tried again another time. The samples behind the figures are in
+`samples/` beside it: arrays `at` and `latency_ms`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from clonos.bench.cell import Cell
 from clonos.bench.metrics import Samples
 from clonos.errors import InputError
 
-VERSION = 1
+VERSION = 2
+
+Line: TypeAlias = dict[str, Any]
 
 
 class Results:
@@ -31,7 +34,7 @@ class Results:
         self._folder.mkdir(parents=True, exist_ok=True)
         self.path = self._folder / "results.jsonl"
 
-    def lines(self) -> Iterator[dict[str, Any]]:
+    def lines(self) -> Iterator[Line]:
         """Everything there is; a line that was not finished does not count."""
         if not self.path.exists():
             return
@@ -44,24 +47,34 @@ class Results:
                 raise InputError(f"line {number} of {self.path} is not a result: {error}") from error
             if version != VERSION:
                 raise InputError(
-                    f"line {number} of {self.path} has version {version}; this is version {VERSION}"
+                    f"line {number} of {self.path} has version {version}; this is version {VERSION}",
+                    hint="Begin in another folder",
                 )
             yield found
 
-    def done(self) -> set[tuple[str, int]]:
-        """The cells and repeats that there are results of."""
-        return {(line["name"], line["repeat"]) for line in self.lines()}
+    def known(self) -> dict[tuple[str, int], Line]:
+        """The results by cell and repeat."""
+        return {(line["name"], line["repeat"]): line for line in self.lines() if "error" not in line}
 
-    def add(self, cell: Cell, repeat: int, figures: dict[str, Any], samples: Samples) -> None:
-        self._cut_torn_line()
+    def add(self, cell: Cell, repeat: int, figures: Line, samples: Samples) -> Line:
+        """One more result; the line."""
         folder = self._folder / "samples"
         folder.mkdir(exist_ok=True)
         name = f"{cell.name.replace(' ', '-').replace('/', '-')}-{repeat}.npz"
         np.savez_compressed(folder / name, at=samples.at, latency_ms=samples.latency_ms)
+        return self._append(cell, repeat, {"samples": f"samples/{name}", **figures})
+
+    def fail(self, cell: Cell, repeat: int, error: Exception) -> Line:
+        """A run that could not be."""
+        return self._append(cell, repeat, {"error": f"{type(error).__name__}: {error}"})
+
+    def _append(self, cell: Cell, repeat: int, what: Line) -> Line:
+        self._cut_torn_line()
         head = {"version": VERSION, "name": cell.name, "repeat": repeat, "cell": cell.to_json()}
-        line = {**head, "machine": machine(), "samples": f"samples/{name}", **figures}
+        line = {**head, "machine": machine(), **what}
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
+        return line
 
     def _cut_torn_line(self) -> None:
         if self.path.exists():

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from clonos.bench.cell import Cell, Failure
-from clonos.bench.metrics import Samples, kept_pace, per_second, recovery
+from clonos.bench.cell import Cell
+from clonos.bench.metrics import Samples, kept_pace, per_second, recovery, sustained
 from clonos.bench.side import INSTANCES, Side
+from clonos.bench.strike import strike
 from clonos.bench.watch import Watch, appended, samples
 from clonos.errors import NotRunning
 from clonos.nexmark.feed import EventLogs, Feeder
@@ -37,18 +38,20 @@ def _run(spark: Any, cell: Cell, repeat: int, folder: Path) -> tuple[dict[str, A
     workload = Workload(seed=repeat, kinds=cell.what.kinds, hot=cell.hot, pace=Pace.constant(cell.rate))
     partitions = max(1, INSTANCES // len(cell.what.inputs))
     watch = Watch(folder / "output.db", cell.what)
+    judgement = None
     with EventLogs(workload, folder, partitions) as logs:
         feeder = Feeder(logs, workload)
         side = Side(spark, cell, folder)
         try:
             watch.start()
             feeder.start()
-            begin, strike = _measure(cell, side, watch)
+            begin, strikes = _measure(cell, side, watch)
             feeder.done.set()
             feeder.join()
             fed = Run(workload, feeder.written, partitions, INSTANCES)
-            judgement = _settle(cell, fed, side, watch)
-            account = side.account(strike or begin)
+            if not cell.probe:
+                judgement = _settle(cell, fed, side, watch)
+            account = side.account(strikes[0] if strikes else begin)
         finally:
             feeder.done.set()
             feeder.join()
@@ -57,31 +60,38 @@ def _run(spark: Any, cell: Cell, repeat: int, folder: Path) -> tuple[dict[str, A
             watch.join()
     times, size = appended(fed, folder)
     found = samples(watch, times)
-    figures = _figures(cell, fed, found, begin, strike, judgement)
-    return figures | account | {"input_bytes": size, "restarts": restarts}, found
+    figures = _figures(cell, found, begin, strikes)
+    if cell.probe:
+        in_time = sum(begin <= moment < begin + cell.seconds for moment in times.values())
+        share = in_time / (cell.rate * cell.seconds)
+        figures |= {"fed": share, "sustained": sustained(found, begin, begin + cell.seconds, share)}
+    figures |= {"events": fed.count, "rows": len(watch.rows), "input_bytes": size, "restarts": restarts}
+    return figures | account | {"judgement": judgement and asdict(judgement)}, found
 
 
-def _measure(cell: Cell, side: Side, watch: Watch) -> tuple[float, float | None]:
-    """Lets it run; when the measuring began, and when the failure struck."""
+def _measure(cell: Cell, side: Side, watch: Watch) -> tuple[float, list[float]]:
+    """Lets it run; when the measuring began, and when failures struck."""
     _until(lambda: bool(watch.rows), side, START_S, "output")
     begin = time.time() + cell.warm_up
     _wait(begin, side)
-    strike = None
-    if cell.failure is Failure.REPLICA:
-        _wait(begin + cell.seconds / 2, side)
-        strike = time.time()
-        side.kill_one()
+    strikes = []
+    for number, moment in enumerate(cell.moments):
+        _wait(begin + moment, side)
+        struck = strike(side, cell, number)
+        if struck is not None:
+            strikes.append(struck)
     _wait(begin + cell.seconds, side)
-    return begin, strike
+    return begin, strikes
 
 
 def _settle(cell: Cell, fed: Run, side: Side, watch: Watch) -> Judgement:
     """The verdict when the output is exact, or when nothing has come for a while."""
     end = time.time() + SETTLE_S
+    quiet_s = min(QUIET_S, cell.seconds)
     while True:
         rows = len(watch.rows)
         judgement = cell.what.judge(fed, watch.dicts()[:rows])
-        quiet = bool(watch.seen) and time.time() - watch.seen[-1] > QUIET_S
+        quiet = bool(watch.seen) and time.time() - watch.seen[-1] > quiet_s
         if judgement.exact or (quiet and len(watch.rows) == rows) or time.time() > end:
             return judgement
         side.keep()
@@ -103,20 +113,15 @@ def _until(done: Any, side: Side, patience: float, what: str) -> None:
         time.sleep(_LOOK_S)
 
 
-def _figures(
-    cell: Cell, fed: Run, found: Samples, begin: float, strike: float | None, judgement: Judgement
-) -> dict[str, Any]:
-    measured = found.between(begin, begin + cell.seconds)
+def _figures(cell: Cell, found: Samples, begin: float, strikes: list[float]) -> dict[str, Any]:
+    end = begin + cell.seconds
+    measured = found.between(begin, end)
     return {
         "began": begin,
-        "strike": strike,
-        "events": fed.count,
-        "rows": judgement.outputs,
+        "strikes": strikes,
         "p50_ms": measured.quantile(0.5),
         "p99_ms": measured.quantile(0.99),
-        "kept_pace": kept_pace(found, begin, strike or begin + cell.seconds),
-        "seconds": [asdict(second) for second in per_second(found, begin, begin + cell.seconds)],
-        "recovery": None if strike is None else asdict(recovery(found, begin, strike)),
-        "judgement": asdict(judgement),
-        "exact": judgement.exact,
+        "kept_pace": kept_pace(found, begin, strikes[0] if strikes else end),
+        "seconds": [asdict(second) for second in per_second(found, begin, end)],
+        "recovery": asdict(recovery(found, begin, strikes)) if strikes else None,
     }

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: a query started natively or causally, with output in a SQLite table, and its victims.
+"""The two sides of a comparison: a query started natively or causally, with output in a SQLite table.
 
 Natively a restart after a failure is by hand: here at once, over the same checkpoint, the best that can be done.
 """
@@ -6,16 +6,17 @@ Natively a restart after a failure is by hand: here at once, over the same check
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import clonos
-from clonos.bench.cell import Cell, Mode, Protection
-from clonos.bench.stock import REALTIME_SETTINGS, create_table, shown, tune
+from clonos import faults
+from clonos.bench.cell import Cell, Failure, Mode, Protection
+from clonos.bench.stock import REALTIME_SETTINGS, Trouble, create_table, shown, tune
 from clonos.bench.watch import TABLE
-from clonos.nexmark.native import STATE_STORE
+from clonos.errors import NotRunning
+from clonos.nexmark.native import SINK, STATE_STORE
 from clonos.nexmark.query import Native, Source, causal
 
 TRIGGERS = {Mode.MICROBATCH: {"processingTime": "0 seconds"}, Mode.REALTIME: {"realTime": "5 minutes"}}
@@ -36,6 +37,32 @@ def session(slots: int = 12) -> Any:
     return spark
 
 
+def task_faults(cell: Cell) -> str:
+    """For `clonos.faults`: failures of tasks, each when a file with its number is left among the marks.
+
+    On the causal side in the first operator, one instance after the other; natively, where it runs in one stage with
+    the sink, after what the sink has just shown.
+    """
+    if cell.failure is not Failure.TASK:
+        return ""
+    found = []
+    for number in range(len(cell.moments)):
+        if cell.protection is Protection.NONE:
+            place = faults.Fault(
+                point=faults.Point.AFTER_COMMIT, strike=faults.Strike.TASK, operator=SINK, asked=str(number)
+            )
+        else:
+            place = faults.Fault(
+                point=faults.Point.INPUT,
+                strike=faults.Strike.TASK,
+                operator=cell.what.stages[0].name,
+                instance=number % INSTANCES,
+                asked=str(number),
+            )
+        found.append(place)
+    return faults.script(*found)
+
+
 class Side:
     """A running cell."""
 
@@ -45,22 +72,28 @@ class Side:
         self._folder = folder
         self._source = Source(spark, str(folder))
         self.database = folder / "output.db"
+        self.checkpoint = folder / "checkpoint"
         self.restarts = 0
-        self._native = cell.protection is Protection.NONE
-        if self._native:
+        self.native = cell.protection is Protection.NONE
+        if self.native:
             create_table(str(self.database), TABLE, cell.what.columns)
-        self._query = self._start()
+        self.query = self._start()
 
     def _start(self) -> Any:
-        trigger, checkpoint = TRIGGERS[self._cell.mode], str(self._folder / "checkpoint")
+        trigger = TRIGGERS[self._cell.mode]
         query, native = self._cell.what, self._cell.what.native
-        if self._native and native is not None:
+        if self.native and native is not None:
             writer = self._native_writer(native)
-            return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+            return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
         standbys = 1 if self._cell.protection is Protection.HOT else 0
         stream = causal(query, self._source, INSTANCES, standbys)
-        sink = clonos.sinks.sql(f"sqlite:///{self.database}", TABLE)
-        return stream.writeStream.to(sink).option("checkpointLocation", checkpoint).trigger(**trigger).start()
+        return (
+            stream.writeStream.to(clonos.sinks.sql(f"sqlite:///{self.database}", TABLE))
+            .option("checkpointLocation", str(self.checkpoint))
+            .option("clonos.faults", task_faults(self._cell))
+            .trigger(**trigger)
+            .start()
+        )
 
     def _native_writer(self, native: Native) -> Any:
         realtime = self._cell.mode is Mode.REALTIME
@@ -68,44 +101,66 @@ class Side:
         build, each_row = native.build, False
         if realtime and native.realtime is not None:
             build, each_row = native.realtime, True
-        frame = build(self._source)
-        return shown(frame, str(self.database), TABLE, native.output_mode, each_row=each_row)
+        trouble = Trouble(self.workers, self.marks, task_faults(self._cell))
+        frame, table = build(self._source), str(self.database)
+        return shown(frame, table, TABLE, native.output_mode, each_row=each_row, trouble=trouble)
 
-    def kill_one(self) -> None:
-        """SIGKILL to one process that runs the user's function."""
-        if self._native:
-            left = [int(path.name) for path in self._source.workers.iterdir()]
-            pids = [pid for pid in left if _alive(pid)]
-        else:
-            first = min(r["node"] for r in self._query.replicas())
-            pids = [r["pid"] for r in self._query.replicas() if r["node"] == first and not r["standby"]]
-        os.kill(min(pids), signal.SIGKILL)
+    @property
+    def workers(self) -> Path:
+        """Where processes of the native side leave their numbers."""
+        return self._source.workers
+
+    @property
+    def marks(self) -> Path:
+        """Where faults are asked for, and say that they have fired."""
+        return self._folder / "faults" if self.native else self.checkpoint / "clonos" / "local" / "faults"
+
+    def cancel(self) -> None:
+        """An error in every job that the Spark query has now; between two jobs there is none."""
+        self._spark.sparkContext.cancelJobGroup(self.query.runId)
 
     def keep(self) -> None:
-        """Start a native query again that has ended."""
-        if self._native and not self._query.isActive:
-            self.restarts += 1
-            self._query = self._start()
+        """Start a native query again that has ended. A causal one restarts itself as long as that can help."""
+        if self.query.isActive:
+            return
+        if not self.native:
+            raise NotRunning(f"the causal query has ended: {self.query.exception()}")
+        self.restarts += 1
+        self.query = self._start()
 
     def account(self, since: float) -> dict[str, Any]:
-        """What the causal side says of itself: bytes of determinants recorded, and how long recoveries took."""
-        if self._native:
-            return {"log_bytes": None, "restart_ms": []}
-        status = self._query.causal_status()
-        logs = [replica["log_bytes"] or 0 for replica in status["replicas"] if not replica["standby"]]
+        """What a side says of itself. Causally: bytes of determinants recorded, and handed on with so many bytes of
+        rows; how long recoveries took, since a moment; snapshots, and how long they took to be durable. Natively:
+        commits of state stores, those of one batch side by side, of the last hundred batches."""
+        if self.native:
+            stores = [store for batch in self.query.recentProgress for store in batch["stateOperators"]]
+            commits = [store["commitTimeMs"] / max(1, store["numStateStoreInstances"]) for store in stores]
+            snapshots = {"snapshots": len(commits), "snapshot_s": sum(commits) / 1000}
+            return {
+                "log_bytes": None,
+                "output_bytes": None,
+                "delta_bytes": None,
+                "restart_ms": [],
+                **snapshots,
+            }
+        status = self.query.causal_status()
+        replicas = [replica for replica in status["replicas"] if not replica["standby"]]
         restarts = [recovery["ms"] for recovery in status["recoveries"] if recovery["at"] >= since]
-        return {"log_bytes": sum(logs), "restart_ms": restarts}
+
+        def total(name: str) -> float:
+            return float(sum(replica["done"].get(name, 0) for replica in replicas))
+
+        return {
+            "log_bytes": sum(replica["log_bytes"] or 0 for replica in replicas),
+            "output_bytes": total("output_bytes"),
+            "delta_bytes": total("delta_bytes"),
+            "restart_ms": restarts,
+            "snapshots": total("snapshots"),
+            "snapshot_s": total("snapshot_seconds"),
+        }
 
     def stop(self) -> list[str]:
         """Stop it; why it was restarted."""
-        reasons = list(self._query.restarts) if not self._native else ["the query had ended"] * self.restarts
-        self._query.stop()
+        reasons = list(self.query.restarts) if not self.native else ["the query had ended"] * self.restarts
+        self.query.stop()
         return reasons
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

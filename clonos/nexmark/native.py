@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,9 @@ STATE_STORE = {
     )
 }
 """What a session needs for it."""
+
+FUNCTION, SINK = "function", "sink"
+"""What processes of the native side do."""
 
 
 class PlainContext:
@@ -88,26 +92,32 @@ def in_arrow(source: Source, inputs: tuple[Input, ...], stages: tuple[Stage, ...
     return frame
 
 
-def _report_for_work(workers: Path) -> None:
-    """Leave the process's number for whoever wants to kill it."""
+@contextmanager
+def at_work(workers: Path, role: str) -> Iterator[None]:
+    """While a process works its number is left for whoever wants to kill it."""
     workers.mkdir(exist_ok=True)
-    (workers / str(os.getpid())).touch()
+    note = workers / f"{role}-{os.getpid()}"
+    note.touch()
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
 
 
 def _batches(stage: Stage, schema: pa.Schema, workers: Path) -> Callable[..., Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _report_for_work(workers)
         states: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for batch in batches:
-            rows: list[tuple[Any, ...]] = []
-            names = tuple(batch.schema.names)
-            for values in zip(*(column.to_pylist() for column in batch.columns)):
-                row: Any = make_row(names, values)
-                key = tuple(row[name] for name in stage.key)
-                rows.extend(stage.fn(key, row, MemoryContext(states.setdefault(key, {}))) or ())
-            if rows:
-                columns = [pa.array(column, field.type) for column, field in zip(zip(*rows), schema)]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        with at_work(workers, FUNCTION):
+            for batch in batches:
+                rows: list[tuple[Any, ...]] = []
+                names = tuple(batch.schema.names)
+                for values in zip(*(column.to_pylist() for column in batch.columns)):
+                    row: Any = make_row(names, values)
+                    key = tuple(row[name] for name in stage.key)
+                    rows.extend(stage.fn(key, row, MemoryContext(states.setdefault(key, {}))) or ())
+                if rows:
+                    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows), schema)]
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return run
 
@@ -118,7 +128,8 @@ def _processor(stage: Stage, workers: Path) -> Any:
 
     class Native(StatefulProcessor):
         def init(self, handle: Any) -> None:
-            _report_for_work(workers)
+            self._work = ExitStack()
+            self._work.enter_context(at_work(workers, FUNCTION))
             self._handle = handle
             self._state = handle.getValueState("state", "value string")
             self._row = Row(*stage.columns)
@@ -151,6 +162,6 @@ def _processor(stage: Stage, workers: Path) -> Any:
                 yield self._row(*values)
 
         def close(self) -> None:
-            pass
+            self._work.close()
 
     return Native()

@@ -1,0 +1,70 @@
+"""The figures that matter, as a Markdown table between two markers of a README. Only what was measured stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from clonos.bench.findings import (
+    SIDES,
+    grouped,
+    judged,
+    machines,
+    message_overhead,
+    recovered,
+    said,
+    sustainable,
+    title,
+    wrong,
+)
+from clonos.bench.plots import NAMES
+from clonos.bench.results import Line
+from clonos.errors import ConfigurationError
+
+BEGIN, END = "<!-- clonos bench: begin -->", "<!-- clonos bench: end -->"
+
+
+def written_into(path: Path, lines: Sequence[Line]) -> None:
+    """Replaces what stands between the markers. Raises ConfigurationError where they are not."""
+    text = path.read_text()
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ConfigurationError(f"{path} has no place for figures", hint=f"Put {BEGIN} and {END} into it")
+    path.write_text(f"{head}{BEGIN}\n{markdown(lines)}{END}{tail}")
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """The table, and under it on what it was measured."""
+    heads = [f"| | {' | '.join(NAMES.values())} |", f"|{' --- |' * (len(NAMES) + 1)}"]
+    runs = judged(lines)
+    rows = []
+    for group in grouped(runs, "protection"):
+        if group[0]["cell"]["failure"] != "none":
+            sides = {side[0]["cell"]["protection"]: side for side in grouped(group)}
+            rows.append(_row(title(group[0]), {name: _struck(side) for name, side in sides.items()}))
+    for comparison in sustainable(lines):
+        cell = comparison[0].cell
+        mode = "real time" if cell["mode"] == "realtime" else "micro-batch"
+        values = {side.cell["protection"]: side.text for side in comparison}
+        rows.append(_row(f"{cell['query']}, {mode}: sustained events/s", values))
+    carried = {
+        side: said(message_overhead([run for run in runs if run["cell"]["protection"] == side]), 3)
+        for side in SIDES
+        if side != "none"
+    }
+    rows.append(_row("bytes of determinants over bytes of rows, in all runs", carried))
+    seconds = sorted({run["cell"]["seconds"] for run in runs})
+    lasting = " or ".join(map(str, seconds))
+    return "\n".join([*heads, *rows, "", f"Runs of {lasting} s. {machines(lines)}.", ""])
+
+
+def _struck(runs: Sequence[Line]) -> str:
+    """What became of the output, and for how long there was none."""
+    bad = [f"**{count:,} {name}**" for name, count in wrong(runs).items() if count]
+    verdict = ", ".join(bad) if bad else "exact"
+    return f"{verdict}; silent {said(recovered(runs, 'silent_s'), 1)} s"
+
+
+def _row(name: str, values: dict[str, str]) -> str:
+    return f"| {name} | {' | '.join(values.get(side, '-') for side in SIDES)} |"
