@@ -21,7 +21,14 @@ from clonos.wire.framing import FrameType, read_frame, send_frames
 from standby.control import ControlChannel, ControlClosed
 
 RECOVERED = {"ms": 12.0, "phases": {"state": 3.0, "log": 2.0, "function": 1.0, "replay": 6.0}, "repeated": 99}
-FIGURES = {"records": 7, "log_bytes": 1234, "snapshots": 1, "snapshot_seconds": 0.25}
+FIGURES = {
+    "records": 7,
+    "log_bytes": 1234,
+    "snapshots": 1,
+    "snapshot_seconds": 0.25,
+    "output_bytes": 900,
+    "delta_bytes": 30,
+}
 
 
 def main(control: socket.socket, spec_path: str) -> NoReturn:

@@ -71,6 +71,9 @@ def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaSe
     assert (
         seen[f"clonos_snapshots_total{place}"] == 2 and seen[f"clonos_snapshot_seconds_total{place}"] == 0.5
     )
+    assert (
+        seen[f"clonos_output_bytes_total{place}"] == 1800 and seen[f"clonos_delta_bytes_total{place}"] == 60
+    )
     assert seen['clonos_replicas{state="busy"}'] == 1 and seen['clonos_replicas{state="idle"}'] == 0
     assert seen["clonos_committed_epoch"] == 4
     assert sum(count for name, count in seen.items() if name.startswith("clonos_deaths_total")) == 1

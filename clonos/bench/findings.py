@@ -37,13 +37,14 @@ def title(line: Line) -> str:
     """What the sides of a comparison have in common."""
     cell = line["cell"]
     skew = "" if cell["skew"] is None else f", skew {cell['skew']:g}"
-    how = {"single": "", "staggered": " three times", "together": " three at once"}[cell["pattern"]]
-    struck = {
+    what = {
         "none": "undisturbed",
-        "replica": f"killed{how}",
-        "task": f"a task fails{how}",
-        "query": f"the query fails{how}",
-    }[cell["failure"]]
+        "replica": "a process killed",
+        "task": "a task fails",
+        "query": "the query fails",
+    }
+    how = {"single": "", "staggered": ", three times", "together": ", three at once"}[cell["pattern"]]
+    struck = what[cell["failure"]] + how
     return f"{cell['query']}, {_MODES[cell['mode']]}, {cell['rate']:,}/s{skew}, {struck}"
 
 

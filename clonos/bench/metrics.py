@@ -68,6 +68,11 @@ def sustained(samples: Samples, begin: float, end: float, fed: float) -> bool:
     return grown <= GROWTH and p99s[1] <= DIVERGENCE * p99s[0] + DIVERGENCE_MS
 
 
+def longest_silence(seen: Sequence[float]) -> float:
+    """The longest time between two rows, one after the other."""
+    return float(np.diff(seen).max()) if len(seen) > 1 else 0.0
+
+
 @dataclass(frozen=True)
 class Second:
     """One second of output."""
@@ -105,10 +110,9 @@ def recovery(samples: Samples, begin: float, strikes: Sequence[float]) -> Recove
         return Recovery(None, None, None, None)
     limit = OVER * usual
     over = after.latency_ms > limit
-    edges = np.concatenate(([before.at[-1]], after.at))
     rate = len(before.at) / (strikes[0] - begin)
     calm = _calm(after, over, strikes[-1], CALM_ROWS * CALM_S * rate)
-    return Recovery(limit, calm, float(np.diff(edges).max()), float(over.mean()))
+    return Recovery(limit, calm, longest_silence([before.at[-1], *after.at]), float(over.mean()))
 
 
 def _calm(after: Samples, over: npt.NDArray[np.bool_], strike: float, rows: float) -> float | None:

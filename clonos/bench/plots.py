@@ -57,6 +57,10 @@ def latency(lines: Sequence[Line]) -> str:
     parts = [*_axes(frame), *_strikes(frame, lines[0]), *_legend([line[0] for line in grouped(lines)])]
     for protection, key, points in series:
         for piece in _unbroken(points):
+            if len(piece) == 1:
+                x, y = frame.x(piece[0][0]), frame.y(piece[0][1])
+                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{COLOURS[protection]}"/>')
+                continue
             path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in piece)
             width = 2.2 if key == "p50_ms" else 1
             parts.append(
@@ -128,7 +132,7 @@ def _unbroken(points: Sequence[Point]) -> Iterator[list[Point]]:
             piece = []
         piece.append(point)
     if piece:
-        yield piece if len(piece) > 1 else [piece[0], (piece[0][0] + 0.01, piece[0][1])]
+        yield piece
 
 
 def _axes(frame: _Frame) -> Iterator[str]:

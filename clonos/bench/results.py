@@ -11,6 +11,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -91,6 +92,17 @@ def machine() -> dict[str, Any]:
         "spark": pyspark.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
         "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9),
         "load": round(os.getloadavg()[0], 2),
     }
+
+
+def _processor() -> str:
+    """Its name, where Linux says it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ class Side:
         self.query = self._start()
 
     def _start(self) -> Any:
+        self.started = time.time()
         trigger = TRIGGERS[self._cell.mode]
         query, native = self._cell.what, self._cell.what.native
         if self.native and native is not None:
@@ -114,6 +116,13 @@ class Side:
     def marks(self) -> Path:
         """Where faults are asked for, and say that they have fired."""
         return self._folder / "faults" if self.native else self.checkpoint / "clonos" / "local" / "faults"
+
+    @property
+    def works(self) -> bool:
+        """Whether Spark says that there is input left. In Real-Time Mode it does not say."""
+        if self._cell.mode is Mode.REALTIME:
+            return False
+        return bool(self.query.status["isDataAvailable"])
 
     def cancel(self) -> None:
         """An error in every job that the Spark query has now; between two jobs there is none."""
