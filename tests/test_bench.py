@@ -417,6 +417,6 @@ def test_figures_are_written_into_a_readme(tmp_path: Path) -> None:
         assert main(["bench", "report", "--out", str(tmp_path), "--readme", str(readme)]) == 0
     text = readme.read_text()
     assert text.startswith(f"before\n{BEGIN}\n| |") and text.endswith(f"{END}\nafter\n") and "old" not in text
-    assert "| **7 lost**; silent 0.2 s | **1 repeated**, **2 contradicted**; silent 0.2 s | - |" in text
+    assert "| **7 lost**; silent 0.2 s | **1 repeated**, **2 contradicted**; silent 0.2 s |" in text
     readme.write_text("nothing")
     assert main(["bench", "report", "--out", str(tmp_path), "--readme", str(readme)]) == 1

@@ -18,11 +18,16 @@ class Mode(Enum):
 
 
 class Protection(Enum):
-    """`NONE` is the native job."""
+    """`NONE` is the native job, `CLONOS` is without standbys; the others have one for each instance."""
 
     NONE = "none"
     CLONOS = "clonos"
+    PASSIVE = "passive"
     HOT = "hot"
+
+    @property
+    def stands_by(self) -> bool:
+        return self in (Protection.PASSIVE, Protection.HOT)
 
 
 class Failure(Enum):
@@ -112,6 +117,6 @@ def why_not(cell: Cell) -> str | None:
             return f"the native job of {cell.query} has no process of the user's to kill"
     if cell.pattern is Pattern.TOGETHER and cell.failure is not Failure.REPLICA:
         return f"three failures of a {cell.failure.value} at once are one"
-    if cell.protection is Protection.HOT and not any(stage.key for stage in cell.what.stages):
+    if cell.protection.stands_by and not any(stage.key for stage in cell.what.stages):
         return f"{cell.query} has no operator that can have a standby"
     return None

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clonos.bench.cell import Protection
 from clonos.bench.results import Line
 from clonos.bench.search import Bounds, bounds
 
 WRONG = ("lost", "repeated", "contradicted")
-SIDES = ("none", "clonos", "hot")
+SIDES = tuple(side.value for side in Protection)
 
 
 def judged(lines: Iterable[Line]) -> list[Line]:

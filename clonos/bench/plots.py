@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from clonos.bench.findings import SIDES, Held, grouped
 from clonos.bench.results import Line
 
-COLOURS = dict(zip(SIDES, ("#c0392b", "#1f618d", "#1e8449")))
-NAMES = dict(zip(SIDES, ("stock Spark", "Clonos", "Clonos, hot standby")))
+COLOURS = dict(zip(SIDES, ("#c0392b", "#1f618d", "#b9770e", "#1e8449")))
+NAMES = dict(zip(SIDES, ("stock Spark", "Clonos", "with passive standbys", "with hot standbys")))
 _WIDTH, _HEIGHT = 720, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 34, 58
 _BAR, _GAP, _LABEL = 20, 16, 150

@@ -21,12 +21,13 @@ q13 realtime   clonos          none    single
 q12 realtime   none,clonos,hot replica single
 q12 microbatch none,clonos     task    single
 q12 realtime   clonos          query   single
-q12 microbatch clonos          replica staggered
+q12 microbatch passive         replica staggered
 q12 realtime   clonos          replica together
 """
 _FAILURES = """
 q1,q3,q8,q12 microbatch,realtime none,clonos,hot replica    single
 q12          realtime            none,clonos,hot replica    staggered,together
+q12          realtime            passive         replica    single
 q12          realtime            none,clonos     task,query single
 q1,q3,q8     microbatch          none,clonos     task       single
 """

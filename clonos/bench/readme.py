@@ -36,27 +36,32 @@ def written_into(path: Path, lines: Sequence[Line]) -> None:
 
 def markdown(lines: Sequence[Line]) -> str:
     """The table, and under it on what it was measured."""
-    heads = [f"| | {' | '.join(NAMES.values())} |", f"|{' --- |' * (len(NAMES) + 1)}"]
     runs = judged(lines)
-    rows = []
+    sides_run = {line["cell"]["protection"] for line in lines}
+    shown = [side for side in SIDES if side in sides_run]
+    rows = [f"| | {' | '.join(NAMES[side] for side in shown)} |", f"|{' --- |' * (len(shown) + 1)}"]
+
+    def row(name: str, values: dict[str, str]) -> None:
+        rows.append(f"| {name} | {' | '.join(values.get(side, '-') for side in shown)} |")
+
     for group in grouped(runs, "protection"):
         if group[0]["cell"]["failure"] != "none":
             sides = {side[0]["cell"]["protection"]: side for side in grouped(group)}
-            rows.append(_row(title(group[0]), {name: _struck(side) for name, side in sides.items()}))
+            row(title(group[0]), {name: _struck(side) for name, side in sides.items()})
     for comparison in sustainable(lines):
         cell = comparison[0].cell
         mode = "real time" if cell["mode"] == "realtime" else "micro-batch"
         values = {side.cell["protection"]: side.text for side in comparison}
-        rows.append(_row(f"{cell['query']}, {mode}: sustained events/s", values))
+        row(f"{cell['query']}, {mode}: sustained events/s", values)
     carried = {
         side: said(message_overhead([run for run in runs if run["cell"]["protection"] == side]), 3)
         for side in SIDES
         if side != "none"
     }
-    rows.append(_row("bytes of determinants over bytes of rows, in all runs", carried))
+    row("bytes of determinants over bytes of rows, in all runs", carried)
     seconds = sorted({run["cell"]["seconds"] for run in runs})
     lasting = " or ".join(map(str, seconds))
-    return "\n".join([*heads, *rows, "", f"Runs of {lasting} s. {machines(lines)}.", ""])
+    return "\n".join([*rows, "", f"Runs of {lasting} s. {machines(lines)}.", ""])
 
 
 def _struck(runs: Sequence[Line]) -> str:
@@ -64,7 +69,3 @@ def _struck(runs: Sequence[Line]) -> str:
     bad = [f"**{count:,} {name}**" for name, count in wrong(runs).items() if count]
     verdict = ", ".join(bad) if bad else "exact"
     return f"{verdict}; silent {said(recovered(runs, 'silent_s'), 1)} s"
-
-
-def _row(name: str, values: dict[str, str]) -> str:
-    return f"| {name} | {' | '.join(values.get(side, '-') for side in SIDES)} |"

@@ -87,8 +87,9 @@ class Side:
         if self.native and native is not None:
             writer = self._native_writer(native)
             return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
-        standbys = 1 if self._cell.protection is Protection.HOT else 0
-        stream = causal(query, self._source, INSTANCES, standbys)
+        protection = self._cell.protection
+        standby = protection.value if protection.stands_by else None
+        stream = causal(query, self._source, INSTANCES, int(protection.stands_by), standby)
         return (
             stream.writeStream.to(clonos.sinks.sql(f"sqlite:///{self.database}", TABLE))
             .option("checkpointLocation", str(self.checkpoint))

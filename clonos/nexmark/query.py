@@ -148,7 +148,13 @@ class Query:
         return self.stages[-1].columns
 
 
-def causal(query: Query, source: Source, parallelism: int, standbys: int | None = None) -> CausalStream:
+def causal(
+    query: Query,
+    source: Source,
+    parallelism: int,
+    standbys: int | None = None,
+    standby: str | None = None,
+) -> CausalStream:
     """The query as a causal job, up to the sink."""
     import clonos
 
@@ -168,6 +174,7 @@ def causal(query: Query, source: Source, parallelism: int, standbys: int | None 
                 on_timer=stage.on_timer,
                 parallelism=parallelism,
                 standbys=standbys,
+                standby=standby,
             )
         else:
             stream = stream.map(stage.fn, stage.output, name=stage.name, pure=True, parallelism=parallelism)
