@@ -247,6 +247,37 @@ def test_sides_take_turns_and_a_bench_is_resumed(
     assert main(["bench", "run", "--query", "q11", "--mode", "realtime", "--out", str(tmp_path)]) == 1
 
 
+def test_a_run_that_fails_does_not_keep_the_others_from_being_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Session:
+        def stop(self) -> None:
+            pass
+
+    def run_cell(spark: Session, each: Cell, repeat: int, folder: Path) -> tuple[dict[str, Any], Samples]:
+        if each.protection is Protection.NONE:
+            raise NotRunning("no output within 1 s")
+        if each.probe:
+            return figures(judgement=None, sustained=each.rate <= 2000), steady()
+        return figures(), steady()
+
+    monkeypatch.setattr("clonos.bench.side.session", Session)
+    monkeypatch.setattr("clonos.bench.run.run_cell", run_cell)
+    out = ["--protection", "none", "clonos", "--mode", "realtime", "--out", str(tmp_path)]
+    assert main(["bench", "run", "--repeats", "1", *out]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "1 done, 1 left" in said and "NotRunning: no output" in said and "1 repeated, 2 contradicted" in said
+    )
+    assert main(["bench", "search", "--within", "1.5", *out]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "not sustained" in said
+        and "q12 realtime clonos  2,000" in said
+        and "q12 realtime none    < 1" in said
+    )
+
+
 def line_of(each: Cell, repeat: int = 0, **changes: Any) -> Line:
     machine = {"spark": "4.3.0", "cores": 2, "load": 0.5}
     made = {"name": each.name, "repeat": repeat, "cell": each.to_json(), "machine": machine}

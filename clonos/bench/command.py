@@ -137,6 +137,8 @@ def _run_all(plan: Plan, results: Results) -> int:
 
     spark = session()
     known, estimate, failed = results.known(), Estimate(), 0
+    left = plan.left(known)
+    print(f"{len(left)} runs, about {estimate.left_s(left) / 60:.0f} min if nothing else runs", flush=True)
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
         for number, (cell, repeat) in enumerate(plan.jobs(known), 1):
             try:

@@ -27,7 +27,7 @@ from clonos.live_query import find
 
 PATIENCE_S = 20.0
 AT_ONCE = 3
-_LOOK_S = 0.002
+_LOOK_S, _CANCEL_S = 0.002, 0.02
 
 
 def strike(side: Side, cell: Cell, number: int) -> float | None:
@@ -41,12 +41,12 @@ def strike(side: Side, cell: Cell, number: int) -> float | None:
     return _soon(side, lambda: kill(side, first, count))
 
 
-def _soon(side: Side, attempt: Callable[[], float | None]) -> float | None:
+def _soon(side: Side, attempt: Callable[[], float | None], look_s: float = _LOOK_S) -> float | None:
     """What the attempt gives, as soon as it gives something."""
     end = time.time() + PATIENCE_S
     while (found := attempt()) is None and time.time() < end:
         side.keep()
-        time.sleep(_LOOK_S)
+        time.sleep(look_s)
     return found
 
 
@@ -105,7 +105,7 @@ def _query(side: Side) -> float | None:
         side.keep()
         return moment if side.query.runId != before else None
 
-    return _soon(side, over)
+    return _soon(side, over, _CANCEL_S)
 
 
 def _alive(pid: int) -> bool:
