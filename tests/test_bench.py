@@ -22,7 +22,7 @@ from clonos.bench.readme import BEGIN, END
 from clonos.bench.report import page, table
 from clonos.bench.results import Line, Results
 from clonos.bench.search import Bounds, bounds, next_rate, probes_left
-from clonos.bench.side import task_faults
+from clonos.bench.side import held_back, task_faults
 from clonos.bench.stock import Appender, Trouble, create_table
 from clonos.bench.strike import workers
 from clonos.bench.watch import appended
@@ -339,6 +339,12 @@ def test_presets_have_everything() -> None:
     for plan, minutes in ((smoke, 5), (PRESETS["standard"], 60)):
         assert len({each.name for each in plan.cells}) == len(plan.cells)
         assert Estimate().left_s(plan.left({})) < 60 * minutes
+
+
+def test_what_stock_spark_holds_back_is_not_lost() -> None:
+    native = {"protection": Protection.NONE, "failure": Failure.NONE}
+    assert [held_back(cell(query=query, **native)) for query in ("q1", "q12")] == [2, 4]
+    assert held_back(cell()) == held_back(cell(mode=Mode.MICROBATCH, **native)) == 0
 
 
 def test_when_failures_strike() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from clonos.bench.cell import Cell
 from clonos.bench.metrics import Samples, kept_pace, longest_silence, per_second, recovery, sustained
-from clonos.bench.side import INSTANCES, Side
+from clonos.bench.side import INSTANCES, Side, held_back
 from clonos.bench.strike import strike
 from clonos.bench.watch import Watch, appended, samples
 from clonos.errors import NotRunning
@@ -98,6 +98,7 @@ def _settle(cell: Cell, fed: Run, side: Side, watch: Watch) -> Judgement:
     while True:
         rows = len(watch.rows)
         judgement = cell.what.judge(fed, watch.dicts()[:rows])
+        judgement.lost -= min(judgement.lost, held_back(cell))
         patience = CAUSAL_S if not side.native else max(QUIET_S, 2 * longest_silence(watch.seen))
         quiet = time.time() - max(watch.seen[-1], side.started + RESTART_S) > patience
         over = quiet and len(watch.rows) == rows and not side.works

@@ -64,6 +64,16 @@ def task_faults(cell: Cell) -> str:
     return faults.script(*found)
 
 
+def held_back(cell: Cell) -> int:
+    """How many records may wait in the end for what no longer comes: in Real-Time Mode each Python worker of Spark's
+    holds one back until it gets the next. They are late, not lost."""
+    native = cell.what.native
+    if native is None or (cell.protection, cell.mode) != (Protection.NONE, Mode.REALTIME):
+        return 0
+    sinks, functions = 1, len(cell.what.stages) if native.realtime is not native.build else 0
+    return INSTANCES * (sinks + functions)
+
+
 class Side:
     """A running cell."""
 
