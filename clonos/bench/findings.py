@@ -38,17 +38,18 @@ def title(line: Line) -> str:
     """What the sides of a comparison have in common."""
     cell = line["cell"]
     skew = "" if cell["skew"] is None else f", skew {cell['skew']:g}"
-    what = {
-        "none": "undisturbed",
-        "replica": "a process killed",
-        "task": "a task fails",
-        "query": "the query fails",
-    }
-    how = {"single": "", "staggered": ", three times", "together": ", three at once"}[cell["pattern"]]
-    struck = what[cell["failure"]] + how
+    struck = _STRUCK[cell["failure"]] + (" three times" if cell["pattern"] == "staggered" else "")
+    if cell["pattern"] == "together":  # which is for processes alone
+        struck = "three processes killed at once"
     return f"{cell['query']}, {_MODES[cell['mode']]}, {cell['rate']:,}/s{skew}, {struck}"
 
 
+_STRUCK = {
+    "none": "undisturbed",
+    "replica": "a process killed",
+    "task": "a task fails",
+    "query": "the query fails",
+}
 _MODES = {"microbatch": "micro-batch", "realtime": "real time"}
 
 

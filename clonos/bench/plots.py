@@ -53,7 +53,8 @@ def latency(lines: Sequence[Line]) -> str:
     zero = _first_strike(lines[0])
     low = math.floor(math.log10(max(0.1, min(values))))
     high = max(low + 1, math.ceil(math.log10(max(values))))
-    frame = _Frame(-zero, cell["seconds"] - zero, low, high)
+    last = max(cell["seconds"], *(second["second"] + 1 for line in lines for second in line["seconds"]))
+    frame = _Frame(-zero, last - zero, low, high)
     parts = [*_axes(frame), *_strikes(frame, lines[0]), *_legend([line[0] for line in grouped(lines)])]
     for protection, key, points in series:
         for piece in _unbroken(points):

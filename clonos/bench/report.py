@@ -109,7 +109,8 @@ def page(lines: Sequence[Line]) -> str:
 def _table(comparisons: Sequence[Sequence[Line]], columns: Sequence[Column]) -> str:
     heads = "".join(f"<th>{html.escape(name)}</th>" for name, _ in columns)
     rows = "\n".join(row for group in comparisons for row in _rows(group, columns))
-    return f"<table><thead><tr><th>run</th><th></th>{heads}</tr></thead><tbody>\n{rows}</tbody></table>"
+    head = f"<thead><tr><th>run</th><th></th>{heads}</tr></thead>"
+    return f'<div class="wide"><table>{head}<tbody>\n{rows}</tbody></table></div>'
 
 
 def _rows(group: Sequence[Line], columns: Sequence[Column]) -> Iterator[str]:
@@ -150,9 +151,9 @@ _PAGE = """<!doctype html>
 <style>
 body {{ font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 96em; padding: 0 2em; color: #222 }}
 h1 {{ font-size: 1.7em; margin-bottom: .2em }} h2 {{ margin-top: 2em; font-size: 1.25em }}
-p {{ max-width: 62em }} .ran {{ color: #666 }}
+p {{ max-width: 62em }} .wide {{ overflow-x: auto }} .ran {{ color: #666 }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1em 0 }}
-td, th {{ padding: .25em .7em; text-align: right; white-space: nowrap }}
+td, th {{ padding: .25em .5em; text-align: right; white-space: nowrap }}
 th {{ border-bottom: 2px solid #bbb; font-weight: 600 }} tr.first td {{ border-top: 1px solid #ddd }}
 td:first-child[rowspan], th:first-child {{ text-align: left; vertical-align: top; white-space: normal }}
 th:first-child {{ min-width: 17em }}

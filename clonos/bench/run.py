@@ -28,6 +28,9 @@ CAUSAL_S = 60.0
 RESTART_S = 30.0
 """For a query that was started again to show something."""
 
+AFTER_S = 30.0
+"""Of what came after the measuring the seconds are kept, too: a recovery may take so long."""
+
 _LOOK_S = 0.05
 
 
@@ -126,12 +129,13 @@ def _until(done: Any, side: Side, patience: float, what: str) -> None:
 def _figures(cell: Cell, found: Samples, begin: float, strikes: list[float]) -> dict[str, Any]:
     end = begin + cell.seconds
     measured = found.between(begin, end)
+    shown = max(end, min(end + AFTER_S, found.at[-1] + 1)) if len(found.at) else end
     return {
         "began": begin,
         "strikes": strikes,
         "p50_ms": measured.quantile(0.5),
         "p99_ms": measured.quantile(0.99),
         "kept_pace": kept_pace(found, begin, strikes[0] if strikes else end),
-        "seconds": [asdict(second) for second in per_second(found, begin, end)],
+        "seconds": [asdict(second) for second in per_second(found, begin, shown)],
         "recovery": asdict(recovery(found, begin, strikes)) if strikes else None,
     }
