@@ -64,6 +64,6 @@ def _run(command: list[str], what: str) -> str:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         raise Unavailable(
             f"{what} cannot be installed: {said[-1] if said else error}",
-            hint="The comparison runs without it; install it by hand into the folder given by --env to include it",
+            hint="The comparison goes on without it; see that pip can reach its index, with a Python it has files for",
         ) from error
     return done.stdout
