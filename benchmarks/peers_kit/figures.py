@@ -77,18 +77,19 @@ def figures(rows: Rows, seen: Sequence[float], course: Course) -> Figures:
     calm_until = course.end if strike is None else strike
     calm = live.between(course.begin, calm_until)
     after = None if strike is None else recovery(live, course.begin, strike)
+    in_pace = kept_pace(live, course.begin, calm_until)
     verdict = judge(rows, map(str, range(course.live + len(course.sent))))
     return Figures(
         throughput=throughput(first, course),
         p50_ms=calm.quantile(0.5),
         p99_ms=calm.quantile(0.99),
-        recovery_s=after and after.calm_s,
+        recovery_s=after.calm_s if after is not None and in_pace else None,
         silent_s=after and after.silent_s,
         missing=verdict.missing,
         repeated=verdict.repeated,
         contradicted=verdict.contradicted,
         broken=verdict.broken_chain,
-        kept_pace=kept_pace(live, course.begin, calm_until),
+        kept_pace=in_pace,
     )
 
 
