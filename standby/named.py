@@ -21,6 +21,7 @@ from clonos.wire.replica_client import ReplicaClient, Unreachable
 from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
 from clonos.wire.tls import Tls
 from standby import admin
+from standby.address import ServerAddress
 from standby.known import Known
 
 LOG = logging.getLogger("clonos")
@@ -89,11 +90,12 @@ class NamedServer:
         return self._granted
 
     @property
-    def socket(self) -> str | None:
+    def socket(self) -> ServerAddress | None:
         """Where conduits find it, also while it is lost; None where it has not been reached yet."""
         if not self._wanted.port:
             return None
-        return f"{'tls' if self._tls is not None else 'tcp'}:{self._host}:{self._wanted.port}"
+        kind = "tls" if self._tls is not None else "tcp"
+        return ServerAddress(self._host, far=f"{kind}:{self._host}:{self._wanted.port}")
 
     @property
     def known(self) -> Known | None:

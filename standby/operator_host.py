@@ -37,7 +37,7 @@ from clonos.core.instance import (
 )
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import RecoveryState
-from clonos.core.replacement import Known
+from clonos.core.replacement import Known, binds
 from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
@@ -156,7 +156,7 @@ class OperatorHost:
             self._restore(hello, resume)
         self._ended = self._recovery = None
         self._live.begin_following()
-        self._perform(self._live.open_epoch(hello.epoch))
+        self._perform(self._live.open_epoch(hello.epoch, ends_at=self._ends_at))
         self._perform(self._live.follow(resume.log_start, bytes(resume.log)))
 
     def follow(self, follow: Follow) -> None:
@@ -211,8 +211,18 @@ class OperatorHost:
                 hint="A new one starts from the snapshot",
             )
 
+    @property
+    def _ends_at(self) -> int | None:
+        """The log offset at which an earlier attempt has ended the epoch, if that binds this one."""
+        ended = self._snapshots.final(self._hello.epoch)
+        if ended is None or ended.epoch != self._hello.epoch or not binds(ended.fence, self._hello.fence):
+            return None
+        return metadata.log_offset(ended.meta)
+
     def start(self) -> None:
-        self._perform(self._live.open_epoch(self._hello.epoch, passed=self._resume_passed))
+        self._perform(
+            self._live.open_epoch(self._hello.epoch, passed=self._resume_passed, ends_at=self._ends_at)
+        )
         self._perform(self._live.tick(self.clock()))  # an epoch may be over before the conduit's first tick
 
     def _restore(self, hello: Hello, resume: Resume) -> bool:

@@ -22,6 +22,7 @@ import msgpack
 from clonos.errors import ClonosError
 from clonos.wire.replica_service import Wanted
 from standby import known
+from standby.address import ServerAddress
 from standby.environment import environment, modules_of
 from standby.holders import SERVER_FOLDER
 from standby.launcher import ReplicaServer
@@ -31,12 +32,15 @@ from standby.spec import QuerySpec
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where standbys go: whether there are any, and how many instances may have one on each named server."""
+    """Where replicas go: whether there are standbys, how many instances may have a replica on each named server, what
+    Spark calls the driver's host, and whether conduits are on others, too."""
 
     named: Named
     instances: tuple[int, ...] = ()
     standbys: bool = False
     history: int = 0
+    host: str = ""
+    spread: bool = False
 
 
 class ReplicaServers:
@@ -44,6 +48,8 @@ class ReplicaServers:
 
     def __init__(self, spec: QuerySpec, placement: Placement, *, entry: str | None = None) -> None:
         self._spec = spec
+        self._host = placement.host
+        self._spread = placement.spread
         self._local: list[ReplicaServer] = []
         self._named: list[NamedServer] = []
         self._told: dict[object, list[str]] = {}
@@ -55,16 +61,25 @@ class ReplicaServers:
             Path(spec.data, known.FILE).unlink(missing_ok=True)  # of an earlier start
             for number in range(2 if placement.standbys and not elsewhere else 1):
                 data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
-                document = {**spec.to_document(), "data": data}
-                self._local.append(ReplicaServer(document, data, entry=entry).start())
+                self._local.append(self._started({**spec.to_document(), "data": data}, data, entry))
             self._start_named(elsewhere, placement)
+            if elsewhere or self._spread:
+                self._tell_holders()
+                self._teller.start()
         except BaseException:
             self.stop()
             raise
 
+    def _started(self, document: Mapping[str, Any], data: str, entry: str | None) -> ReplicaServer:
+        return ReplicaServer(
+            document,
+            data,
+            entry=entry,
+            tcp=f"{self._spec.listen}:0" if self._spread else None,
+            on_restart=lambda _: self._look.set(),
+        ).start()
+
     def _start_named(self, services: Sequence[str], placement: Placement) -> None:
-        if not services:
-            return
         raw = msgpack.packb(self._spec.to_document(), use_bin_type=True)
         ours, modules = environment(), modules_of(self._spec.nodes.values())
         for place, instances in zip(services, placement.instances):
@@ -72,24 +87,20 @@ class ReplicaServers:
             server = NamedServer(place, placement.named, wanted, self._spec.token, self._look.set)
             self._named.append(server)
             server.start()
-        self._tell_holders()
-        self._teller.start()
 
     @property
     def _all(self) -> list[ReplicaServer | NamedServer]:
         return [*self._local, *self._named]
 
     @property
-    def address(self) -> str:
-        """Where an instance begins."""
-        return f"unix:{self._local[0].socket_path}"
+    def addresses(self) -> tuple[ServerAddress | None, ...]:
+        """By the number of the server, that of the driver's host first; None of one that has not been reached yet."""
+        return (*map(self._address, self._local), *(server.socket for server in self._named))
 
-    @property
-    def standbys(self) -> tuple[str | None, ...]:
-        """Where standbys are, by the number of the server; None of one that has not been reached yet."""
-        if self._named:
-            return tuple(server.socket for server in self._named)
-        return tuple(f"unix:{server.socket_path}" for server in self._local[1:])
+    def _address(self, server: ReplicaServer) -> ServerAddress:
+        kind = "tls" if self._spec.tls is not None else "tcp"
+        far = f"{kind}:{server.tcp_address}" if server.tcp_address is not None else None
+        return ServerAddress(self._host, f"unix:{server.socket_path}", far)
 
     def stop(self) -> None:
         """Servers, replicas and sockets are gone when this returns."""

@@ -61,7 +61,7 @@ class Rig:
             "node": node,
             "name": f"node {node}",
             "output_schema": schema.json(),
-            "socket": f"unix:{self.socket}",
+            "servers": [{"near": f"unix:{self.socket}"}],
             "token": "secret",
             "generation": 1,
             "mode": self.mode,

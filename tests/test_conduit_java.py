@@ -116,7 +116,7 @@ def test_rows_pass_over_tls_while_replicas_die(spark: SparkSession, tmp_path: Pa
 
     tls = Authority(tmp_path / "tls").issue("host")
     with gate(tmp_path, tls, str(tmp_path / "s")) as address:
-        rig = Rig(spark, tmp_path, "microbatch", socket=address, tls=tls.to_dict())
+        rig = Rig(spark, tmp_path, "microbatch", servers=[{"far": address}], tls=tls.to_dict())
         wide = "rpad(cast(value as string), 3000, 'x') as wide"
         rig.start(tmp_path / "log", [NUMBER, wide], script=script, stable_every=5)
         log.append_many(0, [b"%d" % number for number in range(6_000)])
@@ -145,7 +145,9 @@ def test_a_peer_that_is_not_what_it_should_be_is_never_told_anything(
             address = f"tls:127.0.0.1:{plain.getsockname()[1]}"
         if wrong == "no TLS":
             threading.Thread(target=answer_in_plain, args=(plain,), daemon=True).start()
-        rig = Rig(spark, tmp_path, "microbatch", socket=address, tls=tls.to_dict(), connect_ms=1500)
+        rig = Rig(
+            spark, tmp_path, "microbatch", servers=[{"far": address}], tls=tls.to_dict(), connect_ms=1500
+        )
         rig.start(tmp_path / "log", [NUMBER])
         log.append_many(0, [b"1"])
         failure = until_failed(rig)
@@ -257,7 +259,7 @@ def test_kept_bundles_are_spilled_and_sent_again(spark: SparkSession, tmp_path: 
 def test_a_replica_is_reached_over_tcp(spark: SparkSession, tmp_path: Path, log: LogWriter) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    rig = Rig(spark, tmp_path, "microbatch", socket=f"tcp:127.0.0.1:{port}")
+    rig = Rig(spark, tmp_path, "microbatch", servers=[{"far": f"tcp:127.0.0.1:{port}"}])
     rig.start(tmp_path / "log", [NUMBER], port=port, script=lambda *who: "die" if who[2:] == (1, 2) else None)
     log.append_many(0, [b"%d" % number for number in range(10_000)])
     rig.wait(lambda: len(rig.rows) >= 10_000)

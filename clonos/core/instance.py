@@ -169,6 +169,7 @@ class Instance:
         self._services.where = lambda row: self._where()
         self._following = False
         self._followed = 0  # log offset up to which a standby may repeat
+        self._ends_at: int | None = None
         self.state = RecoveryState.LIVE
         self.care: Care | None = None
 
@@ -258,8 +259,15 @@ class Instance:
         """No longer follow; what is left to repeat is repeated when there is more to do."""
         self._following = False
 
-    def open_epoch(self, epoch: int, *, passed: int = 0) -> list[Action]:
-        """A task attempt of `epoch` begins. Rows numbered up to `passed` have been handed on already."""
+    def open_epoch(self, epoch: int, *, passed: int = 0, ends_at: int | None = None) -> list[Action]:
+        """A task attempt of `epoch` begins. Rows numbered up to `passed` have been handed on already.
+
+        Where an earlier attempt has come to the end of the epoch, its log ends at `ends_at`, and so does this one's:
+        some of those who were to read its output may have read it, and are not there to read more.
+        """
+        self._ends_at = ends_at
+        if ends_at is not None and self.state is RecoveryState.LIVE:
+            self.state, self._recorded_base, self._recorded = RecoveryState.REPLAYING, self._log_end, b""
         if epoch != self._epoch:
             self._epoch_log_offset = self._log_end
         self._epoch = epoch
@@ -597,16 +605,20 @@ class Instance:
     def _advance(self) -> list[Action]:
         """Repeat every recorded step whose records have arrived; then go live."""
         actions: list[Action] = []
-        while self._steps:
+        while self._steps and self._log_end != self._ends_at:
             step = self._steps[0]
             if self._following and not (step.complete and step.stop <= self._followed):
                 return actions
             if step.kind is Kind.ORDER and not self._arrived(step):
                 return actions
+            if self._ends_at is not None and not step.complete:
+                raise self._cut_short()
             self._steps.popleft()
             actions += self._repeat(step)
-        if self._following:
+        if self._following or self._log_end == self._ends_at:
             return actions
+        if self._ends_at is not None:
+            raise self._cut_short()
         if self.state is RecoveryState.REPLAYING:
             self.state = RecoveryState.LIVE
             self._recorded = b""
@@ -621,6 +633,14 @@ class Instance:
         if any(self._pending.values()):
             actions += self._consume(*self._drain())
         return actions
+
+    def _cut_short(self) -> ReplicaLost:
+        return ReplicaLost(
+            f"an earlier attempt has ended the epoch at log offset {self._ends_at}, and nobody holds its log beyond "
+            f"{self._log_end}",
+            where=self._where(),
+            hint="Tasks that have read its output have ended: the whole query runs the epoch again",
+        )
 
     def _arrived(self, step: Step) -> bool:
         needed: dict[int, int] = {}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 REPLACEMENT_BITS = 16
+GENERATION_SHIFT = 48
 
 
 Move: TypeAlias = tuple[int, int]
@@ -47,6 +48,15 @@ def of_same_attempt(fence: int, other: int) -> bool:
     ones, but one that a dead replica had sent to remote storage may appear later: its history need not be this one's.
     """
     return fence >> REPLACEMENT_BITS == other >> REPLACEMENT_BITS
+
+
+def binds(ended: int, fence: int) -> bool:
+    """Whether an attempt that ended an epoch under the fence `ended` binds the one of `fence` that runs it again.
+
+    In one start of the query Spark runs an instance again when its output is lost after it has ended, and not those who
+    have read it. The next start runs everything again.
+    """
+    return ended >> GENERATION_SHIFT == fence >> GENERATION_SHIFT and not of_same_attempt(ended, fence)
 
 
 def is_of_this_history(fence: int, log_offset: int, moves: Iterable[Move]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from clonos.core.identity import Origin
 from clonos.core.instance import InstanceSnapshot
+from clonos.core.replacement import binds
 from clonos.errors import Fenced, SnapshotCorrupt
 
 KEPT_INSIDE = 2
@@ -87,7 +88,13 @@ class Snapshots:
         return self.kept[name]
 
     def discard_from(self, epoch: int, fence: int) -> None:
-        self._drop([name for name in self.kept if name.epoch >= epoch and name.fence <= fence])
+        self._drop(
+            [
+                name
+                for name in self.kept
+                if name.epoch >= epoch and name.fence <= fence and not (name.final and binds(name.fence, fence))
+            ]
+        )
 
     def forget(self, before_epoch: int, fence: int) -> None:
         last = max((name for name in self.kept if name.final and name.epoch <= before_epoch), default=None)

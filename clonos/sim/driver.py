@@ -213,8 +213,26 @@ class Driver(Process):
             instances = [Origin(node.number, at) for node in stage for at in range(node.parallelism)]
             if self.world.plan.skips_idle and not any(self._input_of(each) for each in instances):
                 continue
-            yield from self._run_stage(epoch, instances)
+            yield from self._run_over_losses(epoch, instances)
         return end
+
+    def _run_over_losses(self, epoch: int, instances: list[Origin]) -> Steps:
+        """What ran before a loss of shuffle files stays; then what wrote them runs again, and then the rest."""
+        lost = [
+            origin
+            for origin in self._files
+            if not self._is_source(origin)
+            and self.world.faults.strikes(Fault.FILES_LOST, f"files of {origin}")
+        ]
+        before = [one for one in instances if lost and self.world.choices.schedule.random() < 0.5]
+        yield from self._run_stage(epoch, before)
+        for origin in lost:
+            self.world.checks.victim(None)
+            yield from self._run_stage(epoch, [origin])
+        yield from self._run_stage(epoch, [one for one in instances if one not in before])
+
+    def _is_source(self, origin: Origin) -> bool:
+        return self.world.plan.dataflow.topology.node(origin.node).kind is NodeKind.SOURCE
 
     def _run_stage(self, epoch: int, instances: list[Origin]) -> Steps:
         failures = dict.fromkeys(instances, 0)

@@ -27,7 +27,7 @@ from clonos.core.instance import (
 )
 from clonos.core.operator import Operator
 from clonos.core.own_log import OwnLog
-from clonos.core.replacement import Known
+from clonos.core.replacement import Known, binds
 from clonos.core.retrieval import retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
@@ -132,7 +132,7 @@ class OperatorHost:
             yield from self._restore(hello)
         self._ended = None
         self.live.begin_following()
-        yield from self._perform(self.live.open_epoch(hello.epoch))
+        yield from self._perform(self.live.open_epoch(hello.epoch, ends_at=self._ends_at))
         yield from self._perform(self.live.follow(hello.log_start, hello.log))
 
     def follow(self, frame: Follow) -> Steps:
@@ -174,8 +174,20 @@ class OperatorHost:
                 "this process has missed an epoch that another one ran", where=self._where(hello)
             )
 
+    @property
+    def _ends_at(self) -> int | None:
+        """The log offset at which an earlier attempt has ended the epoch, if that binds this one."""
+        hello = self._hello
+        ended = self._snapshots.final(hello.epoch)
+        if ended is None or ended.name.epoch != hello.epoch or not binds(ended.name.fence, hello.fence):
+            return None
+        return ended.instance.log_offset
+
     def start(self) -> Steps:
-        yield from self._perform(self.live.open_epoch(self._hello.epoch, passed=self._hello.passed))
+        hello = self._hello
+        yield from self._perform(
+            self.live.open_epoch(hello.epoch, passed=hello.passed, ends_at=self._ends_at)
+        )
         yield from self._perform(self.live.tick(self.clock()))
 
     def _lead(self, since: int) -> None:

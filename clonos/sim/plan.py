@@ -42,6 +42,7 @@ class Fault(Enum):
     SINK_AFTER = "sink fails after it took effect"
     SINK_LATE = "sink takes effect late"
     CLOCK_JUMP = "clock jumps"
+    FILES_LOST = "executor is lost with the shuffle files that an instance wrote"
 
 
 class SinkKind(Enum):
@@ -109,6 +110,7 @@ class Plan:
     only: frozenset[int] | None = None  # of the faults that would strike, by number; for shrinking
     standbys: int = 0  # of every operator's instance, on a second host
     passive: bool = False  # they are
+    executors: bool = False  # tasks run in several: none knows where another one left an instance
 
     def with_rates(self, **changes: float) -> Plan:
         """The same run with some rates changed; for experiments."""
@@ -121,6 +123,10 @@ LOSES_EFFECTS = (Fault.STORE_LOST, Fault.STORE_PAGE)
 
 MAY_END_THE_QUERY = (Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE)
 """More than the protocol promises to survive: stopping with the reason is right, guessing never is."""
+
+
+FILES_RATE = 0.04
+"""Chance of `FILES_LOST`, for each instance that has ended, at the beginning of every later stage."""
 
 
 def draw_plan(seed: int) -> Plan:
@@ -136,6 +142,9 @@ def draw_plan(seed: int) -> Plan:
             rates.pop(kind, None)
     if realtime:
         rates.pop(Fault.TASK_ZOMBIE, None)
+    executors = Random(f"{seed}/executors").random() < 0.3
+    if executors and not realtime:
+        rates[Fault.FILES_LOST] = FILES_RATE * intensity
     return Plan(
         seed=seed,
         realtime=realtime,
@@ -160,6 +169,7 @@ def draw_plan(seed: int) -> Plan:
         faults=rng.choice((0, 2, 5, 10, 10, 20, 40)),
         standbys=standbys,
         passive=Random(f"{seed}/passive").random() < 0.5,
+        executors=executors,
     )
 
 

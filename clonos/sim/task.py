@@ -80,7 +80,7 @@ class Task(Process):
             tick_ms=TICK_MS,
             standbys=world.plan.standbys if origin not in world.sinks else 0,
             passive=world.plan.passive,
-            first_server=world.homes.get(origin, 0),
+            first_server=world.home(origin),
         )
         self.conduit = rules.Conduit(limits)
 

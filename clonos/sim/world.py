@@ -80,6 +80,7 @@ class World:
         self._deal_records()
         self.poison = Poison(self.choices.stream("poison"), self.partitions, plan.poison)
         self.servers: list[ReplicaServer] = []
+        self._executors = self.choices.stream("executors")
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
         self.services = [
             Service(self, "the driver", lambda origin: look_up_sinks(self, origin)),
@@ -168,6 +169,11 @@ class World:
             self.choices.schedule.randint(1_000, 200_000) if zombie else self.choices.schedule.randint(0, 500)
         )
         self.kernel.after(delay, task.call, task.interrupt)
+
+    def home(self, origin: Origin) -> int:
+        """Where the next task of an instance begins: in the executor that ran the last one, or in another."""
+        here = not self.plan.executors or self._executors.random() < 0.5
+        return self.homes.get(origin, 0) if here else 0
 
     def wires(self) -> Wires:
         return Wires(self)

@@ -23,6 +23,7 @@ from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
 from clonos.spark.settings import Settings
 from clonos.surface.types import arrow_schema
 from clonos.wire.tls import Tls
+from standby.address import ServerAddress
 from standby.spec import NodeSpec, Route, RouteKind
 
 CHANNEL, POSITION, DESTINATION, DELTA = (
@@ -46,11 +47,11 @@ class Target:
 class Address:
     """Where a generation's conduits connect to, and with what right."""
 
-    socket: str
-    standbys: tuple[str | None, ...]  # one or more servers; None of one that has not been reached
+    servers: tuple[ServerAddress | None, ...]  # the driver's first; None of one that has not been reached
     token: str
     generation: int
     tls: Tls | None = None
+    spread: bool = False  # conduits are on several hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,22 +133,28 @@ class Compiled:
     def has_standbys(self) -> bool:
         return any(isinstance(node, OperatorPlan) and self._standbys(node) for node in self._nodes)
 
-    def _places(self, node: OperatorPlan, servers: int) -> list[int]:
-        """On which of so many servers the standby of each instance is, as long as nothing is lost."""
-        number = self._numbers[id(node)]
-        return [
-            (number + instance) % servers if servers else 0 for instance in range(self._parallelism(node))
+    def _places(self, node: OperatorPlan, others: int, *, spread: bool) -> list[list[int]]:
+        """By instance, on which servers it may be, the most wanted one first: the driver's is number 0, then come so
+        many others. Where tasks are on several hosts (`spread`), any of them, since one may be near the conduit."""
+        if not self._standbys(node) or not others:
+            return [[0]] * self._parallelism(node)
+        begin = self._numbers[id(node)]
+        turns = [
+            [1 + (begin + instance + step) % others for step in range(others if spread else 1)]
+            for instance in range(self._parallelism(node))
         ]
+        return [[0, *turn] for turn in turns]
 
-    def instances_elsewhere(self, servers: int) -> tuple[int, ...]:
-        """How many instances may have a replica on each of the servers for standbys."""
+    def instances_elsewhere(self, others: int, *, spread: bool) -> tuple[int, ...]:
+        """How many instances may have a replica on each of the servers but the first."""
         placed = [
             place
             for node in self._nodes
-            if isinstance(node, OperatorPlan) and self._standbys(node)
-            for place in self._places(node, servers)
+            if isinstance(node, OperatorPlan)
+            for places in self._places(node, others, spread=spread)
+            for place in places
         ]
-        return tuple(placed.count(server) for server in range(servers))
+        return tuple(placed.count(1 + other) for other in range(others))
 
     # -------------------------------------------------------------- topology
 
@@ -236,7 +243,7 @@ class Compiled:
 
     # ------------------------------------------------------------ Spark plan
 
-    def dataframe(self, spark: Any, address: Address, mode: str, spill: str) -> Any:
+    def dataframe(self, spark: Any, address: Address, mode: str, spill: str | None) -> Any:
         """The whole query as a DataFrame that yields no rows."""
         frames: dict[int, Any] = {}
         for node in self._nodes:
@@ -249,11 +256,8 @@ class Compiled:
                 spec = self._stage(
                     self._numbers[id(node)], self._name(node), self._parallelism(node), node.schema
                 )
-                if self._standbys(node):
-                    spec["standby_sockets"] = [
-                        address.standbys[place] for place in self._places(node, len(address.standbys))
-                    ]
-                    spec["passive_standbys"] = self._passive(node)
+                spec["places"] = self._places(node, len(address.servers) - 1, spread=address.spread)
+                spec["passive_standbys"] = self._passive(node)
                 frames[id(node)] = _stage(spark, given, {**spec, **_address(address, mode, spill)})
         given = self._exchanged([frames[id(up)] for up in self._sink.upstream], self._sink.parallelism)
         spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism, None)
@@ -331,9 +335,9 @@ def _ticking(spark: Any, like: Any) -> Any:
     )
 
 
-def _address(address: Address, mode: str, spill: str) -> dict[str, Any]:
+def _address(address: Address, mode: str, spill: str | None) -> dict[str, Any]:
     return {
-        "socket": address.socket,
+        "servers": [server.to_json() if server is not None else None for server in address.servers],
         "tls": address.tls.to_dict() if address.tls is not None else None,
         "token": address.token,
         "generation": address.generation,

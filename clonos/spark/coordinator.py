@@ -57,7 +57,10 @@ class Coordinator:
         *,
         driver_pids: tuple[int, ...],
         faults: str,
+        driver_host: str = "",
+        spread: bool = False,
     ) -> None:
+        """`driver_host` is Spark's name of this host; `spread` whether tasks run on others, too."""
         self._compiled = compiled
         self._sink = sink
         self._settings = settings
@@ -72,8 +75,10 @@ class Coordinator:
         self.query = self._checkpoint.open(self._topology)
         self.data = data_directory(location, self.query, settings)
         self._sink.bind(self._checkpoint.location)
-        self._named = named_servers(settings)
-        self._listen = reached_at(settings)
+        self._driver_host = driver_host
+        self._spread = spread
+        self._named = named_servers(settings, spread=spread)
+        self._listen = reached_at(settings, driver_host if spread else "")
 
     # ------------------------------------------------------------------ life
 
@@ -117,9 +122,11 @@ class Coordinator:
         )
         placement = Placement(
             self._named,
-            self._compiled.instances_elsewhere(len(self._named.services)),
+            self._compiled.instances_elsewhere(len(self._named.services), spread=self._spread),
             standbys=self._compiled.has_standbys(),
             history=self._checkpoint.given_up(),
+            host=self._driver_host,
+            spread=self._spread,
         )
         return ReplicaServers(spec, placement, entry=self._entry)
 
@@ -145,9 +152,7 @@ class Coordinator:
         generation = self._generation = self._checkpoint.next_generation()
         self._sink.raise_fence(self.query, generation << 48)
         self._servers.set_generation(generation)
-        return Address(
-            self._servers.address, self._servers.standbys, self._token, generation, self._named.tls
-        )
+        return Address(self._servers.addresses, self._token, generation, self._named.tls, self._spread)
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""
@@ -174,8 +179,10 @@ class Coordinator:
         ]
         return min(causes, key=lambda cause: cause.retryable, default=None)
 
-    def spill_directory(self) -> str:
-        """Where conduits put what exceeds their memory."""
+    def spill_directory(self) -> str | None:
+        """Where conduits put what exceeds their memory; None where they are on other hosts, each with its own."""
+        if self._spread:
+            return None
         path = os.path.join(self.data, "spill")
         os.makedirs(path, exist_ok=True)
         return path

@@ -1,4 +1,4 @@
-"""Replica servers on other hosts, as the settings name them: where, with what right, and how they find this host."""
+"""What other hosts have to do with a query: replica servers that the settings name, and how this host is found."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from standby.named import Named
 _TLS_SETTINGS = f"{PREFIX}tls.ca, {PREFIX}tls.cert and {PREFIX}tls.key"
 
 
-def named_servers(settings: Settings) -> Named:
-    """The replica services of the configuration, and how they are talked to. Raises ConfigurationError."""
+def named_servers(settings: Settings, *, spread: bool) -> Named:
+    """The replica services of the configuration, and how other hosts are talked to: those of the services, and, where
+    tasks are `spread`, theirs. Raises ConfigurationError."""
     tls = Tls.of(settings.tls_ca, settings.tls_cert, settings.tls_key, _TLS_SETTINGS)
     if not settings.replica_servers:
-        return Named()
+        return Named(tls=tls if spread else None)
     if not settings.replica_token_file:
         raise ConfigurationError(
             f"{PREFIX}replica.servers names services, and there is no {PREFIX}replica.token.file",
@@ -31,10 +32,12 @@ def named_servers(settings: Settings) -> Named:
     )
 
 
-def reached_at(settings: Settings) -> str:
-    """Where servers on other hosts find this one: its address on the way to the first of them."""
-    if settings.replica_host or not settings.replica_servers:
-        return settings.replica_host or "127.0.0.1"
+def reached_at(settings: Settings, driver_host: str) -> str:
+    """Where other hosts find this one: as Spark's executors do, if there are any, else by its address on the way to the
+    first of the named servers."""
+    found = settings.replica_host or driver_host
+    if found or not settings.replica_servers:
+        return found or "127.0.0.1"
     host, _, port = settings.replica_servers[0].rpartition(":")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -107,6 +107,8 @@ class CausalStreamWriter:
             settings,
             driver_pids=(int(jvm.ProcessHandle.current().pid()), os.getpid()),
             faults=self._options.get(FAULTS, ""),
+            driver_host=str(self._spark.sparkContext.getConf().get("spark.driver.host")),
+            spread=is_spread(self._spark),
         )
         coordinator.start()
 
@@ -137,9 +139,7 @@ class CausalStreamWriter:
 
     def _check_slots(self, compiled: Compiled) -> None:
         needed, there = compiled.slots_needed(), slots(self._spark)
-        until = time.monotonic() + (
-            0 if self._spark.sparkContext.master.startswith("local") else REGISTRATION_SECONDS
-        )
+        until = time.monotonic() + (REGISTRATION_SECONDS if is_spread(self._spark) else 0)
         while there < needed and time.monotonic() < until:
             time.sleep(0.2)
             there = slots(self._spark)
@@ -169,6 +169,11 @@ def _as(conf: Any, key: str, value: str) -> Iterator[None]:
             conf.unset(key)
         else:
             conf.set(key, before)
+
+
+def is_spread(spark: Any) -> bool:
+    """Whether tasks run in other processes than the driver's, on whatever host."""
+    return not spark.sparkContext._jsc.sc().isLocal()
 
 
 def slots(spark: Any) -> int:

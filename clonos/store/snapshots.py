@@ -38,6 +38,7 @@ from typing import Final
 
 from pyarrow import fs
 
+from clonos.core.replacement import binds
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.store.disk_errors import disk
 from clonos.store.folder import TMP, Folder, hash_file, resolve
@@ -335,10 +336,11 @@ class SnapshotStore:
         self._collect_if_due()
 
     def discard_from(self, epoch: int) -> None:
-        """Drop the snapshots of `epoch` and later ones, which were not committed: the epoch runs again."""
+        """Drop the snapshots of `epoch` and later ones, which were not committed: the epoch runs again. How it ended
+        stays where that binds."""
         with self._changing:
             self._claim()
-            self._drop(lambda name: name.epoch >= epoch)
+            self._drop(lambda name: name.epoch >= epoch and not (name.final and binds(name.fence, self.fence)))
             self._collect()
 
     def _collect_if_due(self) -> None:

@@ -555,7 +555,7 @@ CRASHES = {Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_STOP: 0.004}
 SERVERS = {Fault.SERVER_CRASH: 0.01, Fault.LINK_BREAK: 0.01}
 RESTARTS = {Fault.QUERY_RESTART: 0.01}
 LOSSES = {Fault.QUERY_RESTART: 0.01, Fault.STORE_LOST: 0.6}
-OTHERS = {"faults": 20, "impure": False}
+OTHERS = {"faults": 20, "impure": False, "executors": False}
 STANDBYS = {**OTHERS, "standbys": 1, "passive": False, "effects": False, "depth": FULL}
 PASSIVE = {**STANDBYS, "passive": True}
 

@@ -75,14 +75,14 @@ def test_a_run_that_once_went_wrong_is_right(
     ],
 )
 def test_a_storm_that_once_went_wrong_is_right(seed: int) -> None:
-    report = run(replace(draw_storm(seed), passive=False))
+    report = run(replace(draw_storm(seed), passive=False, executors=False))
     assert report.right, str(report)
 
 
 @pytest.mark.parametrize("seed", [134, 328])
 def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
     """After a restart, what is visible may depend on log that this attempt has recovered and not handed on yet."""
-    changes = {"standbys": 1, "passive": False, "realtime": True, "effects": False, "snapshot_rate": 0.8}
-    busy = replace(draw_plan(seed), faults=60, records=60, epoch=12, bundle=3, **changes)
+    changes = {"standbys": 1, "passive": False, "executors": False, "realtime": True, "effects": False}
+    busy = replace(draw_plan(seed), faults=60, records=60, epoch=12, bundle=3, snapshot_rate=0.8, **changes)
     report = run(busy.with_rates(REPLICA_CRASH=0.02, LINK_BREAK=0.03))
     assert report.right, str(report)

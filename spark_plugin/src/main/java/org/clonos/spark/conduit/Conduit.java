@@ -8,6 +8,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.Selector;
 import java.nio.channels.UnresolvedAddressException;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.slf4j.Logger;
@@ -31,6 +32,7 @@ final class Conduit implements Runnable {
 
   private final StageSpec spec;
   private final Place place;
+  private final List<ServerAddress> servers;
   private final Schema outputSchema;
   private final BufferAllocator allocator;
   private final Selector selector;
@@ -61,6 +63,7 @@ final class Conduit implements Runnable {
       OutputQueue output) {
     this.spec = spec;
     this.place = place;
+    this.servers = spec.serversOf(place.instance());
     this.outputSchema = outputSchema;
     this.allocator = allocator;
     this.selector = selector;
@@ -70,7 +73,8 @@ final class Conduit implements Runnable {
     this.inflight =
         new InflightLog(
             spec.spillPath(), place.node() + "-" + place.instance() + "-" + place.epoch() + "-" + place.taskAttemptId());
-    this.protocol = new ConduitProtocol(spec.limits(place.instance(), place.taskAttemptId(), Homes.of(spec, place)));
+    this.protocol =
+        new ConduitProtocol(spec.limits(servers.size() - 1, place.taskAttemptId(), Homes.of(spec, place)));
   }
 
   void attach(BundleBuilder bundles) {
@@ -184,7 +188,7 @@ final class Conduit implements Runnable {
   private void connect() throws IOException {
     connectAt = NEVER;
     try {
-      if (link.connect(spec.socket(place.instance(), connectServer))) {
+      if (link.connect(servers.get(connectServer).fromHere())) {
         happen(new Event.Connected());
       }
     } catch (IOException | RuntimeException e) {
@@ -195,13 +199,13 @@ final class Conduit implements Runnable {
   private void connectStandby() throws IOException {
     standbyAt = NEVER;
     try {
-      String address = spec.socket(place.instance(), standbyServer);
+      String address = servers.get(standbyServer).fromHere();
       if (standby.connecting() ? standby.finishConnect() : standby.connect(address)) {
         happen(new Event.StandbyConnected());
       }
     } catch (IOException | UnresolvedAddressException e) {
       standby.disconnect();
-      happen(new Event.StandbyLost("cannot connect to " + spec.socket(place.instance(), standbyServer) + ": " + e));
+      happen(new Event.StandbyLost("cannot connect to " + servers.get(standbyServer).fromHere() + ": " + e));
     }
   }
 
@@ -217,7 +221,7 @@ final class Conduit implements Runnable {
 
   private void connectFailed(Exception e) throws IOException {
     link.disconnect();
-    happen(new Event.ConnectFailed("cannot connect to " + spec.socket(place.instance(), connectServer) + ": " + e));
+    happen(new Event.ConnectFailed("cannot connect to " + servers.get(connectServer).fromHere() + ": " + e));
   }
 
   /** A standby says little: that it is there, how far it has come, or why it goes. */
@@ -543,7 +547,7 @@ final class Conduit implements Runnable {
         .put("epoch", place.epoch())
         .put("error", failure.error())
         .put("message", text.substring(0, Math.min(text.length(), REPORT_CHARACTERS)));
-    boolean connected = link.connect(spec.socket(place.instance(), connectServer));
+    boolean connected = link.connect(servers.get(connectServer).fromHere());
     link.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
     for (long until = now() + REPORT_MS; now() < until && !stopping; ) {
       if (!connected) {

@@ -4,8 +4,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * On which server an instance was at the end of an epoch: there its state is in memory when the next task of it begins in
- * this JVM. Instances that are where every instance begins take no room.
+ * On which of its servers an instance was at the end of an epoch: there its state is in memory when the next task of it
+ * begins in this JVM. Instances that are where they begin take no room.
  */
 final class Homes {
   private static final Map<String, Integer> ELSEWHERE = new ConcurrentHashMap<>();
@@ -25,6 +25,6 @@ final class Homes {
   }
 
   private static String key(StageSpec spec, Place place) {
-    return spec.socket() + " " + spec.generation() + " " + place.node() + " " + place.instance();
+    return spec.token() + " " + spec.generation() + " " + place.node() + " " + place.instance();
   }
 }

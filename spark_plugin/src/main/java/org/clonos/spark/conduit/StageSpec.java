@@ -7,16 +7,18 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.Utils;
 
 /** What the compiled query says about one stage; checked when it is parsed. */
 public record StageSpec(
     int node,
     String name,
     StructType outputSchema,
-    String socket,
-    List<String> standbySockets,
+    List<ServerAddress> servers,
+    List<List<Integer>> places,
     boolean passiveStandbys,
     Tls tls,
     String token,
@@ -42,20 +44,21 @@ public record StageSpec(
     } catch (JsonProcessingException e) {
       throw new IllegalArgumentException("the stage's specification is not JSON: " + e.getOriginalMessage());
     }
+    Tls tls = spec.hasNonNull("tls") ? tls(spec.get("tls")) : null;
     StageSpec parsed =
         new StageSpec(
             (int) number(spec, "node", null, 1, 63),
             text(spec, "name"),
             (StructType) DataType.fromJson(text(spec, "output_schema")),
-            text(spec, "socket"),
-            standbySockets(spec),
+            servers(spec, tls),
+            places(spec),
             spec.path("passive_standbys").asBoolean(),
-            spec.hasNonNull("tls") ? tls(spec.get("tls")) : null,
+            tls,
             text(spec, "token"),
             number(spec, "generation", null, 0, 0x7fff),
             text(spec, "mode"),
             (int) number(spec, "parallelism", null, 1, Integer.MAX_VALUE),
-            text(spec, "spill_dir"),
+            spec.hasNonNull("spill_dir") ? text(spec, "spill_dir") : null,
             (int) number(spec, "bundle_rows", 4096L, 1, 1 << 20),
             number(spec, "bundle_bytes", 1L << 20, 1, 64 << 20),
             (int) number(spec, "idle_bundles", 1L, 1, 1 << 20),
@@ -65,28 +68,33 @@ public record StageSpec(
             number(spec, "heartbeat_ms", 10_000L, 1, Long.MAX_VALUE / 2),
             number(spec, "connect_ms", 60_000L, 1, Long.MAX_VALUE / 2),
             (int) number(spec, "attempts", 3L, 0, 1000));
-    check(parsed.socket, parsed.tls);
-    parsed.standbySockets.stream().filter(Objects::nonNull).forEach(address -> check(address, parsed.tls));
     if (!parsed.mode.equals("microbatch") && !parsed.mode.equals("realtime")) {
       throw new IllegalArgumentException("mode must be microbatch or realtime, not '" + parsed.mode + "'");
     }
     return parsed;
   }
 
-  /** One per instance, null where an instance has no standby. */
-  private static List<String> standbySockets(JsonNode spec) {
-    List<String> sockets = new ArrayList<>();
-    for (JsonNode socket : spec.path("standby_sockets")) {
-      sockets.add(socket.textValue());
+  /** Null where a server has not been reached yet. The first one is on the driver's host. */
+  private static List<ServerAddress> servers(JsonNode spec, Tls tls) {
+    List<ServerAddress> servers = new ArrayList<>();
+    for (JsonNode said : spec.path("servers")) {
+      servers.add(said.isNull() ? null : ServerAddress.parse(said, tls));
     }
-    return sockets;
+    if (servers.isEmpty() || servers.get(0) == null) {
+      throw new IllegalArgumentException("the stage's specification needs 'servers', and an address of the first");
+    }
+    return servers;
   }
 
-  private static void check(String address, Tls tls) {
-    Link.check(address);
-    if (address.startsWith("tls:") && tls == null) {
-      throw new IllegalArgumentException("the stage's specification has the socket '" + address + "' and no 'tls'");
+  /** By instance, the numbers of the servers where it may be, in the order of preference. */
+  private static List<List<Integer>> places(JsonNode spec) {
+    List<List<Integer>> places = new ArrayList<>();
+    for (JsonNode instance : spec.path("places")) {
+      List<Integer> numbers = new ArrayList<>();
+      instance.forEach(number -> numbers.add(number.intValue()));
+      places.add(numbers);
     }
+    return places;
   }
 
   private static Tls tls(JsonNode files) {
@@ -113,23 +121,36 @@ public record StageSpec(
     return value.longValue();
   }
 
-  Limits limits(int instance, long taskAttemptId, int firstServer) {
+  Limits limits(int standbys, long taskAttemptId, int firstServer) {
     long fenceBase = generation << 48 | (taskAttemptId & 0xffffffffL) << 16;
     return new Limits(
         fenceBase, bundleRows, bundleBytes, idleBundles, flushMs, inflightBytes, tickMs, heartbeatMs, connectMs,
-        attempts, standbySocket(instance) == null ? 0 : 1, passiveStandbys, firstServer);
+        attempts, standbys, passiveStandbys, firstServer);
   }
 
-  /** Where a replica server of an instance listens: 0 or, with standbys, 1. */
-  String socket(int instance, int server) {
-    return server == 0 ? socket : standbySocket(instance);
+  /**
+   * Where an instance is, and where its standby is if it may have one: the replica near this process, or on the server
+   * that is preferred; the standby on another host if there is one, else at least on another server.
+   */
+  List<ServerAddress> serversOf(int instance) {
+    List<ServerAddress> may = new ArrayList<>();
+    for (int number : instance < places.size() ? places.get(instance) : List.of(0)) {
+      if (servers.get(number) != null) {
+        may.add(servers.get(number));
+      }
+    }
+    ServerAddress first = may.stream().filter(ServerAddress::isHere).findFirst().orElse(may.get(0));
+    may.remove(first);
+    return may.stream()
+        .filter(server -> !Objects.equals(server.host(), first.host()))
+        .findFirst()
+        .or(() -> may.stream().findFirst())
+        .map(second -> List.of(first, second))
+        .orElse(List.of(first));
   }
 
-  private String standbySocket(int instance) {
-    return instance < standbySockets.size() ? standbySockets.get(instance) : null;
-  }
-
+  /** That of the executor, which Spark clears away with it, where the driver's host need not be this one. */
   Path spillPath() {
-    return Path.of(spillDir);
+    return Path.of(spillDir != null ? spillDir : Utils.getLocalDir(SparkEnv.get().conf()));
   }
 }

@@ -1,0 +1,173 @@
+"""The self-judging job on a standalone cluster, through the loss of what a cluster can lose.
+
+One worker is on the driver's host, the other one on another, as Spark and the library see it: conduits on the one reach
+replicas by a Unix socket, those on the other over TCP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import conftest
+import pytest
+from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, executors, failed_tasks, several_hosts, talks_over_tcp
+from driver import until
+from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+from services import Authority
+
+import clonos
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not several_hosts(), reason="this system has one loopback address"),
+]
+
+TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "3 seconds"}}
+EXECUTORS_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def on(cluster: Cluster) -> Iterator[Any]:
+    """A session with an executor on every host."""
+    from pyspark.sql import SparkSession
+
+    builder = clonos.configure(SparkSession.builder).master(cluster.url).appName("cluster")
+    for name, value in {**conftest.SETTINGS, **SETTINGS}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        spark.sparkContext.setLogLevel("OFF")
+        until(lambda: len(executors(spark)) == len(cluster.workers), EXECUTORS_SECONDS, "executors")
+        yield spark
+    finally:
+        spark.stop()
+
+
+@pytest.fixture
+def cluster(plugin_jar: Path, tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path / "cluster") as running:
+        yield running
+
+
+def job(folder: Path, mode: str, **settings: str) -> Run:
+    """Long enough for something to be lost in the middle of it, and for Spark to get over it."""
+    return Run(
+        folder,
+        mode=mode,
+        count=900,
+        feed_seconds=8.0,
+        trigger=TRIGGERS[mode],
+        deadline=180.0,
+        settings=settings,
+    )
+
+
+def primaries(query: Any) -> dict[tuple[int, int], int]:
+    """The replicas that are at work just now, by node and instance."""
+    found = [
+        replica for replica in query.replicas() if replica["busy"] is not None and not replica["standby"]
+    ]
+    return {(replica["node"], replica["instance"]): replica["pid"] for replica in found}
+
+
+def kill_replicas(query: Any, setup: Run) -> None:
+    """Of both operators, one after the other, each at work; until somebody else has recovered in its place."""
+    for place in ((2, 0), (3, 1)):
+        recoveries = len(query.causal_status()["recoveries"])
+        struck: list[int] = []
+
+        def strike(place: tuple[int, int] = place, struck: list[int] = struck) -> bool:
+            struck += [pid for where, pid in primaries(query).items() if where == place]
+            for pid in struck:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return bool(struck)
+
+        await_(query, setup, strike)
+        await_(query, setup, lambda seen=recoveries: len(query.causal_status()["recoveries"]) > seen)
+
+
+def kill_executor(cluster: Cluster, host: str) -> None:
+    for pid in cluster.workers[host].executors():
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_worker(cluster: Cluster, host: str) -> None:
+    """Its executor ends by itself."""
+    cluster.workers[host].kill()
+
+
+def kill_host(cluster: Cluster, host: str) -> None:
+    cluster.workers[host].end()
+
+
+def test_a_query_on_two_hosts_survives_replicas_and_an_executor(cluster: Cluster, tmp_path: Path) -> None:
+    with on(cluster) as spark:
+        setup = job(tmp_path, "realtime")
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            for far in (True, False):
+                await_(query, setup, lambda far=far: far in map(talks_over_tcp, primaries(query).values()))
+            kill_replicas(query, setup)
+            assert (query.restarts, failed_tasks(spark)) == ([], 0)
+            kill_executor(cluster, ELSEWHERE)
+            await_end(query, setup)
+    assert_exact(setup)
+    assert len(query.restarts) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("standbys", ["0", "1"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_lost_replica_costs_neither_a_task_nor_the_query(
+    cluster: Cluster, tmp_path: Path, mode: str, standbys: str
+) -> None:
+    with on(cluster) as spark:
+        setup = job(tmp_path, mode, standbys=standbys)
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            kill_replicas(query, setup)
+            assert (query.restarts, failed_tasks(spark)) == ([], 0)
+            await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("host", [HERE, ELSEWHERE])
+@pytest.mark.parametrize("strike", [kill_executor, kill_worker, kill_host])
+@pytest.mark.parametrize("mode", MODES)
+def test_exact_through_the_loss_of(
+    cluster: Cluster, tmp_path: Path, mode: str, strike: Callable[[Cluster, str], None], host: str
+) -> None:
+    """In micro-batches Spark runs again what was lost, with the shuffle files of the epoch; in real time the query."""
+    with on(cluster) as spark:
+        setup = job(tmp_path, mode, standbys="1")
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_(query, setup, lambda: bool(primaries(query)))
+            strike(cluster, host)
+            await_end(query, setup)
+    assert_exact(setup)
+    assert len(query.restarts) <= {"microbatch": 0, "realtime": 2}[mode]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+def test_over_tls_between_hosts(cluster: Cluster, tmp_path: Path, mode: str) -> None:
+    tls = Authority(tmp_path / "tls").issue("host")
+    files = {"tls.ca": tls.ca, "tls.cert": tls.cert, "tls.key": tls.key}
+    with on(cluster) as spark:
+        setup = job(tmp_path, mode, standbys="1", **files)
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            assert not any(map(talks_over_tcp, primaries(query).values()))  # TLS ends before them
+            kill_replicas(query, setup)
+            kill_executor(cluster, ELSEWHERE)
+            await_end(query, setup)
+    assert_exact(setup)
