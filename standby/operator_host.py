@@ -37,7 +37,7 @@ from clonos.core.instance import (
 )
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import RecoveryState
-from clonos.core.replacement import Known, binds
+from clonos.core.replacement import Known
 from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
@@ -213,11 +213,9 @@ class OperatorHost:
 
     @property
     def _ends_at(self) -> int | None:
-        """The log offset at which an earlier attempt has ended the epoch, if that binds this one."""
-        ended = self._snapshots.final(self._hello.epoch)
-        if ended is None or ended.epoch != self._hello.epoch or not binds(ended.fence, self._hello.fence):
-            return None
-        return metadata.log_offset(ended.meta)
+        """The log offset at which an earlier attempt has ended the epoch, where this one has to end alike."""
+        ended = self._snapshots.binding(self._hello.epoch, self._hello.fence)
+        return metadata.log_offset(ended.meta) if ended is not None else None
 
     def start(self) -> None:
         self._perform(

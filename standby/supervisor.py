@@ -81,6 +81,8 @@ class Replica:
             return False
         if self.hello.generation != hello.generation:
             return False
+        if not hello.standby and (hello.stage_attempt or hello.task_attempt):
+            return False  # the attempt before may have run elsewhere
         if self.at_end is not None:
             return self.at_end < hello.epoch  # Spark runs no task of a stage that it knows to have no input
         # A standby may still be at the end of the epoch before when its conduit is gone.

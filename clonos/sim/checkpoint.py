@@ -87,12 +87,21 @@ class Snapshots:
             )
         return self.kept[name]
 
+    def binding(self, epoch: int, fence: int) -> Snapshot | None:
+        """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
+        found = [
+            name for name in self.kept if name.final and name.epoch == epoch and binds(name.fence, fence)
+        ]
+        return self.kept[max(found)] if found else None
+
     def discard_from(self, epoch: int, fence: int) -> None:
         self._drop(
             [
                 name
                 for name in self.kept
-                if name.epoch >= epoch and name.fence <= fence and not (name.final and binds(name.fence, fence))
+                if name.epoch >= epoch
+                and name.fence <= fence
+                and not (name.final and binds(name.fence, fence))
             ]
         )
 

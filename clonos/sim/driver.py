@@ -53,6 +53,7 @@ class Driver(Process):
         self._coordinator = Coordinator(world, self)
         self._inbox: deque[Lost] = deque()
         self._running: dict[Origin, Task] = {}
+        self._began: dict[Origin, tuple[int, int]] = {}
         self._files: dict[Origin, list[tuple[int, Record]]] = {}
         self._late_commit: int | None = None
 
@@ -193,11 +194,13 @@ class Driver(Process):
             epoch=epoch,
             generation=self.generation,
             attempt=self.world.next_number("attempt"),
+            again=(self.generation, epoch) == self._began.get(origin),
             channels=self._channels_into(origin),
             wires=wires,
             over=lambda task, result: self.world.report(self, task, result),
         )
         self._running[origin] = task
+        self._began[origin] = self.generation, epoch
         return task
 
     # ------------------------------------------------------------ micro-batch

@@ -26,6 +26,7 @@ class Hello:
     standby: bool = False
     moves: tuple[Move, ...] = ()
     recovered: int = 0
+    again: bool = False  # there was an attempt before
 
 
 @dataclass(frozen=True, slots=True)

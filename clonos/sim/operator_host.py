@@ -27,7 +27,7 @@ from clonos.core.instance import (
 )
 from clonos.core.operator import Operator
 from clonos.core.own_log import OwnLog
-from clonos.core.replacement import Known, binds
+from clonos.core.replacement import Known
 from clonos.core.retrieval import retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
@@ -176,12 +176,9 @@ class OperatorHost:
 
     @property
     def _ends_at(self) -> int | None:
-        """The log offset at which an earlier attempt has ended the epoch, if that binds this one."""
-        hello = self._hello
-        ended = self._snapshots.final(hello.epoch)
-        if ended is None or ended.name.epoch != hello.epoch or not binds(ended.name.fence, hello.fence):
-            return None
-        return ended.instance.log_offset
+        """The log offset at which an earlier attempt has ended the epoch, where this one has to end alike."""
+        ended = self._snapshots.binding(self._hello.epoch, self._hello.fence)
+        return ended.instance.log_offset if ended is not None else None
 
     def start(self) -> Steps:
         hello = self._hello

@@ -37,6 +37,8 @@ class Serving:
     def serves(self, hello: Hello) -> bool:
         if self.doomed or not hello.fresh or self.hello is None or self.hello.generation != hello.generation:
             return False
+        if hello.again and not hello.standby:
+            return False  # the attempt before may have run elsewhere
         if self.at_end is not None:
             return self.at_end < hello.epoch
         return hello.standby and self.hello.standby and self.hello.epoch < hello.epoch

@@ -41,6 +41,7 @@ class Task(Process):
         epoch: int,
         generation: int,
         attempt: int,
+        again: bool,
         channels: list[int],
         wires: Wires | None,
         over: Callable[[Task, tuple[str, str] | None], None],
@@ -51,6 +52,7 @@ class Task(Process):
         self.epoch = epoch
         self.generation = generation
         self.attempt = attempt
+        self.again = again
         self.result: tuple[str, str] | None = None
         self.finished = False
         self.taken_position: dict[int, int] = {}
@@ -293,6 +295,7 @@ class Task(Process):
             standby,
             hello.moves,
             hello.recovered if isinstance(hello, rules.StandbyHello) else 0,
+            self.again,
         )
         if standby and self._standby_greeted is link:
             self._send_standby(said)

@@ -223,6 +223,17 @@ class SnapshotStore:
                 return manifest
         return None
 
+    def binding(self, epoch: int, fence: int) -> Manifest | None:
+        """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
+        for name in sorted(self._finals(epoch), reverse=True):
+            if (
+                name.epoch == epoch
+                and binds(name.fence, fence)
+                and (manifest := self._read(name)) is not None
+            ):
+                return manifest
+        return None
+
     def _finals(self, upto: int) -> list[SnapshotName]:
         return [name for name in self._names() if name.final and name.epoch <= upto]
 
@@ -340,7 +351,9 @@ class SnapshotStore:
         stays where that binds."""
         with self._changing:
             self._claim()
-            self._drop(lambda name: name.epoch >= epoch and not (name.final and binds(name.fence, self.fence)))
+            self._drop(
+                lambda name: name.epoch >= epoch and not (name.final and binds(name.fence, self.fence))
+            )
             self._collect()
 
     def _collect_if_due(self) -> None:
