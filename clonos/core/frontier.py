@@ -37,6 +37,15 @@ def runs_of(channels: Column) -> list[Run]:
     return [(channel, len(list(group))) for channel, group in groupby(channels)]
 
 
+def channels_of(runs: Sequence[Run]) -> list[int]:
+    """The channel of each record."""
+    return [channel for channel, count in runs for _ in range(count)]
+
+
+def numbers_of(column: Column) -> list[int]:
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)
+
+
 @dataclass(slots=True)
 class Frontier:
     """Last covered position per channel; channels never seen are covered up to nothing."""

@@ -36,10 +36,10 @@ from clonos.core.care import Care, Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.destination import Router
 from clonos.core.determinant import Kind, Run, Step, first_of
-from clonos.core.frontier import Arrivals, Column, Frontier, runs_of
+from clonos.core.frontier import Arrivals, Column, Frontier, channels_of, numbers_of, runs_of
 from clonos.core.identity import Origin
 from clonos.core.recorder import StepRecorder, UnrecordedStep
-from clonos.core.recovery import RecoveryState
+from clonos.core.recovery import RecoveryState, cut_short
 from clonos.core.replayer import HINT, StepReplayer
 from clonos.core.services import CausalServices
 from clonos.core.sharing import FOLD_FROM, FULL, Journal
@@ -284,7 +284,7 @@ class Instance:
         if self.state is RecoveryState.LIVE:
             return self._saved_first(self._consume(runs, positions, rows) if rows else [])
         at = 0
-        numbers = _numbers(positions)
+        numbers = numbers_of(positions)
         for channel, count in runs:
             waiting = self._pending.setdefault(channel, deque())
             waiting.extend(zip(numbers[at : at + count], rows[at : at + count], strict=True))
@@ -437,7 +437,7 @@ class Instance:
     def _consume_singly(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Action]:
         """A step for each record."""
         actions: list[Action] = []
-        for channel, position, row in zip(_places(runs), _numbers(positions), rows, strict=True):
+        for channel, position, row in zip(channels_of(runs), numbers_of(positions), rows, strict=True):
             recorder = self._recorder()
             recorder.open_order([(channel, 1)])
             actions += self._with_care(recorder, [(channel, 1)], [position], [row])
@@ -459,7 +459,7 @@ class Instance:
         self, recorder: StepRecorder, runs: list[Run], positions: list[int], rows: list[Row]
     ) -> list[Row]:
         produced: list[Row] = []
-        places = _places(runs)
+        places = channels_of(runs)
         for ran, (channel, position, row) in enumerate(zip(places, positions, rows, strict=True)):
             if not self._ask(Doubt(channel, position, row, recorder.alone(channel))):
                 done = ran + 1
@@ -612,13 +612,13 @@ class Instance:
             if step.kind is Kind.ORDER and not self._arrived(step):
                 return actions
             if self._ends_at is not None and not step.complete:
-                raise self._cut_short()
+                raise cut_short(self._ends_at, self._log_end, self._where())
             self._steps.popleft()
             actions += self._repeat(step)
         if self._following or self._log_end == self._ends_at:
             return actions
         if self._ends_at is not None:
-            raise self._cut_short()
+            raise cut_short(self._ends_at, self._log_end, self._where())
         if self.state is RecoveryState.REPLAYING:
             self.state = RecoveryState.LIVE
             self._recorded = b""
@@ -633,14 +633,6 @@ class Instance:
         if any(self._pending.values()):
             actions += self._consume(*self._drain())
         return actions
-
-    def _cut_short(self) -> ReplicaLost:
-        return ReplicaLost(
-            f"an earlier attempt has ended the epoch at log offset {self._ends_at}, and nobody holds its log beyond "
-            f"{self._log_end}",
-            where=self._where(),
-            hint="Tasks that have read its output have ended: the whole query runs the epoch again",
-        )
 
     def _arrived(self, step: Step) -> bool:
         needed: dict[int, int] = {}
@@ -705,12 +697,3 @@ class Instance:
 
 def _here(place: Where, row: int | None) -> Where:
     return place
-
-
-def _places(runs: Sequence[Run]) -> list[int]:
-    """The channel of each record."""
-    return [channel for channel, count in runs for _ in range(count)]
-
-
-def _numbers(column: Column) -> list[int]:
-    return column.tolist() if isinstance(column, np.ndarray) else list(column)

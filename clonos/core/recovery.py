@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from clonos.core.causal_log import CausalLog, Segment
 from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog, believed
-from clonos.errors import GapError, LogConflict, Where
+from clonos.errors import GapError, LogConflict, ReplicaLost, Where
 
 
 class RecoveryState(enum.Enum):
@@ -91,3 +91,12 @@ def longest_prefix(
             "spark.clonos.onGap=at_least_once to go on with possible contradictions",
         )
     return log.prefix(start)
+
+
+def cut_short(ends_at: int, log_end: int, where: Where) -> ReplicaLost:
+    """An attempt that has to end where an earlier one has ended cannot repeat it up to there."""
+    return ReplicaLost(
+        f"an earlier attempt has ended the epoch at log offset {ends_at}, and nobody holds its log beyond {log_end}",
+        where=where,
+        hint="Tasks that have read its output have ended: the whole query runs the epoch again",
+    )
