@@ -183,8 +183,8 @@ class Bench:
         self.instance.restore(snapshot, recorded=recorded)
         self.durable = len(recorded)
 
-    def open(self, epoch: int = 0, passed: int = 0) -> None:
-        self.carry_out(self.instance.open_epoch(epoch, passed=passed))
+    def open(self, epoch: int = 0, passed: int = 0, ends_at: int | None = None) -> None:
+        self.carry_out(self.instance.open_epoch(epoch, passed=passed, ends_at=ends_at))
 
     def take(self, records: Sequence[tuple[int, int, Row]], deltas: Iterable[bytes] = ()) -> None:
         channels, positions, rows = zip(*records, strict=True) if records else ((), (), ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clonos.core.conduit import Conduit, Connect, Connected, Hello, Limits, Lost, Start, Welcome
-from clonos.core.replacement import joins_known_log, of_same_attempt, stands_for_known_output
+from clonos.core.replacement import binds, joins_known_log, of_same_attempt, stands_for_known_output
 from clonos.core.sequence import BundlesTaken
 from clonos.errors import StorageUnavailable, Where
 
@@ -32,6 +32,13 @@ def test_snapshots_inside_an_epoch_are_of_one_attempt() -> None:
     assert of_same_attempt(fence | 1, fence | 3)
     assert not of_same_attempt(fence | 1, 2 << 48 | 6 << 16 | 1)
     assert not of_same_attempt(fence | 1, 3 << 48 | 5 << 16 | 1)
+
+
+def test_an_attempt_that_ended_binds_the_next_one_of_the_same_start() -> None:
+    ended = 2 << 48 | 5 << 16
+    assert binds(ended | 1, 2 << 48 | 6 << 16)
+    assert not binds(ended | 1, ended | 2), "its own replacements go on"
+    assert not binds(ended | 1, 3 << 48 | 1 << 16), "the next start runs everything again"
 
 
 def test_a_hole_in_the_bundles_ends_the_attempt() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from clonos.core import determinant_codec as codec
 from clonos.core.identity import channel_id
 from clonos.core.recovery import RecoveryState
-from clonos.errors import DivergenceError, GapError
+from clonos.errors import DivergenceError, GapError, ReplicaLost
 
 Record = tuple[int, int, tuple[Any, ...]]
 uses = st.lists(st.sampled_from(USES), min_size=1, max_size=6).map(lambda items: (*items, "emit"))
@@ -292,3 +292,43 @@ def test_output_that_depends_on_what_is_not_recorded_is_noticed() -> None:
     again.open(3)
     with pytest.raises(DivergenceError, match=r"digest [0-9a-f]{8}, recorded was [0-9a-f]{8}.*position 1"):
         again.take(recorded)
+
+
+@settings(max_examples=20, deadline=None)
+@given(programs, st.integers(0, 10**6))
+def test_an_epoch_that_has_ended_ends_alike_when_it_runs_again(program: Any, seed: int) -> None:
+    """Timers that have become due since fire in the next epoch: not everybody is there to read more of this one."""
+    records = records_of(program)
+    rng = random.Random(seed)
+    first = Bench(random.Random(seed + 1))
+    first.open()
+    feed(first, records, rng)
+    again = Bench(random.Random(seed + 2))
+    again.restore(first.log)
+    again.open(ends_at=first.end)
+    for part in (interleaved(records, rng), []):
+        feed(again, part, rng)
+        again.time = max(again.time, first.time) + 1000
+        again.tick()
+    assert (again.log, again.rows) == (first.log, first.rows)
+    assert again.services.timers.entries == first.services.timers.entries
+    again.open(1)
+    again.tick()
+    assert again.instance.state is RecoveryState.LIVE
+    assert not again.services.timers.entries
+
+
+@settings(max_examples=20, deadline=None)
+@given(programs, st.integers(0, 10**6))
+def test_an_epoch_that_has_ended_is_not_ended_otherwise(program: Any, seed: int) -> None:
+    records = records_of(program)
+    rng = random.Random(seed)
+    first = Bench(random.Random(seed + 1))
+    first.open()
+    feed(first, records, rng)
+    for cut in chunk_ends(first.log)[:-1]:
+        again = Bench(random.Random(seed + 2 + cut))
+        again.restore(first.log[:cut])
+        with pytest.raises(ReplicaLost, match="has ended the epoch"):
+            again.open(ends_at=first.end)
+            feed(again, interleaved(records, rng), rng)

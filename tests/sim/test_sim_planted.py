@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from planted import PLANTED
+from planted_executors import EXECUTORS
 
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
@@ -13,9 +14,12 @@ def test_the_catalogue_is_long_enough() -> None:
     assert len(PLANTED) >= 40
 
 
-@pytest.mark.parametrize("name", PLANTED)
+ALL = PLANTED | EXECUTORS
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bug = PLANTED[name]
+    bug = ALL[name]
     with monkeypatch.context() as patch:
         bug.plant(patch)
         found = next(
