@@ -273,8 +273,8 @@ class Settings:
             "replica.servers",
             "",
             Reader(_services, "HOST:PORT of services, each once, with commas between them"),
-            "Replica services (`clonos standby`) on other hosts, for standbys. Default: a second server on the "
-            "driver's host",
+            "Replica services (`clonos standby`) on other hosts, for standbys and, on a cluster, for primaries near "
+            "their tasks. Default: a second server on the driver's host",
         )
     )
     replica_token_file: str = field(
@@ -287,7 +287,8 @@ class Settings:
             "replica.host",
             "",
             Reader(str, "a name or address"),
-            "Under which those services reach the driver's host. Default: its address on the way to the first of them",
+            "Under which those services, and executors, reach the driver's host. Default: on a cluster "
+            "`spark.driver.host`, else its address on the way to the first of them",
         )
     )
     tls_ca: str = field(
