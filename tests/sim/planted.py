@@ -12,6 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from planted_fencing import (
+    old_replica_is_not_waited_for,
+    sinks_are_not_fenced_before_logs_are_read,
+    token_is_ignored_by_the_server,
+    token_is_ignored_by_the_sink,
+)
 from planted_standbys import (
     increments_are_shown_from_the_wrong_offset,
     instance_that_moved_asks_nobody,
@@ -48,8 +54,6 @@ from clonos.sim.checkpoint import Snapshots
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault, Plan, SinkKind
-from clonos.sim.server import ReplicaServer
-from clonos.sim.sinks import SinkPlace
 
 Patch = pytest.MonkeyPatch
 
@@ -493,36 +497,6 @@ def records_that_wait_are_taken_again(patch: Patch) -> None:
         self._frontier.covered = {channel: at - 1 for channel, at in self._frontier.covered.items()}
 
     patch.setattr(Instance, "restore", restore)
-
-
-# -------------------------------------------------------------------- fencing
-
-
-def token_is_ignored_by_the_sink(patch: Patch) -> None:
-    patch.setattr(SinkPlace, "_check_fence", lambda self, fence: None)
-
-
-def token_is_ignored_by_the_server(patch: Patch) -> None:
-    def raise_fence(self: ReplicaServer, origin: Origin, fence: int) -> bool:
-        self.world.checks.fence_raised(self.name, origin, fence)
-        return True
-
-    patch.setattr(ReplicaServer, "raise_fence", raise_fence)
-
-
-def old_replica_is_not_waited_for(patch: Patch) -> None:
-    def place(self: ReplicaServer, origin: Origin, link: Any, hello: Any) -> None:
-        current = self._serving.get(origin)
-        if current is not None and current.serves(hello):
-            self._hand_over(current, link, hello)
-        else:
-            self._serve(origin, link, hello)
-
-    patch.setattr(ReplicaServer, "_place", place)
-
-
-def sinks_are_not_fenced_before_logs_are_read(patch: Patch) -> None:
-    patch.setattr(SinkPlace, "raise_fence", lambda self, fence: None)
 
 
 # -------------------------------------------------------------------- the list
