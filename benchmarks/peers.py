@@ -124,7 +124,7 @@ def main() -> None:
                 try:
                     runs[peer.name].append(run(peer, folder, options))
                     print(f"round {number + 1}: {peer.name}: {runs[peer.name][-1]}", flush=True)
-                except Failed as reason:
+                except (Failed, Unavailable) as reason:
                     print(f"round {number + 1}: {peer.name} failed: {reason}", flush=True)
     print(head())
     for peer in peers:

@@ -18,7 +18,7 @@ _INSTALL_SECONDS = 1800
 
 
 class Unavailable(ClonosError):
-    """A peer cannot be run here; the comparison goes on without it."""
+    """A peer cannot be run, or not be killed, here; the comparison goes on without it."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def figures(rows: Rows, seen: Sequence[float], course: Course) -> Figures:
     live = samples(first, course)
     calm_until = course.end if strike is None else strike
     calm = live.between(course.begin, calm_until)
-    after = None if strike is None else recovery(live, course.begin, strike)
+    after = None if strike is None else recovery(live, course.begin, [strike])
     in_pace = kept_pace(live, course.begin, calm_until)
     verdict = judge(rows, map(str, range(course.live + len(course.sent))))
     return Figures(

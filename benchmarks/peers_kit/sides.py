@@ -84,13 +84,10 @@ class ClonosSide(Side):
         assert job.stdin is not None and job.stdout is not None
         job.stdin.write("kill\n")
         job.stdin.flush()
-        return float(job.stdout.readline())
-
-    def close(self) -> None:
-        for job in self._running:
-            if job.stdin is not None and job.poll() is None:
-                job.stdin.close()
-        super().close()
+        answer = job.stdout.readline()
+        if not answer:
+            raise Unavailable(f"nothing of Clonos could be killed: {self.trouble()}")
+        return float(answer)
 
 
 class FlinkSide(Side):
@@ -112,6 +109,8 @@ class FlinkSide(Side):
     def kill(self) -> float:
         (job,) = self._running
         workers = [pid for pid, command in processes.tree(job.pid).items() if _WORKER in command]
+        if not workers:
+            raise Unavailable(f"nothing of Flink could be killed: no process runs {_WORKER}")
         at = time.time()
         processes.kill(random.choice(workers))
         return at
