@@ -448,12 +448,17 @@ def test_figures_are_written_into_a_readme(tmp_path: Path) -> None:
     results.add(cell(), 0, figures(), steady())
     native = figures(judgement={"lost": 7, "repeated": 0, "contradicted": 0}, output_bytes=None)
     results.add(cell(protection=Protection.NONE), 0, native, steady())
+    results.add(cell(protection=Protection.HOT), 0, figures(kept_pace=False), steady())
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     for _ in range(2):
         assert main(["bench", "report", "--out", str(tmp_path), "--readme", str(readme)]) == 0
     text = readme.read_text()
     assert text.startswith(f"before\n{BEGIN}\n| |") and text.endswith(f"{END}\nafter\n") and "old" not in text
-    assert "| **7 lost**; silent 0.2 s | **1 repeated**, **2 contradicted**; silent 0.2 s |" in text
+    assert (
+        "| **7 lost**; silent 0.2 s | **1 repeated**, **2 contradicted**; silent 0.2 s | **1 repeated**"
+        in text
+    )
+    assert "**2 contradicted**; did not keep pace |\n" in text
     readme.write_text("nothing")
     assert main(["bench", "report", "--out", str(tmp_path), "--readme", str(readme)]) == 1

@@ -65,7 +65,9 @@ def markdown(lines: Sequence[Line]) -> str:
 
 
 def _struck(runs: Sequence[Line]) -> str:
-    """What became of the output, and for how long there was none."""
+    """What became of the output, and for how long there was none, which says something where it kept pace before."""
     bad = [f"**{count:,} {name}**" for name, count in wrong(runs).items() if count]
     verdict = ", ".join(bad) if bad else "exact"
+    if not all(run["kept_pace"] for run in runs):
+        return f"{verdict}; did not keep pace"
     return f"{verdict}; silent {said(recovered(runs, 'silent_s'), 1)} s"

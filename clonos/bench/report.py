@@ -156,7 +156,7 @@ table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 
 td, th {{ padding: .25em .5em; text-align: right; white-space: nowrap }}
 th {{ border-bottom: 2px solid #bbb; font-weight: 600 }} tr.first td {{ border-top: 1px solid #ddd }}
 td:first-child[rowspan], th:first-child {{ text-align: left; vertical-align: top; white-space: normal }}
-th:first-child {{ min-width: 17em }}
+th:first-child {{ min-width: 12em }}
 .side {{ text-align: left; font-weight: 600 }} small {{ color: #888 }} .bad {{ color: #c0392b; font-weight: 600 }}
 .plots {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(560px, 1fr)); gap: 1em 2em }}
 figure {{ margin: 0 }} figcaption {{ font-weight: 600; margin: .5em 0 }}

@@ -19,6 +19,7 @@ from clonos.nexmark.pace import Pace
 from clonos.nexmark.query import Judgement, Run
 from clonos.nexmark.workload import Workload
 
+PRELUDE_S = 15.0
 START_S = 120.0
 SETTLE_S = 180.0
 QUIET_S = 6.0
@@ -49,10 +50,11 @@ def _run(spark: Any, cell: Cell, repeat: int, folder: Path) -> tuple[dict[str, A
     watch = Watch(folder / "output.db", cell.what)
     judgement = None
     with EventLogs(workload, folder, partitions) as logs:
-        feeder = Feeder(logs, workload)
+        feeder = Feeder(logs, workload, written=cell.rate)
         side = Side(spark, cell, folder)
         try:
             watch.start()
+            _prelude(cell, logs, watch)
             feeder.start()
             begin, strikes = _measure(cell, side, watch)
             feeder.done.set()
@@ -63,7 +65,8 @@ def _run(spark: Any, cell: Cell, repeat: int, folder: Path) -> tuple[dict[str, A
             account = side.account(strikes[0] if strikes else begin)
         finally:
             feeder.done.set()
-            feeder.join()
+            if feeder.is_alive():
+                feeder.join()
             restarts = side.stop()
             watch.done.set()
             watch.join()
@@ -78,6 +81,15 @@ def _run(spark: Any, cell: Cell, repeat: int, folder: Path) -> tuple[dict[str, A
     if judgement is not None:
         figures |= {"judgement": asdict(judgement), "exact": judgement.exact}
     return {"judgement": None, **figures, **account}, found
+
+
+def _prelude(cell: Cell, logs: EventLogs, watch: Watch) -> None:
+    """A second's events, until something comes of them: the feed does not begin with what gathered while the side was
+    starting. Of some queries nothing comes before event time has gone on."""
+    logs.write(0, cell.rate)
+    end = time.time() + PRELUDE_S
+    while not watch.rows and time.time() < end:
+        time.sleep(_LOOK_S)
 
 
 def _measure(cell: Cell, side: Side, watch: Watch) -> tuple[float, list[float]]:

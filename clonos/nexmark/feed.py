@@ -90,7 +90,10 @@ class EventLogs:
 
 
 class Feeder(threading.Thread):
-    """Writes each event when it is due, from the moment of `start` until `done` is set or `count` are written."""
+    """Writes each event when it is due, from the moment of `start` until `done` is set or `count` are written.
+
+    The first `written` of them are there already; the next comes when it is due all the same.
+    """
 
     def __init__(
         self,
@@ -98,6 +101,7 @@ class Feeder(threading.Thread):
         workload: Workload,
         count: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        written: int = 0,
     ) -> None:
         super().__init__(name="nexmark-feeder", daemon=True)
         self._logs = logs
@@ -105,7 +109,7 @@ class Feeder(threading.Thread):
         self._count = count
         self._clock = clock
         self.done = threading.Event()
-        self.written = 0
+        self.written = written
 
     def run(self) -> None:
         began = self._clock()
