@@ -441,6 +441,9 @@ def test_searches_and_failed_runs_are_reported() -> None:
     made = page(lines)
     assert made.count("<rect") == 2 and "nothing came" in made and "150 (141..160)" in made
     assert "nothing came" not in table([*lines, line_of(failed)])
+    assert "busy" not in made
+    lines[0]["machine"]["load"] = 9.0
+    assert "load 0.5 to 9.0 after runs, busy with other things too" in page(lines)
 
 
 def test_figures_are_written_into_a_readme(tmp_path: Path) -> None:

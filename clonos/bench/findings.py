@@ -15,6 +15,9 @@ from clonos.bench.results import Line
 from clonos.bench.search import Bounds, bounds
 
 WRONG = ("lost", "repeated", "contradicted")
+BUSY = 4.0
+"""Load per core beyond what a run makes by itself."""
+
 SIDES = tuple(side.value for side in Protection)
 
 
@@ -147,7 +150,11 @@ def sustainable(lines: Iterable[Line]) -> list[list[Held]]:
 
 
 def machines(lines: Sequence[Line]) -> str:
-    """On what everything was run."""
+    """On what everything was run, and whether it had other things to do."""
     found = {", ".join(f"{k} {v}" for k, v in line["machine"].items() if k != "load") for line in lines}
     loads = [line["machine"]["load"] for line in lines]
-    return "; ".join(sorted(found)) + (f"; load {min(loads)} to {max(loads)} after runs" if loads else "")
+    if not loads:
+        return ""
+    busy = any(line["machine"]["load"] > BUSY * line["machine"]["cores"] for line in lines)
+    other = ", busy with other things too" if busy else ""
+    return f"{'; '.join(sorted(found))}; load {min(loads)} to {max(loads)} after runs{other}"

@@ -19,7 +19,7 @@ from clonos.nexmark.pace import Pace
 from clonos.nexmark.query import Judgement, Run
 from clonos.nexmark.workload import Workload
 
-PRELUDE_S = 15.0
+PRELUDE_S = 10.0
 START_S = 120.0
 SETTLE_S = 180.0
 QUIET_S = 6.0
