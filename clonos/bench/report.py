@@ -89,14 +89,14 @@ def page(lines: Sequence[Line]) -> str:
     if held:
         parts += ["<h2>Sustainable throughput</h2>", _HELD, plots.bars(held)]
     if struck:
-        parts += ["<h2>Failures</h2>", _STRUCK, _table(struck, (*_PACE, *_RECOVERY, *_OUTPUT))]
+        parts += ["<h2>Failures</h2>", _STRUCK, _table(struck, (_PACE[0], *_OUTPUT, *_PACE[1:], *_RECOVERY))]
         parts.append('<div class="plots">')
         for group in struck:
             parts.append(f"<figure><figcaption>{html.escape(title(group[0]))}</figcaption>")
             parts.append(f"{plots.latency(group)}</figure>")
         parts += ["</div>", _PLOTS]
     if calm:
-        parts += ["<h2>Undisturbed</h2>", _table(calm, (*_PACE, *_OUTPUT[: len(WRONG)]))]
+        parts += ["<h2>Undisturbed</h2>", _table(calm, (_PACE[0], *_OUTPUT[: len(WRONG)], *_PACE[1:]))]
     if comparisons:
         parts += ["<h2>What it costs in bytes and snapshots</h2>", _COSTS, _table(comparisons, _COST)]
     parts += [
