@@ -20,16 +20,23 @@ TESTS = Path(__file__).parent
 
 
 class Service:
-    """`clonos standby` on 127.0.0.1, with modules of the tests to be found."""
+    """`clonos standby`, with modules of the tests to be found."""
 
     def __init__(
-        self, folder: Path, *, slots: int = 16, lease: float = 60.0, tls: Tls | None = None, port: int = 0
+        self,
+        folder: Path,
+        *,
+        slots: int = 16,
+        lease: float = 60.0,
+        tls: Tls | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.data = folder / "data"
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN + "\n")
-        command = [sys.executable, "-m", "clonos.cli", "standby", "--listen", f"127.0.0.1:{port}"]
+        command = [sys.executable, "-m", "clonos.cli", "standby", "--listen", f"{host}:{port}"]
         command += ["--data", str(self.data), "--slots", str(slots), "--lease", str(lease)]
         command += ["--token-file", str(self.token_file)]
         if tls is not None:

@@ -18,7 +18,7 @@ import pytest
 from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, executors, failed_tasks, several_hosts, talks_over_tcp
 from driver import until
 from ledger_job import MODES, Run, assert_exact, await_, await_end, running
-from services import Authority
+from services import Authority, service
 
 import clonos
 
@@ -153,6 +153,31 @@ def test_exact_through_the_loss_of(
             await_(query, setup, lambda: setup.visible() >= setup.count // 4)
             await_(query, setup, lambda: bool(primaries(query)))
             strike(cluster, host)
+            await_end(query, setup)
+    assert_exact(setup)
+    assert len(query.restarts) <= {"microbatch": 0, "realtime": 2}[mode]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+def test_primaries_are_near_their_tasks_and_the_whole_host_may_be_lost(
+    cluster: Cluster, tmp_path: Path, mode: str
+) -> None:
+    with on(cluster) as spark, service(tmp_path / "service", host=ELSEWHERE, lease=3.0) as where:
+        setup = job(tmp_path, mode, standbys="1", **where.settings)
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+
+            def places(*, standby: bool) -> set[str | None]:
+                replicas = [
+                    one for one in query.replicas() if one["busy"] is not None and one["node"] in (2, 3)
+                ]
+                return {one["place"] for one in replicas if one["standby"] is standby}
+
+            await_(query, setup, lambda: places(standby=False) == {None, where.address})
+            await_(query, setup, lambda: places(standby=True) == {None, where.address})
+            kill_host(cluster, ELSEWHERE)
+            where.kill()
             await_end(query, setup)
     assert_exact(setup)
     assert len(query.restarts) <= {"microbatch": 0, "realtime": 2}[mode]
