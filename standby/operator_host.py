@@ -214,7 +214,10 @@ class OperatorHost:
     @property
     def _ends_at(self) -> int | None:
         """The log offset at which an earlier attempt has ended the epoch, where this one has to end alike."""
-        ended = self._snapshots.binding(self._hello.epoch, self._hello.fence)
+        hello = self._hello
+        if not (hello.stage_attempt or hello.task_attempt):
+            return None
+        ended = self._snapshots.binding(hello.epoch, hello.fence)
         return metadata.log_offset(ended.meta) if ended is not None else None
 
     def start(self) -> None:

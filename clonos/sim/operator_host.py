@@ -177,7 +177,8 @@ class OperatorHost:
     @property
     def _ends_at(self) -> int | None:
         """The log offset at which an earlier attempt has ended the epoch, where this one has to end alike."""
-        ended = self._snapshots.binding(self._hello.epoch, self._hello.fence)
+        hello = self._hello
+        ended = self._snapshots.binding(hello.epoch, hello.fence) if hello.again else None
         return ended.instance.log_offset if ended is not None else None
 
     def start(self) -> Steps:
