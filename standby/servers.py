@@ -98,8 +98,11 @@ class ReplicaServers:
         return (*map(self._address, self._local), *(server.socket for server in self._named))
 
     def _address(self, server: ReplicaServer) -> ServerAddress:
-        kind = "tls" if self._spec.tls is not None else "tcp"
-        far = f"{kind}:{server.tcp_address}" if server.tcp_address is not None else None
+        """Over TCP by the name that others have for this host: a certificate may not know its number."""
+        far = None
+        if server.tcp_address is not None:
+            kind, port = "tls" if self._spec.tls is not None else "tcp", server.tcp_address.rpartition(":")[2]
+            far = f"{kind}:{self._spec.listen}:{port}"
         return ServerAddress(self._host, f"unix:{server.socket_path}", far)
 
     def stop(self) -> None:
