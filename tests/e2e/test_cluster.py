@@ -54,13 +54,13 @@ def cluster(plugin_jar: Path, tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def job(folder: Path, mode: str, **settings: str) -> Run:
+def job(folder: Path, mode: str, *, feed_seconds: float = 8.0, **settings: str) -> Run:
     """Long enough for something to be lost in the middle of it, and for Spark to get over it."""
     return Run(
         folder,
         mode=mode,
         count=900,
-        feed_seconds=8.0,
+        feed_seconds=feed_seconds,
         trigger=TRIGGERS[mode],
         deadline=180.0,
         settings=settings,
