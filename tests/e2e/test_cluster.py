@@ -117,9 +117,10 @@ def test_a_query_on_two_hosts_survives_a_replica_and_an_executor(cluster: Cluste
             kill_replicas(query, setup, ((2, 0),))
             assert (query.restarts, failed_tasks(spark)) == ([], 0)
             kill_executor(cluster, ELSEWHERE)
+            await_(query, setup, lambda: bool(query.restarts))
             await_end(query, setup)
     assert_exact(setup)
-    assert len(query.restarts) == 1
+    assert len(query.restarts) <= 2
 
 
 @pytest.mark.soak
