@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,8 @@ def _run_all(plan: Plan, results: Results) -> int:
     known, estimate, failed = results.known(), Estimate(), 0
     left = plan.left(known)
     print(f"{len(left)} runs, about {estimate.left_s(left) / 60:.0f} min if nothing else runs", flush=True)
-    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base, ExitStack() as stack:
+        stack.callback(spark.stop)
         for number, (cell, repeat) in enumerate(plan.jobs(known), 1):
             try:
                 line = results.add(cell, repeat, *run_cell(spark, cell, repeat, Path(base, str(number))))
@@ -151,7 +153,6 @@ def _run_all(plan: Plan, results: Results) -> int:
             left = plan.left(known)
             when = f"{number} done, {len(left)} left, {estimate.left_s(left) / 60:.1f} min"
             print(f"{when}: {cell.name}: {_said(line)}", flush=True)
-    spark.stop()
     return failed
 
 
