@@ -79,8 +79,8 @@ def forget_passed() -> None:
     """The operator hands on again what it had handed on."""
     open_epoch = Instance.open_epoch
 
-    def open_anyhow(self: Any, epoch: int, *, passed: int = 0) -> Any:
-        return open_epoch(self, epoch, passed=0)
+    def open_anyhow(self: Any, epoch: int, *, passed: int = 0, **given: Any) -> Any:
+        return open_epoch(self, epoch, passed=0, **given)
 
     Instance.open_epoch = open_anyhow
 

@@ -477,14 +477,14 @@ def duplicates_are_known_by_count(patch: Patch) -> None:
 
 def rows_passed_on_are_not_suppressed(patch: Patch) -> None:
     real = Instance.open_epoch
-    patch.setattr(Instance, "open_epoch", lambda self, epoch, passed=0: real(self, epoch))
+    patch.setattr(Instance, "open_epoch", lambda self, epoch, passed=0, **given: real(self, epoch, **given))
 
 
 def one_row_too_many_is_suppressed(patch: Patch) -> None:
     real = Instance.open_epoch
 
-    def open_epoch(self: Instance, epoch: int, passed: int = 0) -> Any:
-        return real(self, epoch, passed=passed + 1 if passed else 0)
+    def open_epoch(self: Instance, epoch: int, *, passed: int = 0, **given: Any) -> Any:
+        return real(self, epoch, passed=passed + 1 if passed else 0, **given)
 
     patch.setattr(Instance, "open_epoch", open_epoch)
 
