@@ -14,6 +14,8 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from typing import Any
 import clonos
 from clonos.bench.stock import REALTIME_SETTINGS, create_table, shown, tune
 from clonos.ledger import extend
+from clonos.nexmark.native import FUNCTION, at_work
 
 FIRST = "k string, n bigint, id string, draw bigint, at bigint, prev string, hash string, sent bigint"
 SECOND = f"b string, m bigint, ref string, draw2 bigint, at2 bigint, prev2 string, hash2 string, {FIRST}"
@@ -28,13 +31,13 @@ KEYS = 1000
 
 
 def session(slots: int = 12, **settings: str) -> Any:
-    """One session for both sides."""
+    """One session for both sides, in which Spark may run a task again."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Spark's Python workers load this module by name.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    builder = clonos.configure(SparkSession.builder).master(f"local[{slots}]")
+    builder = clonos.configure(SparkSession.builder).master(f"local[{slots},4]")
     for key, value in (REALTIME_SETTINGS | settings).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -94,39 +97,59 @@ class PlainContext:
         return time.time_ns() // 1000
 
 
-def _grouped(fn: Callable[..., Any], columns: list[str]) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class Stage:
+    """One of Spark's own Python stages: a function as for `process`, its key and its output."""
+
+    fn: Callable[..., Any]
+    key: str
+    ddl: str
+
+    @property
+    def columns(self) -> list[str]:
+        return [column.split()[0] for column in self.ddl.split(", ")]
+
+
+def _grouped(stage: Stage, workers: Path | None) -> Callable[..., Any]:
     import pandas as pd
 
-    def stage(key: Any, frames: Iterable[Any], state: Any) -> Iterator[Any]:
+    def run(key: Any, frames: Iterable[Any], state: Any) -> Iterator[Any]:
         kept = json.loads(state.get[0]) if state.exists else {}
         context = PlainContext(kept)
-        for frame in frames:
-            rows: list[Any] = []
-            for values in frame.itertuples(index=False):
-                rows.extend(fn(key, values, context))
-            yield pd.DataFrame(rows, columns=columns)
+        with _noted(workers):
+            for frame in frames:
+                rows: list[Any] = []
+                for values in frame.itertuples(index=False):
+                    rows.extend(stage.fn(key, values, context))
+                yield pd.DataFrame(rows, columns=stage.columns)
         state.update((json.dumps(kept),))
 
-    return stage
+    return run
 
 
-def _arrow(fn: Callable[..., Any], key_column: str, schema: Any) -> Callable[..., Any]:
+def _arrow(stage: Stage, schema: Any, workers: Path | None) -> Callable[..., Any]:
     import pyarrow as pa
 
-    def stage(batches: Iterable[Any]) -> Iterator[Any]:
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
         states: dict[str, dict[str, Any]] = {}
-        for batch in batches:
-            rows: list[Any] = []
-            for given in batch.to_pylist():
-                context = PlainContext(states.setdefault(given[key_column], {}))
-                rows.extend(fn((given[key_column],), SimpleRow(**given), context))
-            if rows:
-                arrays = [
-                    pa.array(c, field.type) for c, field in zip(zip(*rows, strict=True), schema, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        with _noted(workers):
+            for batch in batches:
+                rows: list[Any] = []
+                for given in batch.to_pylist():
+                    context = PlainContext(states.setdefault(given[stage.key], {}))
+                    rows.extend(stage.fn((given[stage.key],), SimpleRow(**given), context))
+                if rows:
+                    arrays = [
+                        pa.array(c, field.type)
+                        for c, field in zip(zip(*rows, strict=True), schema, strict=True)
+                    ]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return stage
+    return run
+
+
+def _noted(workers: Path | None) -> AbstractContextManager[None]:
+    return nullcontext() if workers is None else at_work(workers, FUNCTION)
 
 
 class SimpleRow(SimpleNamespace):
@@ -136,32 +159,39 @@ class SimpleRow(SimpleNamespace):
         return iter(vars(self).values())
 
 
-def native_query(
-    spark: Any, log: str, folder: str, trigger: dict[str, Any], instances: int = 2, **options: Any
+def native_stages(
+    stream: Any, stages: Iterable[Stage], *, realtime: bool, instances: int, workers: Path | None = None
 ) -> Any:
-    """The stock side; output in <folder>/out.db."""
+    """The stages in a row; processes that run them leave their numbers among the workers."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
+    for stage in stages:
+        if realtime:
+            schema = to_arrow_schema(StructType.fromDDL(stage.ddl))
+            run = _arrow(stage, schema, workers)
+            stream = stream.repartition(instances, stage.key).mapInArrow(run, stage.ddl)
+        else:
+            stream = stream.groupBy(stage.key).applyInPandasWithState(
+                _grouped(stage, workers), stage.ddl, "value string", "append", "NoTimeout"
+            )
+            # Directly behind it an exchange or a foreach fails in Spark 4.3.0; a projection in between avoids that.
+            name = next(field.name for field in stream.schema if field.dataType.typeName() == "string")
+            stream = stream.withColumn(name, f.concat(f.col(name), f.lit("")))
+    return stream
+
+
+def native_query(
+    spark: Any, log: str, folder: str, trigger: dict[str, Any], instances: int = 2, **options: Any
+) -> Any:
+    """The stock side; output in <folder>/out.db."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    names = [column.split()[0] for column in SECOND.split(", ")]
-    create_table(f"{folder}/out.db", "out", names)
-    stream = source(spark, log, **options)
+    stages = (Stage(first, "k", FIRST), Stage(second, "id", SECOND))
+    create_table(f"{folder}/out.db", "out", stages[-1].columns)
     realtime = "realTime" in trigger
     spark.conf.set("spark.sql.shuffle.partitions", str(instances))
     tune(spark, realtime=realtime)
-    for fn, key, ddl in ((first, "k", FIRST), (second, "id", SECOND)):
-        if realtime:
-            schema = to_arrow_schema(StructType.fromDDL(ddl))
-            stream = stream.repartition(instances, key).mapInArrow(_arrow(fn, key, schema), ddl)
-        else:
-            columns = [column.split()[0] for column in ddl.split(", ")]
-            stage = _grouped(fn, columns)
-            stream = stream.groupBy(key).applyInPandasWithState(
-                stage, ddl, "value string", "append", "NoTimeout"
-            )
-            # Directly behind it an exchange or a foreach fails in Spark 4.3.0; a projection in between avoids that.
-            stream = stream.withColumn("id", f.concat(f.col("id"), f.lit("")))
+    stream = native_stages(source(spark, log, **options), stages, realtime=realtime, instances=instances)
     writer = shown(stream, f"{folder}/out.db", "out", "append", each_row=realtime)
     return writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(**trigger).start()

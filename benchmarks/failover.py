@@ -1,219 +1,176 @@
-"""Failover in Real-Time Mode: from the SIGKILL of a replica to the next visible output of what it was responsible for.
+"""Failover: from the SIGKILL of a process with user code to the next visible output of what it was responsible for.
 
-Two causal operators in a row, two instances each, with about 10 MB of keyed state per instance of the first. Records
-come at a steady rate; now and then one replica is killed. Counted is the time until the first row is visible whose
-input was appended after the kill and whose way leads through the killed instance. Kills around the end of a batch,
-where Spark pauses by itself, are reported apart. Neither the query nor a task may restart.
+Two operators in a row, two instances each, with keyed state in the first. Records come at a steady rate; now and then
+one process is killed. Counted is the time until the first row is visible whose input was appended after the kill and
+whose way leads through what was killed. Kills around the end of a batch in Real-Time Mode, where Spark pauses by
+itself, are reported apart. Sides take turns, each with a query of its own in every round, in one Spark session:
 
-    python benchmarks/failover.py [--kills 24] [--rate 1000] [--megabytes 10] [--standbys 1]
+- *cold*, *passive*, *hot*: causal operators without a standby, and with one of each kind. Neither the query nor a task
+  may restart. The next kill waits until standbys are back.
+- *native*: the same functions as Spark's own Python stages. In Real-Time Mode the query fails with its worker and is
+  started again at once by hand, its state gone; what counts is what is visible after that. In micro-batch mode Spark
+  runs the task again, with the state of its last batch.
+
+Beside it stands what a neighbour sees: the latency of rows appended within a second of a kill whose way does not lead
+through what was killed, and of rows appended away from kills.
+
+    python benchmarks/failover.py [--sides cold,passive,hot,native] [--kills 30] [--rounds 3] [--rate 200]
+                                  [--megabytes 10] [--mode realtime|microbatch] [--conf KEY=VALUE]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
-import signal
-import sqlite3
+import shutil
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from chains import session
+from failover_sides import ENTRY_CHARACTERS, INSTANCES, Causal, Feeder, Kill, Native, Watch
 
-import clonos
-from clonos.core.destination import destination
 from clonos.source.writer import LogWriter
 
-INSTANCES = 2
-ENTRY_BYTES = 1000
-BATCH_SECONDS = 30
-AROUND_BOUNDARY = 2.0
-SLOT = 0.002
-BUCKETS = 100
-PHASES = ("state", "log", "function", "replay")
-SCHEMA = "k string, n bigint, b string, sent bigint"
+TRIGGERS: dict[str, dict[str, Any]] = {
+    "realtime": {"realTime": "30 seconds"},
+    "microbatch": {"processingTime": "0 seconds"},
+}
+SIDES = ("cold", "passive", "hot", "native")
+AROUND_BOUNDARY_S = 2.0
+NEIGHBOURLY_S = 1.0
+WARM_UP_S = 5.0
 
 
-def remember(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
-    state = ctx.state
-    state["n"] = n = state.get("n", 0) + 1
-    if n == 1:
-        state["filling"] = ctx.random.randbytes(ENTRY_BYTES)
-    yield key[0], n, str(ctx.random.randrange(BUCKETS)), row.sent
+@dataclass
+class Found:
+    """Of one side, over all rounds."""
+
+    kills: list[Kill] = field(default_factory=list)
+    apart: int = 0
+    restarts: int = 0
+    beside: list[float] = field(default_factory=list)
+    calm: list[float] = field(default_factory=list)
 
 
-def pass_on(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
-    ctx.state["n"] = ctx.state.get("n", 0) + 1
-    yield row.k, row.n, row.b, row.sent
+def commits(folder: Path) -> list[float]:
+    return [path.stat().st_mtime for path in (folder / "checkpoint" / "commits").glob("[0-9]*")]
 
 
-def record(key: int) -> bytes:
-    return json.dumps({"k": f"k{key}", "sent": time.time_ns() // 1000}).encode()
+def run(spark: Any, name: str, folder: Path, kills: int, options: argparse.Namespace, found: Found) -> None:
+    """One round of one side."""
+    log = str(folder.with_name(f"in-{folder.name}"))
+    LogWriter(log, 2).close()
+    feeder = Feeder(log, options.megabytes * 1_000_000 * INSTANCES // ENTRY_CHARACTERS, options.rate)
+    watch = Watch(folder / "out.db")
+    trigger = TRIGGERS[options.mode]
+    side: Causal | Native
+    if name == "native":
+        side = Native(spark, log, folder, trigger)
+    else:
+        side = Causal(spark, log, folder, trigger, None if name == "cold" else name)
+    struck: list[Kill] = []
+    try:
+        feeder.start()
+        watch.start()
+        # What is natively in a worker's buffer comes with the next record.
+        while len(watch.rows) < 0.99 * feeder.keys or not commits(folder):
+            time.sleep(0.1)
+        feeder.steady.set()
+        side.await_protection()
+        began = time.time()
+        time.sleep(WARM_UP_S)
+        for _ in range(kills):
+            time.sleep(random.uniform(1.5, 3.5))
+            struck.append(kill := side.kill(watch))
+            phases = ", ".join(f"{phase} {ms:.0f}" for phase, ms in kill.phases.items())
+            print(f"{name:>8}  {(kill.shown - kill.at) * 1000:8.1f} ms  {phases}", flush=True)
+        time.sleep(AROUND_BOUNDARY_S + NEIGHBOURLY_S)
+        ends = commits(folder) if options.mode == "realtime" else []
+    finally:
+        for part in (feeder, watch):
+            part.done.set()
+        feeder.steady.set()
+        feeder.join()
+        watch.join()
+        found.restarts += side.restarts
+        side.stop()
+    quiet = [kill for kill in struck if not near(kill.at, ends)]
+    found.kills += quiet
+    found.apart += len(struck) - len(quiet)
+    neighbours(watch, began + WARM_UP_S / 2, quiet, struck, ends, found)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-class Feeder(threading.Thread):
-    """Every key once, as fast as it goes; after that a steady rate of random keys."""
-
-    def __init__(self, log: str, keys: int, rate: int) -> None:
-        super().__init__(daemon=True)
-        self._log, self.keys, self._rate = log, keys, rate
-        self.steady = threading.Event()
-        self.done = threading.Event()
-
-    def run(self) -> None:
-        with LogWriter(self._log, 2) as writer:
-            for partition in (0, 1):
-                writer.append_many(partition, [record(key) for key in range(partition, self.keys, 2)])
-            self.steady.wait()
-            start, sent = time.monotonic(), 0
-            while not self.done.is_set():
-                due = int((time.monotonic() - start) * self._rate)
-                for number in range(sent, due):
-                    writer.append(number % 2, record(random.randrange(self.keys)))
-                writer.flush()
-                sent = max(sent, due)
-                time.sleep(SLOT)
+def near(moment: float, ends: Iterable[float], seconds: float = AROUND_BOUNDARY_S) -> bool:
+    return any(abs(moment - end) <= seconds for end in ends)
 
 
-class Output:
-    """The table, as the outside sees it."""
-
-    def __init__(self, path: Path) -> None:
-        while not path.exists():
-            time.sleep(0.05)
-        self._connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
-        self._last = 0
-
-    def fresh(self) -> list[tuple[Any, ...]]:
-        """Rows that have become visible since the last look."""
-        try:
-            found = self._connection.execute(
-                "select rowid, k, b, sent from out where rowid > ? order by rowid", (self._last,)
-            ).fetchall()
-        except sqlite3.OperationalError:
-            return []
-        if found:
-            self._last = found[-1][0]
-        return [row[1:] for row in found]
-
-    def count(self) -> int:
-        try:
-            return int(self._connection.execute("select count(*) from out").fetchone()[0])
-        except sqlite3.OperationalError:
-            return 0
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-def start(spark: Any, log: str, folder: str, standbys: int) -> Any:
-    from pyspark.sql import functions as f
-
-    raw = spark.readStream.format("clonos").load(log)
-    parsed = raw.select(f.from_json(f.col("value").cast("string"), "k string, sent bigint").alias("j"))
-    return (
-        clonos.causal(parsed.select("j.*"))
-        .groupBy("k")
-        .process(remember, SCHEMA, name="remember", parallelism=INSTANCES, standbys=standbys)
-        .groupBy("b")
-        .process(pass_on, SCHEMA, name="pass_on", parallelism=INSTANCES, standbys=standbys)
-        .writeStream.to(clonos.sinks.sql(f"sqlite:///{folder}/out.db", "out"))
-        .option("checkpointLocation", f"{folder}/checkpoint")
-        .trigger(realTime=f"{BATCH_SECONDS} seconds")
-        .start()
-    )
-
-
-def kill_one(query: Any, output: Output) -> tuple[float, float, tuple[int, int]]:
-    """When, how many milliseconds until the next row, and who (node, instance)."""
-    victim = random.choice([r for r in query.replicas() if r["node"] in (2, 3) and not r["standby"]])
-    who, column = (victim["node"], victim["instance"]), victim["node"] - 2
-    output.fresh()
-    at = time.time()
-    os.kill(victim["pid"], signal.SIGKILL)
-    while True:
-        for row in output.fresh():
-            if row[2] >= at * 1e6 and destination((row[column],), INSTANCES) == who[1]:
-                return at, (time.time() - at) * 1000, who
-        if time.time() - at > 60:
-            raise TimeoutError(f"no output for a minute: {query.causal_status()}")
-        time.sleep(0.0005)
-
-
-def phases(query: Any, who: tuple[int, int], since: float) -> list[float] | None:
-    """Of an instance's recovery from a kill, by its own account, in milliseconds: in all, and PHASES."""
-    for recovery in reversed(query.causal_status()["recoveries"]):
-        if (recovery["node"], recovery["instance"]) == who and recovery["at"] >= since:
-            return [recovery["ms"], *(recovery["phases"].get(name, 0.0) for name in PHASES)]
-    return None
-
-
-def commits(folder: str) -> list[float]:
-    return [path.stat().st_mtime for path in Path(folder, "checkpoint", "commits").glob("[0-9]*")]
+def neighbours(
+    watch: Watch, since: float, quiet: list[Kill], struck: list[Kill], ends: list[float], found: Found
+) -> None:
+    for row in watch.rows:
+        if row.sent < since or near(row.sent, ends):
+            continue
+        latency = (row.at - row.sent) * 1000
+        kill = next((kill for kill in quiet if 0 <= row.sent - kill.at < NEIGHBOURLY_S), None)
+        if kill is not None and not kill.concerns(row):
+            found.beside.append(latency)
+        elif not near(row.sent, (kill.at for kill in struck), 2 * NEIGHBOURLY_S):
+            found.calm.append(latency)
 
 
 def quantiles(values: list[float]) -> str:
+    if len(values) < 2:
+        return "too few"
     cuts = statistics.quantiles(values, n=100, method="inclusive")
-    return f"median {cuts[49]:6.0f}   p90 {cuts[89]:6.0f}   p99 {cuts[98]:6.0f}   worst {max(values):6.0f}"
+    return f"median {cuts[49]:8.0f}   p90 {cuts[89]:8.0f}   p99 {cuts[98]:8.0f}   worst {max(values):8.0f}"
 
 
-def measure(spark: Any, options: argparse.Namespace, folder: str) -> None:
-    log = f"{folder}/in"
-    LogWriter(log, 2).close()
-    feeder = Feeder(log, options.megabytes * 1_000_000 * INSTANCES // ENTRY_BYTES, options.rate)
-    query = start(spark, log, folder, options.standbys)
-    samples: list[tuple[float, float, list[float] | None]] = []
-    try:
-        feeder.start()
-        output = Output(Path(folder, "out.db"))
-        while output.count() < feeder.keys or not commits(folder):
-            time.sleep(0.1)
-        feeder.steady.set()
-        time.sleep(5.0)
-        while len(samples) < options.kills:
-            time.sleep(random.uniform(1.0, 3.0))
-            at, spent, who = kill_one(query, output)
-            samples.append((at, spent, phases(query, who, at)))
-            print(
-                f"{len(samples):>4}  operator {who[0]} instance {who[1]}  {spent:7.1f} ms  {samples[-1][2]}"
-            )
-        output.close()
-        time.sleep(3.0)
-        ends, restarts = commits(folder), query.restarts
-    finally:
-        feeder.steady.set()
-        feeder.done.set()
-        feeder.join()
-        query.stop()
-    quiet = [s for s in samples if all(abs(s[0] - end) > AROUND_BOUNDARY for end in ends)]
+def report(name: str, found: Found) -> None:
     print(
-        f"{len(samples)} kills, {len(samples) - len(quiet)} of them around the end of a batch; restarts: {restarts}"
+        f"\n{name}: {len(found.kills)} kills, {found.apart} more around ends of batches; restarts: {found.restarts}"
     )
-    print(f"kill to next output, ms      {quantiles([s[1] for s in quiet])}")
-    known = [s[2] for s in quiet if s[2] is not None]
-    for name, column in zip(("recovery in all", *(f"  {name}" for name in PHASES)), zip(*known)):
-        print(f"{name:<28} {quantiles(list(map(float, column)))}")
+    print(
+        f"  kill to next output, ms      {quantiles([(kill.shown - kill.at) * 1000 for kill in found.kills])}"
+    )
+    names = dict.fromkeys(phase for kill in found.kills for phase in kill.phases)
+    for phase in names:
+        values = [kill.phases[phase] for kill in found.kills if phase in kill.phases]
+        print(f"    {phase:<26} {quantiles(values)}")
+    print(f"  neighbours, latency in ms    {quantiles(found.beside)}")
+    print(f"  away from kills              {quantiles(found.calm)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=24)
-    parser.add_argument("--rate", type=int, default=1000, help="records a second")
+    parser.add_argument("--sides", default="cold,passive,hot,native")
+    parser.add_argument("--kills", type=int, default=30, help="of each side")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", type=int, default=200, help="records a second")
     parser.add_argument("--megabytes", type=int, default=10, help="keyed state per instance")
-    parser.add_argument("--standbys", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--mode", choices=tuple(TRIGGERS), default="realtime")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="of the session")
     options = parser.parse_args()
-    spark = session(12)
-    with tempfile.TemporaryDirectory() as folder:
-        measure(spark, options, folder)
+    names = options.sides.split(",")
+    if unknown := set(names) - set(SIDES):
+        parser.error(f"--sides: {', '.join(sorted(unknown))} is none of {', '.join(SIDES)}")
+    spark = session(12, **dict(setting.split("=", 1) for setting in options.conf))
+    found = {name: Found() for name in names}
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
+        for number in range(options.rounds):
+            kills = options.kills * (number + 1) // options.rounds - options.kills * number // options.rounds
+            for name in names if number % 2 == 0 else reversed(names):
+                run(spark, name, Path(base, f"{name}-{number}"), kills, options, found[name])
     spark.stop()
+    for name in names:
+        report(name, found[name])
 
 
 if __name__ == "__main__":
