@@ -66,10 +66,11 @@ class Native:
 
 @dataclass(frozen=True)
 class Source:
-    """The logs of a workload as Spark reads them."""
+    """The logs of a workload as Spark reads them; `at_most` so many records of a kind in a batch."""
 
     spark: SparkSession
     folder: str
+    at_most: Mapping[Kind, int] = field(default_factory=dict)
 
     def read(self, given: Input) -> DataFrame:
         """The input's columns. The native job reads the same ones."""
@@ -84,7 +85,10 @@ class Source:
         """Every column of a kind, and `appended`, when the record was appended."""
         from pyspark.sql import functions as f
 
-        log = self.spark.readStream.format("clonos").load(str(log_of(self.folder, kind)))
+        reader = self.spark.readStream.format("clonos")
+        if kind in self.at_most:
+            reader = reader.option("maxRecordsPerBatch", self.at_most[kind])
+        log = reader.load(str(log_of(self.folder, kind)))
         parsed: Any = f.from_json(f.col("value").cast("string"), ddl(kind))
         return log.select(parsed.alias("e"), f.col("timestamp").alias("appended")).select("e.*", "appended")
 
