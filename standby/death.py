@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 TAIL_BYTES = 16 * 1024
+TAIL_LINES = 200
+"""The stacks of all threads, and what was said before them."""
+
 _FILE_BYTES = 1024 * 1024
 _READ = 64 * 1024
 
@@ -184,7 +187,7 @@ class Output:
 
     def tail(self) -> str:
         text = bytes(self._tail[-TAIL_BYTES:]).decode(errors="replace")
-        return "\n".join(text.splitlines()[-60:])
+        return "\n".join(text.splitlines()[-TAIL_LINES:])
 
     def close(self) -> None:
         if self.fd >= 0:
