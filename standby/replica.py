@@ -71,10 +71,23 @@ class Replica:
 
     def run(self) -> None:
         """Until the supervisor says so or is gone."""
+        self._prepare()
         while True:
             control = self._words.pop(0) if self._words else self._control.receive()
             assert control is not None
             self._hear(control)
+
+    def _prepare(self) -> None:
+        """Import the modules of the user's functions while nobody waits for it. Each process does it for itself:
+        what a module opens or starts at its import must not be shared by forks. Errors show when it is assigned."""
+        with contextlib.suppress(Exception):
+            query = load(self._spec_path)
+            for number in query.nodes:
+                self._words += self._control.poll()
+                if self._words:
+                    return
+                with contextlib.suppress(Exception):
+                    query.node(number)
 
     def _hear(self, control: Control) -> None:
         said = control.message

@@ -123,6 +123,7 @@ class Supervisor:
         self._serving: dict[Key, Replica] = {}
         self._pending: dict[Key, _Pending] = {}
         self._last_death: dict[Key, Death] = {}
+        self._recovering: set[Key] = set()
         self._failures = 0
         self._next_fork = 0.0
         self._oom_seen = oom_kills()
@@ -173,6 +174,8 @@ class Supervisor:
         replica = self._take_spare()
         replica.key = key
         self._serving[key] = replica
+        if not pending.hello.fresh and not pending.hello.standby:
+            self._recovering.add(key)
         replica.spare.output.name(self._data / "replicas" / f"{key[0]}-{key[1]}.err")
         with contextlib.suppress(ProtocolError):  # it is dead; the hand-over finds out
             replica.control.send({"assign": {"node": key[0], "instance": key[1]}})
@@ -206,8 +209,9 @@ class Supervisor:
         return [child for child in self._children.values() if child.key is None and child.killed_for is None]
 
     def idle(self) -> bool:
-        """Forks one missing spare; whether more are missing."""
-        if len(self._spares()) >= self._wanted:
+        """Forks one missing spare; whether more are missing. What it imports would take processors from a recovery."""
+        spares = len(self._spares())
+        if spares >= self._wanted or (spares and self._recovering):
             return False
         if time.monotonic() < self._next_fork:
             return False
@@ -299,6 +303,8 @@ class Supervisor:
         if replica.key is not None:
             if "figures" in said:
                 self.account.heard(replica.key, replica.pid, said["figures"])
+            if said.keys() & {"recovered", "figures", "at_end"}:
+                self._recovering.discard(replica.key)
             if "recovered" in said:
                 self.account.recovered(replica.key, said["recovered"], self._last_death.get(replica.key))
 
@@ -440,6 +446,7 @@ class Supervisor:
         if key is None or self._serving.get(key) is not replica:
             return
         del self._serving[key]
+        self._recovering.discard(key)
         self._last_death[key] = death
         pending = self._pending.pop(key, None)
         if pending is not None:

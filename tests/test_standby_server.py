@@ -10,7 +10,9 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import pytest
 import standby_conduit as fake
 from standby_conduit import (
@@ -29,6 +31,7 @@ from clonos.errors import ProtocolError
 from clonos.wire import messages
 from clonos.wire.framing import FrameType, pack, read_frame, send_frames, to_bytes
 from standby.launcher import ReplicaServer
+from standby.spec import QuerySpec
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -370,6 +373,38 @@ def test_a_dead_spare_is_replaced(shared: ReplicaServer, instance: int) -> None:
     with Conduit(shared, instance=instance).welcome() as conduit:
         assert conduit.ask("pid") not in spares
     until(lambda: len(set(shared.status()["spares"]) - set(spares)) == 2)
+
+
+def test_spares_have_imported_what_functions_need(tmp_path: Path) -> None:
+    """Before anybody waits for them; one that cannot be does not keep the others from it."""
+    imported = tmp_path / "imported"
+    imported.mkdir()
+
+    def note(folder: str) -> None:
+        Path(folder, str(os.getpid())).touch()
+
+    def fail() -> None:
+        raise ImportError("no such module")
+
+    class Function:
+        def __init__(self, *call: Any) -> None:
+            self._call = call
+
+        def __reduce__(self) -> Any:
+            return self._call[0], self._call[1:]
+
+    nodes = {1: Function(fail), 2: Function(note, str(imported))}
+    spec = QuerySpec(
+        query="query",
+        token=TOKEN,
+        checkpoint=str(tmp_path / "checkpoint"),
+        data=str(tmp_path / "data"),
+        nodes={number: cloudpickle.dumps(node) for number, node in nodes.items()},
+    )
+    with ReplicaServer(spec.to_document(), tmp_path / "data", determinants=False) as server:
+        spares = until(lambda: len(found := server.status()["spares"]) == 2 and found)
+        until(lambda: {int(path.name) for path in imported.iterdir()} >= set(spares))
+        assert server.status()["deaths"] == 0
 
 
 def test_replicas_that_do_not_start_are_reported_with_their_trace(tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def test_a_killed_driver_is_continued(tmp_path: Path, temporary: Path, mode: str
     survive(Run(tmp_path, mode=mode, faults=script(fault), trigger=TRIGGERS[mode]), temporary, 1)
 
 
-@pytest.mark.parametrize("mode", [pytest.param("microbatch", marks=pytest.mark.soak), "realtime"])
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
 def test_with_logs_shared_one_hop(tmp_path: Path, temporary: Path, mode: str) -> None:
     """Between the snapshot of a later epoch and Spark's commit of it."""
     fault = driver_struck(Point.AFTER_SNAPSHOT, "second", 1)

@@ -103,7 +103,14 @@ def test_a_query_that_is_stopped_in_the_middle_of_its_recovery(
     assert_nothing_left(spark, setup, temporary)
 
 
-@pytest.mark.parametrize("ending", ["returns", "raises", "stops-spark", "loses-jvm"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "raises",
+        "loses-jvm",
+        *(pytest.param(each, marks=pytest.mark.soak) for each in ("returns", "stops-spark")),
+    ],
+)
 def test_a_program_that_does_not_stop_its_query(
     plugin_jar: Path, tmp_path: Path, temporary: Path, ending: str
 ) -> None:

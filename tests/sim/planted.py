@@ -504,10 +504,14 @@ def records_that_wait_are_taken_again(patch: Patch) -> None:
 
 @dataclass(frozen=True)
 class Planted:
-    """A bug, how many seeds may pass before it is found, and what the runs are changed to."""
+    """A bug, how many seeds may pass before it is found, and what the runs are changed to.
+
+    `first` is where to begin: seeds that did not find it when last counted from 0 are not run each time.
+    """
 
     plant: Callable[[Patch], None]
     seeds: int = 200
+    first: int = 0
     changes: tuple[tuple[str, Any], ...] = ()
     rates: tuple[tuple[Fault, float], ...] = ()
 
@@ -521,8 +525,10 @@ class Planted:
         return replace(plan, **changed)
 
 
-def planted(plant: Callable[[Patch], None], *, seeds: int = 200, rates: Any = (), **changes: Any) -> Planted:
-    return Planted(plant, seeds, tuple(changes.items()), tuple(rates.items()) if rates else ())
+def planted(
+    plant: Callable[[Patch], None], *, seeds: int = 200, first: int = 0, rates: Any = (), **changes: Any
+) -> Planted:
+    return Planted(plant, seeds, first, tuple(changes.items()), tuple(rates.items()) if rates else ())
 
 
 CRASHES = {Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_STOP: 0.004}

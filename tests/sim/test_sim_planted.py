@@ -18,8 +18,7 @@ def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     bug = PLANTED[name]
     with monkeypatch.context() as patch:
         bug.plant(patch)
-        found = next(
-            (plan for seed in range(bug.seeds) if not run(plan := bug.plan(draw_plan(seed))).right), None
-        )
+        seeds = range(bug.first, bug.first + bug.seeds)
+        found = next((plan for seed in seeds if not run(plan := bug.plan(draw_plan(seed))).right), None)
     assert found is not None, f"{bug.seeds} seeds did not find that {name.replace('_', ' ')}"
     assert run(found).right, "the run is wrong without the bug, too"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from planted import PLANTED
 
 from clonos.cli import main
+from clonos.sim import command
 from clonos.sim.draw import draw
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
@@ -95,9 +97,13 @@ def test_command_runs_many_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing wrong" in said
 
 
-def test_command_goes_on_until_enough_faults_have_struck(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_goes_on_until_enough_faults_have_struck(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "BATCH", 5)
     assert main(["simulate", "--faults", "50"]) == 0
-    assert "200 runs, " in capsys.readouterr().out
+    runs, faults = map(int, re.findall(r"(\d+) (?:runs|faults)", capsys.readouterr().out)[:2])
+    assert runs > 5 and runs % 5 == 0 and faults >= 50
 
 
 def test_command_shows_one_seed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
