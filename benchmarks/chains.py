@@ -78,7 +78,7 @@ def causal_query(
         .process(first, FIRST, name="first", parallelism=instances)
         .groupBy("id")
         .process(second, SECOND, name="second", parallelism=instances)
-        .writeStream.to(clonos.sinks.sql(f"sqlite:///{folder}/out.db", "out"))
+        .writeStream.to(clonos.sinks.sql(f"sqlite:///{folder}/out.db", "out", durable=False))
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(**trigger)
         .start()

@@ -155,7 +155,7 @@ class Causal:
             .process(remember, REMEMBERED, name="remember", parallelism=INSTANCES, **protection)
             .groupBy("b")
             .process(pass_on, PASSED_ON, name="pass_on", parallelism=INSTANCES, **protection)
-            .writeStream.to(clonos.sinks.sql(f"sqlite:///{folder}/out.db", "out"))
+            .writeStream.to(clonos.sinks.sql(f"sqlite:///{folder}/out.db", "out", durable=False))
             .option("checkpointLocation", f"{folder}/checkpoint")
             .trigger(**trigger)
             .start()

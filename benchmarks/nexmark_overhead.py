@@ -49,7 +49,7 @@ def drain(spark: Any, query: Query, side: str, source: Source, folder: Path, eve
     else:
         spark.conf.set("spark.clonos.recording", "false" if side == UNRECORDED else "true")
         spark.conf.set("spark.clonos.sharing.depth", "1" if side == "1" else "full")
-        sink = clonos.sinks.sql(f"sqlite:///{database}", TABLE)
+        sink = clonos.sinks.sql(f"sqlite:///{database}", TABLE, durable=False)
         writer = causal(query, source, INSTANCES).writeStream.to(sink)
     running = (
         writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()

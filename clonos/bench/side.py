@@ -101,7 +101,7 @@ class Side:
         standby = protection.value if protection.stands_by else None
         stream = causal(query, self._source, INSTANCES, int(protection.stands_by), standby)
         return (
-            stream.writeStream.to(clonos.sinks.sql(f"sqlite:///{self.database}", TABLE))
+            stream.writeStream.to(clonos.sinks.sql(f"sqlite:///{self.database}", TABLE, durable=False))
             .option("checkpointLocation", str(self.checkpoint))
             .option("clonos.faults", task_faults(self._cell))
             .trigger(**trigger)

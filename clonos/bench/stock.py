@@ -2,6 +2,9 @@
 
 In micro-batch mode that is a `foreach` sink with one transaction per partition and batch. In Real-Time Mode `foreach`
 in Python holds rows back by the hundred, for seconds; a last `mapInArrow` that writes each row as it comes does not.
+
+On neither side SQLite syncs each commit to the disk (`synchronous=normal`, `durable=False`): processes are killed here,
+the power is not.
 """
 
 from __future__ import annotations
