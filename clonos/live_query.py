@@ -35,35 +35,61 @@ class LiveNode:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveServer:
+    """A replica server: of a replica service, or else on this host, with its data directory."""
+
+    known: Known
+    token: str
+    data: Path | None = None
+
+    @property
+    def place(self) -> str | None:
+        """The service that runs it; None on this host."""
+        return self.known.place or None
+
+    def status(self) -> dict[str, Any]:
+        """Raises OSError where it does not answer."""
+        request = {"status": True}
+        answer = admin.ask(self.known.address, self.token, request, PATIENCE_SECONDS, self.known.tls)
+        return {**answer["status"], "place": self.place}
+
+
+@dataclass(frozen=True, slots=True)
 class LiveQuery:
-    """See the module."""
+    """See the module. `others` are the servers of standbys."""
 
     checkpoint: Checkpoint
     query: str
     nodes: tuple[LiveNode, ...]
     data: Path
     running: Running
-    others: tuple[Known, ...] = ()  # the servers of standbys
+    others: tuple[LiveServer, ...] = ()
 
-    def status(self) -> dict[str, Any]:
-        """What the replica servers say of themselves and their replicas."""
+    @property
+    def servers(self) -> tuple[LiveServer, ...]:
+        """By number, the first one's first."""
+        return (LiveServer(Known("", self.running.socket), self.running.token, self.data), *self.others)
+
+    def statuses(self) -> list[tuple[LiveServer, dict[str, Any]]]:
+        """What the replica servers say of themselves and their replicas. Raises NotRunning where the first does not
+        answer; another one may just be starting again."""
+        first = self.servers[0]
         try:
-            answer = admin.ask(
-                self.running.socket, self.running.token, {"status": True}, timeout=PATIENCE_SECONDS
-            )
+            found = [(first, first.status())]
         except OSError as error:
             raise NotRunning(
                 f"the replica server of {self.checkpoint.location} (process {self.running.pid}) does not answer: "
                 f"{error}",
                 hint=f"If it has just died its driver starts it again; it writes to {self.data / 'server.err'}",
             ) from None
-        each = [answer["status"]]
         for other in self.others:
-            with contextlib.suppress(OSError):  # it may just be starting again
-                request, token = {"status": True}, self.running.token
-                answer = admin.ask(other.address, token, request, PATIENCE_SECONDS, other.tls)
-                each.append({**answer["status"], "place": other.place or None})
-        return merged(each)
+            with contextlib.suppress(OSError):
+                found.append((other, other.status()))
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """All of that in one."""
+        return merged([said for _, said in self.statuses()])
 
     def bytes_of(self, kind: str, node: int, instance: int) -> int:
         """Size on disk of the `logs` or the `state` of an instance; files that come and go are not missed."""
@@ -119,8 +145,12 @@ def find(location: str) -> LiveQuery:
         for node in document["nodes"]
         if node["kind"] != "source"
     )
-    here = (running.read(folder) for folder in sorted(Path(data).glob(f"{SERVER_FOLDER}*")))
-    others = tuple(Known("", one.socket) for one in here if one is not None) + known.read(Path(data))
+    folders = sorted(Path(data).glob(f"{SERVER_FOLDER}*"))
+    here = [(folder, running.read(folder)) for folder in folders]
+    others = (
+        *(LiveServer(Known("", one.socket), one.token, folder) for folder, one in here if one is not None),
+        *(LiveServer(one, found.token) for one in known.read(Path(data))),
+    )
     return LiveQuery(checkpoint, query, nodes, Path(data), found, others)
 
 

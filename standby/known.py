@@ -24,6 +24,7 @@ class Known:
     place: str
     address: str
     tls: Tls | None = None
+    token_file: str = ""  # of the service
 
 
 def write(data: Path, servers: Sequence[Known]) -> None:
@@ -33,6 +34,7 @@ def write(data: Path, servers: Sequence[Known]) -> None:
             "place": one.place,
             "address": one.address,
             "tls": one.tls.to_dict() if one.tls is not None else None,
+            "token_file": one.token_file,
         }
         for one in servers
     ]
@@ -44,7 +46,9 @@ def read(data: Path) -> tuple[Known, ...]:
     """None at all where there is no file. Raises ConfigurationError where it is not one of ours."""
     try:
         said = json.loads((data / FILE).read_text())
-        return tuple(Known(one["place"], one["address"], Tls.from_dict(one["tls"])) for one in said)
+        return tuple(
+            Known(one["place"], one["address"], Tls.from_dict(one["tls"]), one["token_file"]) for one in said
+        )
     except FileNotFoundError:
         return ()
     except (ValueError, KeyError, TypeError) as error:

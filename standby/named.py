@@ -38,6 +38,7 @@ class Named:
 
     services: tuple[str, ...] = ()
     service_token: str = ""
+    token_file: str = ""  # where it was read
     tls: Tls | None = None
 
 
@@ -51,6 +52,7 @@ class NamedServer:
         self.place = place
         self._host = place.rpartition(":")[0]
         self._tls = named.tls
+        self._token_file = named.token_file
         self._wanted = wanted
         self._token = token
         self._changed = changed
@@ -101,7 +103,9 @@ class NamedServer:
     def known(self) -> Known | None:
         """For whoever operates the query; None while it is lost."""
         granted = self._granted
-        return None if granted is None else Known(self.place, f"{self._host}:{granted.port}", self._tls)
+        if granted is None:
+            return None
+        return Known(self.place, f"{self._host}:{granted.port}", self._tls, self._token_file)
 
     @property
     def determinants(self) -> str | None:

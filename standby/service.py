@@ -16,22 +16,27 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
-from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
+from clonos.errors import ClonosError, ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.store.folder import Folder, resolve
 from clonos.wire.replica_service import Granted, LeaseEnded, NoRoom, Wanted
+from clonos.wire.strikes import Blow, Kind, NoProcess
 from clonos.wire.tls import Tls
 from standby.environment import differences, environment
 from standby.launcher import ReplicaServer
 from standby.loop import log
 from standby.spec import VERSION
+from standby.strike import strike
 
 TIDY_SECONDS = 1.0
+STRIKES = 4
+"""At once: each has a thread of the service while it lasts, and leases are prolonged beside them."""
 
 
 @dataclass(eq=False)
@@ -45,6 +50,7 @@ class _Hosted:
     renewed: float = field(default_factory=time.monotonic)
     server: ReplicaServer | None = None
     starting: threading.Lock = field(default_factory=threading.Lock)
+    cut_off: bool = False  # on purpose: its driver is not answered
 
 
 class Service:
@@ -62,6 +68,7 @@ class Service:
         self._environment = environment()
         self._lock = threading.Lock()
         self._hosted: dict[str, _Hosted] = {}
+        self._strikes = threading.BoundedSemaphore(STRIKES)
         self._closing = threading.Event()
         self._tidier = threading.Thread(target=self._tidy, name="clonos-leases", daemon=True)
         self._tidier.start()
@@ -87,6 +94,7 @@ class Service:
 
     def renew(self, query: str, lease: int) -> Granted:
         hosted = self._find(query, lease)
+        _check_reached(hosted)
         hosted.renewed = time.monotonic()
         if hosted.server is not None:
             hosted.server.prolong()
@@ -113,6 +121,31 @@ class Service:
                 for one in hosted
             ],
         }
+
+    def strike(self, query: str, blow: Blow, name: str, gone: Callable[[], bool]) -> Iterator[str]:
+        """One that is cut off is not answered to either, nor tidied up: its server sees to its lease by itself."""
+        with self._lock:
+            hosted = self._hosted.get(query)
+        server = hosted.server if hosted is not None else None
+        if hosted is None or server is None:
+            raise NoProcess(f"query {query} has no server on {self._host} now")
+        if not self._strikes.acquire(blocking=False):
+            raise NoRoom(f"{STRIKES} strikes are going on already", hint="Wait until one of them is over")
+        log(f"query {query}: {blow.kind.value} on purpose: {name}")
+        hosted.cut_off = hosted.cut_off or blow.kind is Kind.PARTITION
+
+        def status() -> dict[str, Any]:
+            try:
+                return server.status()
+            except ReplicaLost as error:
+                raise NoProcess(str(error)) from None
+
+        try:
+            yield from strike(blow, status, server.data, name, lambda: gone() or self._closing.is_set())
+        finally:
+            if blow.kind is Kind.PARTITION:
+                hosted.cut_off = False
+            self._strikes.release()
 
     def close(self) -> None:
         """No query any more; conduits turn to their other server."""
@@ -149,6 +182,8 @@ class Service:
             if self._closing.is_set():
                 raise StorageUnavailable("the service is just ending")
             old = self._hosted.get(wanted.query)
+            if old is not None:
+                _check_reached(old)
             taken = sum(one.instances for one in self._hosted.values() if one is not old)
             if taken + wanted.instances > self._slots:
                 raise NoRoom(
@@ -219,11 +254,17 @@ class Service:
             with self._lock:
                 hosted = list(self._hosted.values())
             for one in hosted:
-                if one.server is not None and time.monotonic() - one.renewed > self._lease:
+                overdue = time.monotonic() - one.renewed > self._lease
+                if one.server is not None and not one.cut_off and overdue:
                     try:
                         self._end(one, "its driver has not been heard of any more")
                     except ClonosError as error:
                         log(str(error))
+
+
+def _check_reached(hosted: _Hosted) -> None:
+    if hosted.cut_off:
+        raise StorageUnavailable(f"the server of query {hosted.query} is cut off, on purpose")
 
 
 def _check_storage(checkpoint: str, query: str) -> None:

@@ -17,9 +17,10 @@ from standby_conduit import PATIENCE, Conduit, Watched, until
 
 from clonos import cli, live_query
 from clonos.errors import ConfigurationError, LogCorrupt
-from clonos.inject.plan import Action, Kind, Strike, draw, targets
-from clonos.inject.strike import NoProcess, strike
+from clonos.inject.plan import Action, Server, Strike, draw, targets
+from clonos.inject.strike import strike
 from clonos.store.log_store import LogStore
+from clonos.wire.strikes import Kind, NoProcess
 from standby.launcher import ReplicaServer
 from standby.processes import look_at
 
@@ -157,8 +158,14 @@ def test_the_server_is_killed_and_comes_back(tmp_path: Path) -> None:
     ("arguments", "code", "word"),
     [
         ([], 2, "one of --kill"),
-        (["--kill", "--server"], 2, "one of --kill"),
-        (["--kill"], 2, "--operator is needed: review, out"),
+        (["--kill", "--stop", "1", "--server"], 2, "one of --kill"),
+        (["--kill", "--server", "--standby"], 2, "either a server is struck or an instance"),
+        (["--kill", "--server", "host-b:7077"], 1, "no server 'host-b:7077'. It has 0"),
+        (["--corrupt-log", "--server"], 1, "a server has none of its own"),
+        (["--partition", "1", "--server"], 1, "is on the driver's host"),
+        (["--partition", "1", *FIRST], 1, "a single instance cannot be cut off"),
+        (["--kill", "--standby", *FIRST], 1, r"review/0 \(standby\) has no process now"),
+        (["--kill"], 2, "--operator is needed, or --server: review, out"),
         (["--kill", "--operator", "review"], 2, "--instance is needed: 0 to 1"),
         (["--kill", "--operator", "reviews", "--instance", "0"], 1, "no operator 'reviews'.*'review', 'out'"),
         (["--kill", "--operator", "review", "--instance", "7"], 1, "no instance 7; .* 0 to 1"),
@@ -201,11 +208,19 @@ def test_a_process_that_is_no_longer_the_instances_is_not_touched(
     query = live_query.find(str(checkpoint))
     true = server.status()
     stale = {**true, "replicas": [{**true["replicas"][0], "pid": bystander.pid}]}
-    answers = iter((stale, true))
+    answers = iter((stale, stale, true))
 
-    class Query(live_query.LiveQuery):
+    class Told(live_query.LiveServer):
         def status(self) -> dict[str, Any]:
             return next(answers)
+
+    class Query(live_query.LiveQuery):
+        @property
+        def servers(self) -> tuple[live_query.LiveServer, ...]:
+            return tuple(
+                Told(**{field.name: getattr(one, field.name) for field in dataclasses.fields(one)})
+                for one in query.servers
+            )
 
     told = Query(**{field.name: getattr(query, field.name) for field in dataclasses.fields(query)})
     target = targets(NODES, "review", 0)[0]
@@ -221,16 +236,29 @@ def test_a_process_that_is_no_longer_the_instances_is_not_touched(
 
 
 def test_a_plan_depends_on_its_seed_alone() -> None:
-    actions = [Action(Kind.KILL), Action(Kind.STOP, 1.0), Action(Kind.CORRUPT_LOG), Action(Kind.SERVER)]
-    among = targets(NODES, None, None)
-    assert [str(target) for target in among] == ["review/0", "review/1", "out/0"]
+    actions = [
+        Action(Kind.KILL),
+        Action(Kind.STOP, 1.0),
+        Action(Kind.CORRUPT_LOG),
+        Action(Kind.PARTITION, 1.0),
+    ]
+    among = [*targets(NODES, None, None), *targets(NODES, "review", 0, True), Server(0), Server(1, "b:7077")]
+    names = [
+        "review/0",
+        "review/1",
+        "out/0",
+        "review/0 (standby)",
+        "replica server",
+        "replica server on b:7077",
+    ]
+    assert list(map(str, among)) == names
     plans = [draw(actions, among, seed=seed, every=2.0, seconds=200.0) for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2]
     assert [strike.at for strike in plans[0]] == [2.0 * number for number in range(1, 101)]
     assert {strike.action.kind for strike in plans[0]} == {action.kind for action in actions}
-    for each in plans[0]:
-        assert (each.target is None) == (each.action.kind is Kind.SERVER)
-        assert each.action.kind is not Kind.CORRUPT_LOG or str(each.target) != "out/0"
+    suffering = {Kind.KILL: names, Kind.CORRUPT_LOG: [*names[:2], names[3]], Kind.PARTITION: names[5:]}
+    for kind, whom in suffering.items():
+        assert {str(each.target) for each in plans[0] if each.action.kind is kind} == set(whom)
 
 
 def test_only_what_is_named_is_drawn() -> None:
@@ -257,9 +285,7 @@ def test_a_random_run_makes_the_same_choices_again(checkpoint: Path, server: Rep
 def test_a_random_run_goes_on_past_who_is_not_there_and_past_a_dead_server(tmp_path: Path) -> None:
     make_checkpoint(tmp_path)
     with serve(tmp_path) as server:
-        said = inject(
-            tmp_path, "--random", "--seed", "4", "--every", "0.2", "--for", "1.2", "--kill", "--server"
-        )
+        said = inject(tmp_path, "--random", "--seed", "4", "--every", "0.2", "--for", "1.2", "--kill")
         assert re.search(r"kill left out: (review|out)/\d has no process now", said)
         kills = said.count("replica server, process")
         assert kills >= 1

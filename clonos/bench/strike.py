@@ -22,8 +22,9 @@ from clonos.bench.cell import Cell, Failure, Pattern
 from clonos.bench.side import Side
 from clonos.errors import NotRunning
 from clonos.inject.plan import targets
-from clonos.inject.strike import NoProcess, hold
+from clonos.inject.strike import hold
 from clonos.live_query import find
+from clonos.wire.strikes import NoProcess
 
 PATIENCE_S = 20.0
 AT_ONCE = 3

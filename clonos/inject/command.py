@@ -10,9 +10,14 @@ import time
 from collections.abc import Iterator
 
 from clonos.errors import NotRunning
-from clonos.inject.plan import Action, Kind, Strike, draw, targets
-from clonos.inject.strike import NoProcess, strike
+from clonos.inject.plan import Action, Server, Strike, Target, draw, servers, targets
+from clonos.inject.strike import strike
 from clonos.live_query import LiveQuery, find
+from clonos.wire.replica_client import Unreachable
+from clonos.wire.strikes import Kind, NoProcess
+
+ANY, FIRST = "", "0"
+"""Servers."""
 
 SLOW_SECONDS = 10.0
 RANDOM_SECONDS = 60.0
@@ -26,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `clonos inject`."""
     parser.add_argument("checkpoint", help="the query's checkpointLocation")
     what = parser.add_argument_group("what", "one of them; with --random those that are drawn from")
-    what.add_argument("--kill", action="store_true", help="SIGKILL to the process of an instance")
+    what.add_argument("--kill", action="store_true", help="SIGKILL to the process of an instance or server")
     what.add_argument(
         "--stop",
         type=_positive,
@@ -45,16 +50,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="damage its causal log on disk while it stands, and kill it",
     )
     what.add_argument(
-        "--server", action="store_true", help="SIGKILL to the replica server, with all its replicas"
+        "--partition",
+        type=_positive,
+        metavar="SECONDS",
+        help="with --server HOST:PORT: nothing there answers, for so long",
     )
-    whom = parser.add_argument_group("whom")
+    whom = parser.add_argument_group("whom", "with --random everybody, unless it is said")
     whom.add_argument("--operator", metavar="NAME", help="an operator or the sink, by its name in the status")
     whom.add_argument("--instance", type=int, metavar="I", help="needed where there are several")
+    whom.add_argument("--standby", action="store_true", help="its standby, not its primary")
+    whom.add_argument(
+        "--server",
+        nargs="?",
+        const=ANY,
+        metavar="N|HOST:PORT",
+        help="the replica server of this number, 0 if there is none given, or on that service; --kill is implied",
+    )
     dice = parser.add_argument_group("at random")
     dice.add_argument(
         "--random",
         action="store_true",
-        help="again and again; --kill, --stop 1 and --server if none is given",
+        help="again and again; --kill and --stop 1 if nothing is given",
     )
     dice.add_argument(
         "--seed", type=int, metavar="S", help="the same choices again; default: another each time"
@@ -82,20 +98,25 @@ def _factor(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Strike; 0 when everything that was to be done has been done."""
+    if arguments.server is not None and (arguments.standby or arguments.operator is not None):
+        arguments.misused("either a server is struck or an instance")
     actions = _actions(arguments)
     if arguments.random:
         return _at_random(arguments, actions)
     if len(actions) != 1:
         arguments.misused(
-            "one of --kill, --stop, --slow, --corrupt-log and --server is needed, or several with --random"
+            "one of --kill, --stop, --slow, --corrupt-log and --partition is needed, or several with --random"
         )
     query = find(arguments.checkpoint)
-    if actions[0].kind is Kind.SERVER:
-        target = None
+    target: Target | Server
+    if arguments.server is not None:
+        target = servers(query.servers, arguments.server or FIRST)[0]
     elif arguments.operator is None:
-        arguments.misused(f"--operator is needed: {', '.join(node.name for node in query.nodes)}")
+        arguments.misused(
+            f"--operator is needed, or --server: {', '.join(node.name for node in query.nodes)}"
+        )
     else:
-        among = targets(query.nodes, arguments.operator, arguments.instance)
+        among = targets(query.nodes, arguments.operator, arguments.instance, arguments.standby)
         if len(among) > 1:
             arguments.misused(f"--instance is needed: 0 to {len(among) - 1}")
         target = among[0]
@@ -115,11 +136,24 @@ def _actions(arguments: argparse.Namespace) -> list[Action]:
         found.append(Action(Kind.SLOW, lasting or SLOW_SECONDS, arguments.slow))
     if arguments.corrupt_log:
         found.append(Action(Kind.CORRUPT_LOG))
-    if arguments.server:
-        found.append(Action(Kind.SERVER))
+    if arguments.partition is not None:
+        found.append(Action(Kind.PARTITION, arguments.partition))
     if not found and arguments.random:
-        return [Action(Kind.KILL), Action(Kind.STOP, 1.0), Action(Kind.SERVER)]
+        return [Action(Kind.KILL), Action(Kind.STOP, 1.0)]
+    if not found and arguments.server is not None:
+        return [Action(Kind.KILL)]
     return found
+
+
+def _among(arguments: argparse.Namespace, query: LiveQuery) -> list[Target | Server]:
+    """Those that a random run draws from."""
+    if arguments.server is not None:
+        return [*servers(query.servers, arguments.server)]
+    chosen = query.nodes, arguments.operator, arguments.instance
+    if arguments.standby or arguments.operator is not None or arguments.instance is not None:
+        return [*targets(*chosen, arguments.standby)]
+    standbys = targets(*chosen, True) if query.others else ()
+    return [*targets(*chosen), *standbys, *servers(query.servers, ANY)]
 
 
 def _at_random(arguments: argparse.Namespace, actions: list[Action]) -> int:
@@ -127,7 +161,7 @@ def _at_random(arguments: argparse.Namespace, actions: list[Action]) -> int:
     query = find(arguments.checkpoint)
     strikes = draw(
         actions,
-        targets(query.nodes, arguments.operator, arguments.instance),
+        _among(arguments, query),
         seed=seed,
         every=arguments.every,
         seconds=arguments.seconds or RANDOM_SECONDS,
@@ -140,7 +174,7 @@ def _at_random(arguments: argparse.Namespace, actions: list[Action]) -> int:
             query = _back(arguments.checkpoint)
             try:
                 strike(query, each, _say)
-            except (NoProcess, NotRunning) as error:
+            except (NoProcess, NotRunning, Unreachable) as error:
                 _say(f"{each.action.kind.value} left out: {error}")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def named_servers(settings: Settings, *, spread: bool) -> Named:
     return Named(
         services=settings.replica_servers,
         service_token=read_token(Path(settings.replica_token_file)),
+        token_file=os.path.abspath(settings.replica_token_file),
         tls=tls,
     )
 

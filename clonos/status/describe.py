@@ -9,6 +9,7 @@ from typing import Any
 
 from clonos.live_query import LiveNode, LiveQuery
 from standby.holders import SERVER_FOLDER
+from standby.strike import playing
 
 RECENT = 8
 _TAIL_BYTES = 256 * 1024
@@ -17,8 +18,7 @@ _TAIL_BYTES = 256 * 1024
 def describe(query: LiveQuery) -> dict[str, Any]:
     """See the module. Times are seconds since 1970, sizes bytes; None where something cannot be known."""
     status = query.status()
-    serving = {(each["node"], each["instance"]): each for each in status["replicas"] if not each["standby"]}
-    standing_by = {(each["node"], each["instance"]): each for each in status["replicas"] if each["standby"]}
+    primaries = [each for each in status["replicas"] if not each["standby"]]
     spilled = query.spilled()
     names = {node.number: node.name for node in query.nodes}
 
@@ -26,8 +26,9 @@ def describe(query: LiveQuery) -> dict[str, Any]:
         return {"operator": names.get(event.get("node") or 0), **event}
 
     def instance(node: LiveNode, number: int) -> dict[str, Any]:
-        replica = serving.get((node.number, number))
-        standby = standing_by.get((node.number, number))
+        replica, standby = (
+            playing(status["replicas"], node.number, number, standby=standby) for standby in (False, True)
+        )
         return {
             "instance": number,
             "pid": replica["pid"] if replica else None,
@@ -51,7 +52,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
         "generation": status["generation"],
         "committed": query.checkpoint.committed(),
         "committed_at": query.checkpoint.committed_at(),
-        "epoch": max((each["busy"] for each in serving.values() if each["busy"] is not None), default=None),
+        "epoch": max((each["busy"] for each in primaries if each["busy"] is not None), default=None),
         "server": {
             name: status[name]
             for name in ("pid", "started", "resident", "grpc", "grpc_pid", "metrics", "waiting")

@@ -7,6 +7,7 @@ whoever asks goes on without it for the time being.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 import grpc
@@ -15,6 +16,7 @@ from clonos.errors import ClonosError, ConfigurationError, ProtocolError, Storag
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
 from clonos.wire.boundary import bearer
 from clonos.wire.replica_service import VERSION, Granted, LeaseEnded, Wanted
+from clonos.wire.strikes import Blow, NoProcess
 from clonos.wire.tls import Tls, channel
 
 HOST_SECONDS: Final = 90.0
@@ -72,6 +74,28 @@ class ReplicaClient:
         reply = self._call("Describe", replicas_pb2.DescribeRequest(version=VERSION), _SECONDS)
         return dict(json.loads(reply.json))
 
+    def strike(self, query: str, blow: Blow, name: str) -> Iterator[str]:
+        """What is done there, while it is done; what is stopped goes on when this is closed."""
+        request = replicas_pb2.StrikeRequest(
+            version=VERSION,
+            query=query,
+            kind=blow.kind.value,
+            role=blow.role.value,
+            node=blow.node,
+            instance=blow.instance,
+            seconds=blow.seconds,
+            factor=blow.factor,
+            name=name,
+        )
+        said = self._stub.Strike(request, timeout=blow.seconds + HOST_SECONDS, metadata=bearer(self._token))
+        try:
+            for struck in said:
+                yield struck.said
+        except grpc.RpcError as error:
+            raise self._refused(error) from None
+        finally:
+            said.cancel()
+
     def close(self) -> None:
         self._channel.close()
 
@@ -79,13 +103,16 @@ class ReplicaClient:
         try:
             return getattr(self._stub, name)(request, timeout=seconds, metadata=bearer(self._token))
         except grpc.RpcError as error:
-            call: Any = error
-            refusal = _REFUSALS.get(call.code())
-            if refusal is not None:
-                raise refusal(f"the replica service at {self.address} refused: {call.details()}") from None
-            raise Unreachable(
-                f"the replica service at {self.address} cannot be reached: {call.details()}"
-            ) from None
+            raise self._refused(error) from None
+
+    def _refused(self, error: grpc.RpcError) -> ClonosError:
+        call: Any = error
+        if call.code() is grpc.StatusCode.ABORTED:
+            return NoProcess(call.details())
+        refusal = _REFUSALS.get(call.code())
+        if refusal is not None:
+            return refusal(f"the replica service at {self.address} refused: {call.details()}")
+        return Unreachable(f"the replica service at {self.address} cannot be reached: {call.details()}")
 
 
 def _granted(said: replicas_pb2.Hosted) -> Granted:

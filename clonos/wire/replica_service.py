@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -18,6 +19,7 @@ import grpc
 from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
 from clonos.wire.boundary import abort, bind, check_caller
+from clonos.wire.strikes import Blow, Kind, NoProcess, Role
 from clonos.wire.tls import Tls
 
 VERSION: Final = 1
@@ -64,8 +66,13 @@ class Hosting(Protocol):
     def release(self, query: str, lease: int) -> None: ...
     def describe(self) -> dict[str, Any]: ...
 
+    def strike(self, query: str, blow: Blow, name: str, gone: Callable[[], bool]) -> Iterator[str]:
+        """What is done, while it is done, until `gone`."""
+        ...
+
 
 _CODES: Final = (
+    (NoProcess, grpc.StatusCode.ABORTED),
     (NoRoom, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (LeaseEnded, grpc.StatusCode.NOT_FOUND),
     (StorageUnavailable, grpc.StatusCode.UNAVAILABLE),
@@ -103,6 +110,26 @@ class _Servicer(replicas_pb2_grpc.ReplicasServicer):
         self._check(request, context)
         self._done(context, lambda: self._hosting.release(request.query, request.lease))
         return replicas_pb2.Released()
+
+    def Strike(self, request: replicas_pb2.StrikeRequest, context: Any) -> Iterator[replicas_pb2.Struck]:
+        self._check(request, context)
+        try:
+            kind, role = Kind(request.kind), Role(request.role)
+        except ValueError as error:
+            abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"a strike cannot be read: {error}")
+        blow = Blow(
+            kind=kind,
+            role=role,
+            node=request.node,
+            instance=request.instance,
+            seconds=request.seconds,
+            factor=request.factor,
+        )
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        said = self._hosting.strike(request.query, blow, request.name, gone.is_set)
+        while (text := self._done(context, lambda: next(said, None))) is not None:
+            yield replicas_pb2.Struck(said=text)
 
     def Describe(self, request: replicas_pb2.DescribeRequest, context: Any) -> replicas_pb2.Described:
         self._check(request, context)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from ledger_job import Run, assert_exact, await_, await_end, running
 
-from clonos.inject.damage import damage
 from clonos.store.log_store import LogStore
 from clonos.store.snapshots import SnapshotStore
 from standby import metadata
+from standby.damage import damage
 
 pytestmark = pytest.mark.spark
 

@@ -66,6 +66,34 @@ class Released(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class StrikeRequest(_message.Message):
+    __slots__ = ("version", "query", "kind", "role", "node", "instance", "seconds", "factor", "name")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    query: str
+    kind: str
+    role: str
+    node: int
+    instance: int
+    seconds: float
+    factor: float
+    name: str
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., kind: _Optional[str] = ..., role: _Optional[str] = ..., node: _Optional[int] = ..., instance: _Optional[int] = ..., seconds: _Optional[float] = ..., factor: _Optional[float] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Struck(_message.Message):
+    __slots__ = ("said",)
+    SAID_FIELD_NUMBER: _ClassVar[int]
+    said: str
+    def __init__(self, said: _Optional[str] = ...) -> None: ...
+
 class DescribeRequest(_message.Message):
     __slots__ = ("version",)
     VERSION_FIELD_NUMBER: _ClassVar[int]

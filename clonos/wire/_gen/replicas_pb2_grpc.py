@@ -49,6 +49,11 @@ class ReplicasStub:
                 request_serializer=clonos_dot_v1_dot_replicas__pb2.Lease.SerializeToString,
                 response_deserializer=clonos_dot_v1_dot_replicas__pb2.Released.FromString,
                 _registered_method=True)
+        self.Strike = channel.unary_stream(
+                '/clonos.v1.Replicas/Strike',
+                request_serializer=clonos_dot_v1_dot_replicas__pb2.StrikeRequest.SerializeToString,
+                response_deserializer=clonos_dot_v1_dot_replicas__pb2.Struck.FromString,
+                _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/clonos.v1.Replicas/Describe',
                 request_serializer=clonos_dot_v1_dot_replicas__pb2.DescribeRequest.SerializeToString,
@@ -80,6 +85,14 @@ class ReplicasServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Strike(self, request, context):
+        """Makes one thing fail on purpose, here (`clonos inject`), and says what it does while it does it. What is stopped goes
+        on when the call ends, however it ends. ABORTED where nobody plays the role at the moment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Describe(self, request, context):
         """What the service runs, for people.
         """
@@ -104,6 +117,11 @@ def add_ReplicasServicer_to_server(servicer, server):
                     servicer.Release,
                     request_deserializer=clonos_dot_v1_dot_replicas__pb2.Lease.FromString,
                     response_serializer=clonos_dot_v1_dot_replicas__pb2.Released.SerializeToString,
+            ),
+            'Strike': grpc.unary_stream_rpc_method_handler(
+                    servicer.Strike,
+                    request_deserializer=clonos_dot_v1_dot_replicas__pb2.StrikeRequest.FromString,
+                    response_serializer=clonos_dot_v1_dot_replicas__pb2.Struck.SerializeToString,
             ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
@@ -192,6 +210,33 @@ class Replicas:
             '/clonos.v1.Replicas/Release',
             clonos_dot_v1_dot_replicas__pb2.Lease.SerializeToString,
             clonos_dot_v1_dot_replicas__pb2.Released.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Strike(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/clonos.v1.Replicas/Strike',
+            clonos_dot_v1_dot_replicas__pb2.StrikeRequest.SerializeToString,
+            clonos_dot_v1_dot_replicas__pb2.Struck.FromString,
             options,
             channel_credentials,
             insecure,
