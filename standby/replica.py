@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -51,6 +52,7 @@ from standby.operator_host import OperatorHost
 from standby.sink_host import SinkHost
 from standby.spec import load
 from standby.suspect import REPORTED
+from standby.watchdog import end_stuck
 
 HEARTBEAT_SECONDS = 0.5
 FIGURES_SECONDS = 1.0
@@ -63,7 +65,10 @@ class Replica:
     def __init__(self, control: ControlChannel, spec_path: str) -> None:
         self._control = control
         self._spec_path = spec_path
+        self._instance: tuple[int, int] | None = None
         self._host: Host | None = None
+        self._host_due = float("inf")
+        self._preparing = threading.Thread(target=self._prepare, name="prepare", daemon=True)
         self._name: str | None = None
         self._words: list[Control] = []
         self._standing_by = False
@@ -71,7 +76,7 @@ class Replica:
 
     def run(self) -> None:
         """Until the supervisor says so or is gone."""
-        self._prepare()
+        self._preparing.start()
         while True:
             control = self._words.pop(0) if self._words else self._control.receive()
             assert control is not None
@@ -79,12 +84,11 @@ class Replica:
 
     def _prepare(self) -> None:
         """Import the modules of the user's functions while nobody waits for it. Each process does it for itself:
-        what a module opens or starts at its import must not be shared by forks. Errors show when it is assigned."""
+        what a module opens or starts at its import must not be shared by forks. Errors show when it is built."""
         with contextlib.suppress(Exception):
             query = load(self._spec_path)
             for number in query.nodes:
-                self._words += self._control.poll()
-                if self._words:
+                if self._instance is not None:
                     return
                 with contextlib.suppress(Exception):
                     query.node(number)
@@ -92,7 +96,7 @@ class Replica:
     def _hear(self, control: Control) -> None:
         said = control.message
         if "assign" in said:
-            self._host = self._assigned(said["assign"]["node"], said["assign"]["instance"])
+            self._instance = said["assign"]["node"], said["assign"]["instance"]
         elif "connect" in said:
             self._serve(Hello.from_dict(said["connect"]), control.fds[0], said.get("previous"))
         elif "commit" in said:
@@ -102,8 +106,15 @@ class Replica:
                 self._host.close()
             raise SystemExit(0)
 
-    def _assigned(self, number: int, instance: int) -> Host:
+    def _build(self) -> Host:
+        """What it is to be. It imports the modules of the user's functions, which may take longer than a conduit would
+        wait for a silent process: heartbeats run already."""
+        if self._instance is None:
+            raise ProtocolError("a connection came before the process was told which instance it is")
+        number, instance = self._instance
         self._query = load(self._spec_path)
+        self._host_due = time.monotonic() + self._query.settings.function_deadline
+        self._preparing.join()
         node = self._query.node(number)
         self._name = node.name
         faults = FaultInjector(
@@ -127,9 +138,10 @@ class Replica:
         connection = Connection(socket.socket(fileno=fd))
         heartbeat = Heartbeat(connection, HEARTBEAT_SECONDS, self._look)
         try:
-            if self._host is not None:
-                self._host.warn(hello, previous)
-            self._converse(hello, connection, heartbeat)
+            if self._host is None:
+                self._host = self._build()
+            self._host.warn(hello, previous)
+            self._converse(self._host, hello, connection, heartbeat)
         except ConduitGone as error:
             log(f"epoch {hello.epoch}: {error}")
             if self._standing_by:
@@ -146,6 +158,8 @@ class Replica:
     def _look(self) -> None:
         if self._host is not None:
             self._host.look()
+        elif time.monotonic() >= self._host_due:
+            end_stuck("the import of the function's modules has not come to an end")
 
     def _report(self, hello: Hello, connection: Connection, error: Exception) -> None:
         """Tell the conduit. A scripted or user failure is the task's; of the rest, what is retryable is retried."""
@@ -168,21 +182,18 @@ class Replica:
         with contextlib.suppress(ConduitGone):
             connection.send(pack_error(name, message, retryable=retryable, traceback=text))
 
-    def _converse(self, hello: Hello, connection: Connection, heartbeat: Heartbeat) -> None:
-        host = self._host
-        if host is None:
-            raise ProtocolError("a connection came before the process was told which instance it is")
+    def _converse(self, host: Host, hello: Hello, connection: Connection, heartbeat: Heartbeat) -> None:
         resume = parse(connection.next())
         if not isinstance(resume, Resume):
             raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
         if hello.standby:
             self._standing_by = True
-            if not self._stand_by(hello, resume, connection, heartbeat):
+            if not self._stand_by(host, hello, resume, connection, heartbeat):
                 self._standing_by = False
                 return
         else:
             host.open(hello, resume, connection)
-            self._welcome(connection)
+            self._welcome(host, connection)
             host.start()
         while True:
             self._tell(host)
@@ -213,20 +224,20 @@ class Replica:
             self._figures_due = now + FIGURES_SECONDS
             self._control.send({"figures": host.figures()})
 
-    def _welcome(self, connection: Connection) -> None:
-        settings, host = self._query.settings, self._host
-        assert host is not None
+    def _welcome(self, host: Host, connection: Connection) -> None:
+        settings = self._query.settings
         connection.send(pack_welcome(settings.window, settings.window_bytes, host.recovered_end))
 
-    def _stand_by(self, hello: Hello, resume: Resume, connection: Connection, heartbeat: Heartbeat) -> bool:
+    def _stand_by(
+        self, host: Host, hello: Hello, resume: Resume, connection: Connection, heartbeat: Heartbeat
+    ) -> bool:
         """Follow the primary to the end of the epoch, or until it is lost: whether this is the replica now."""
-        host = self._host
         if not isinstance(host, OperatorHost):
             raise ProtocolError("a sink has no standby")
         # A conduit that has ended the epoch does not listen any more, but what it said counts.
         connection.deaf = True
         host.open_standby(hello, resume, connection)
-        self._welcome(connection)
+        self._welcome(host, connection)
         self._control.send({"follows": hello.epoch})
         while True:
             if not self._await(connection, host):
@@ -244,7 +255,7 @@ class Replica:
                 if not self._granted(promoted):
                     raise Fenced("a later attempt has been here before this standby was promoted")
                 connection.deaf = self._standing_by = False
-                self._welcome(connection)
+                self._welcome(host, connection)
                 host.promote(promoted, message.passed)
                 return True
             elif isinstance(message, End):

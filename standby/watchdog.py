@@ -15,12 +15,20 @@ import operator
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from clonos.core.instance import Row
 from standby.loop import log
 
 STUCK = 71
+
+
+def end_stuck(why: str, before: Callable[[], None] = lambda: None) -> NoReturn:
+    """End the process, with the stacks of all its threads in its output."""
+    log(f"{why}; all threads:")
+    faulthandler.dump_traceback(2, all_threads=True)
+    before()
+    os._exit(STUCK)
 
 
 class _Rows(list[Row]):
@@ -68,10 +76,7 @@ class Watchdog:
             self._seen, self._seen_at = seen, now
         elif now - self._seen_at >= self._deadline:
             why = f"the function has made no progress for {self._deadline:g} s"
-            log(f"{why}; all threads:")
-            faulthandler.dump_traceback(2, all_threads=True)
-            self.on_stuck(seen[1], why)
-            os._exit(STUCK)
+            end_stuck(why, lambda: self.on_stuck(seen[1], why))
 
     def _row(self) -> int | None:
         """Index of the row that the function has in hand, where that can be told."""

@@ -375,6 +375,28 @@ def test_a_dead_spare_is_replaced(shared: ReplicaServer, instance: int) -> None:
     until(lambda: len(set(shared.status()["spares"]) - set(spares)) == 2)
 
 
+class Function:
+    """Does something when it is loaded."""
+
+    def __init__(self, *call: Any) -> None:
+        self._call = call
+
+    def __reduce__(self) -> Any:
+        return self._call[0], self._call[1:]
+
+
+def serving(base: Path, *functions: Function) -> ReplicaServer:
+    """A server with real replicas, of operators 1 and so on."""
+    spec = QuerySpec(
+        query="query",
+        token=TOKEN,
+        checkpoint=str(base / "checkpoint"),
+        data=str(base / "data"),
+        nodes={number: cloudpickle.dumps(function) for number, function in enumerate(functions, 1)},
+    )
+    return ReplicaServer(spec.to_document(), base / "data", determinants=False)
+
+
 def test_spares_have_imported_what_functions_need(tmp_path: Path) -> None:
     """Before anybody waits for them; one that cannot be does not keep the others from it."""
     imported = tmp_path / "imported"
@@ -386,25 +408,24 @@ def test_spares_have_imported_what_functions_need(tmp_path: Path) -> None:
     def fail() -> None:
         raise ImportError("no such module")
 
-    class Function:
-        def __init__(self, *call: Any) -> None:
-            self._call = call
-
-        def __reduce__(self) -> Any:
-            return self._call[0], self._call[1:]
-
-    nodes = {1: Function(fail), 2: Function(note, str(imported))}
-    spec = QuerySpec(
-        query="query",
-        token=TOKEN,
-        checkpoint=str(tmp_path / "checkpoint"),
-        data=str(tmp_path / "data"),
-        nodes={number: cloudpickle.dumps(node) for number, node in nodes.items()},
-    )
-    with ReplicaServer(spec.to_document(), tmp_path / "data", determinants=False) as server:
+    with serving(tmp_path, Function(fail), Function(note, str(imported))) as server:
         spares = until(lambda: len(found := server.status()["spares"]) == 2 and found)
         until(lambda: {int(path.name) for path in imported.iterdir()} >= set(spares))
-        assert server.status()["deaths"] == 0
+        with Conduit(server) as conduit:
+            message = conduit.message()
+        assert isinstance(message, messages.Error)
+        assert not message.retryable and "no such module" in message.message
+
+
+def test_a_slow_import_is_not_taken_for_a_lost_process(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+
+    def wait(path: str) -> None:
+        Path(path).read_bytes()
+
+    with serving(tmp_path, Function(wait, str(tmp_path / "fifo"))) as server, Conduit(server) as conduit:
+        for _ in range(2):
+            assert isinstance(conduit.message(), messages.Heartbeat)
 
 
 def test_replicas_that_do_not_start_are_reported_with_their_trace(tmp_path: Path) -> None:
