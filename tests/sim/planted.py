@@ -544,16 +544,20 @@ PLANTED: dict[str, Planted] = {
     for bug in (
         planted(standby_runs_ahead, rates=CRASHES | RESTARTS, **STANDBYS),
         planted(standby_runs_steps_that_are_not_complete, rates=CRASHES, **STANDBYS),
-        planted(promoted_standby_hands_on_what_was_handed_on, rates=CRASHES, **STANDBYS),
-        planted(log_of_what_never_happened_is_believed, rates=CRASHES | RESTARTS, **STANDBYS),
-        planted(instance_that_moved_asks_nobody, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(promoted_standby_hands_on_what_was_handed_on, first=70, rates=CRASHES, **STANDBYS),
+        planted(log_of_what_never_happened_is_believed, first=98, rates=CRASHES | RESTARTS, **STANDBYS),
+        planted(instance_that_moved_asks_nobody, first=36, rates=CRASHES | SERVERS, **STANDBYS),
         planted(what_was_received_elsewhere_is_not_held, rates=CRASHES | SERVERS, **STANDBYS),
         planted(log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
-            snapshot_is_ahead_of_what_the_standby_was_shown, rates=CRASHES, snapshot_rate=0.3, **STANDBYS
+            snapshot_is_ahead_of_what_the_standby_was_shown,
+            first=179,
+            rates=CRASHES,
+            snapshot_rate=0.3,
+            **STANDBYS,
         ),
         planted(log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
-        planted(increments_are_shown_from_the_wrong_offset, rates=CRASHES, **STANDBYS),
+        planted(increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
         planted(promoted_passive_standby_is_not_sent_what_came_since, rates=CRASHES, **PASSIVE),
         planted(
             passive_standby_is_at_a_snapshot_that_its_primary_is_past,
