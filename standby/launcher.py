@@ -125,6 +125,12 @@ class ReplicaServer:
         return process is not None and process.poll() is None
 
     @property
+    def lease_ended(self) -> bool:
+        """Whether it has ended because nobody had said in time that it is still wanted."""
+        process = self._process
+        return process is not None and process.poll() == LEASE_ENDED
+
+    @property
     def socket_path(self) -> str:
         if self._directory is None:
             raise ConfigurationError("this replica server has not been started")
@@ -201,7 +207,8 @@ class ReplicaServer:
                 left = max(0.05, deadline - time.monotonic())
                 return admin.ask(self.socket_path, self._token, request, left)
             except OSError as error:
-                if self._stopping.is_set() or self._process is None or time.monotonic() > deadline:
+                given_up = self._stopping.is_set() or self._process is None or self.lease_ended
+                if given_up or time.monotonic() > deadline:
                     raise ReplicaLost(f"the replica server does not answer: {error}") from None
                 time.sleep(0.02)
 

@@ -95,6 +95,9 @@ class Service:
     def renew(self, query: str, lease: int) -> Granted:
         hosted = self._find(query, lease)
         _check_reached(hosted)
+        if hosted.server is not None and hosted.server.lease_ended:  # it stood still, or this process did
+            self._end(hosted, "its server has ended, as it had not heard in time that it is still wanted")
+            raise LeaseEnded(f"the server of query {query} has ended: it was not prolonged in time")
         hosted.renewed = time.monotonic()
         if hosted.server is not None:
             hosted.server.prolong()

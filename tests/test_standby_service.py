@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -347,6 +348,24 @@ def test_a_lease_that_is_not_prolonged_ends(tmp_path: Path) -> None:
         until(lambda: client.describe()["free"] == 16)
         assert (running.data / "q1" / "server.err").read_text().count("has not been heard of") <= 2
         client.close()
+
+
+def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:
+    """It stood still for longer than its lease, which the service was asked to prolong all the time."""
+    with service(tmp_path / "service", lease=1.0) as running:
+        named = Named(services=(running.address,), service_token=TOKEN)
+        driver = NamedServer(running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None)
+        driver.start()
+        first = driver.status()
+        assert first is not None
+        server = Watched(first["pid"])
+        os.kill(server.pid, signal.SIGSTOP)
+        over = time.monotonic() + 2.0
+        until(lambda: time.monotonic() > over)
+        os.kill(server.pid, signal.SIGCONT)
+        assert server.gone()
+        until(lambda: driver.status())
+        driver.stop()
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])
