@@ -558,7 +558,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
         planted(increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
-        planted(promoted_passive_standby_is_not_sent_what_came_since, rates=CRASHES, **PASSIVE),
+        planted(promoted_passive_standby_is_not_sent_what_came_since, first=130, rates=CRASHES, **PASSIVE),
         planted(
             passive_standby_is_at_a_snapshot_that_its_primary_is_past,
             rates=CRASHES,
@@ -610,6 +610,7 @@ PLANTED: dict[str, Planted] = {
         planted(snapshot_misses_the_last_bundle, rates=CRASHES, snapshot_rate=0.4, bundle=1, **OTHERS),
         planted(
             snapshot_is_taken_although_its_rows_were_lost,
+            first=43,
             rates={Fault.LINK_BREAK: 0.03},
             seeds=600,
             snapshot_rate=0.9,
@@ -619,6 +620,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(
             hole_in_the_bundles_is_not_noticed,
+            first=25,
             rates={Fault.LINK_BREAK: 0.02, Fault.SNAPSHOT_PAGE: 0.5, Fault.QUERY_RESTART: 0.02},
             seeds=500,
             snapshot_rate=0.8,
@@ -629,6 +631,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(
             snapshot_of_another_attempt_is_taken,
+            first=38,
             rates={Fault.QUERY_RESTART: 0.05, Fault.REPLICA_CRASH: 0.05},
             seeds=600,
             snapshot_rate=0.2,
@@ -648,7 +651,10 @@ PLANTED: dict[str, Planted] = {
         planted(one_row_too_many_is_suppressed, rates=CRASHES, **OTHERS),
         planted(records_that_wait_are_taken_again, rates=RESTARTS, **OTHERS),
         planted(
-            token_is_ignored_by_the_sink, rates={Fault.SINK_LATE: 0.2, Fault.REPLICA_CRASH: 0.03}, **OTHERS
+            token_is_ignored_by_the_sink,
+            first=68,
+            rates={Fault.SINK_LATE: 0.2, Fault.REPLICA_CRASH: 0.03},
+            **OTHERS,
         ),
         planted(
             token_is_ignored_by_the_server,
@@ -676,7 +682,9 @@ MORE = {
             records_behind_a_skipped_one_are_lost,
         )
     },
-    "held_deltas_are_not_restored": planted(_restoring(held=()), rates=CRASHES, depth=FULL, **OTHERS),
+    "held_deltas_are_not_restored": planted(
+        _restoring(held=()), first=40, rates=CRASHES, depth=FULL, **OTHERS
+    ),
     "recorded_log_is_not_restored": planted(_restoring(recorded=b""), rates=CRASHES, **OTHERS),
     "snapshots_without_the_output_number": planted(_snapshots_without("emitted", 0), rates=CRASHES, **OTHERS),
     "snapshots_without_waiting_records": planted(
