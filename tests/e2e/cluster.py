@@ -159,12 +159,6 @@ def executors(spark: Any) -> list[Any]:
     return [said.apply(i) for i in range(said.size()) if said.apply(i).id() != "driver"]
 
 
-def failed_tasks(spark: Any) -> int:
-    """Over all executors, also those that are gone."""
-    said = spark.sparkContext._jsc.sc().statusStore().executorList(False)
-    return sum(int(said.apply(i).failedTasks()) for i in range(said.size()))
-
-
 def talks_over_tcp(pid: int) -> bool:
     """Whether a process has a TCP connection."""
     table = [line.split() for line in _read(pid, "net/tcp").decode().splitlines()[1:]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ SETTINGS = {
 }
 
 
-def session() -> Any:
+def session(master: str = "local[8,4]", settings: Mapping[str, str] = {}) -> Any:
     """A session as a user configures it."""
     from pyspark.sql import SparkSession
 
-    builder = clonos.configure(SparkSession.builder).master("local[8,4]").appName("faults")
-    for name, value in SETTINGS.items():
+    builder = clonos.configure(SparkSession.builder).master(master).appName("faults")
+    for name, value in {**SETTINGS, **settings}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

@@ -1,7 +1,8 @@
 """The self-judging job as a driver process of its own, to be killed: `python driver.py SETUP.json`.
 
-Says in lines of JSON on stdout what happens: `{"event": "started", "pids": [JVM, Python]}`, and at the end
-`{"event": "ended", "error": ..., "restarts": [...]}`. Ends when its stdin does.
+Says in lines of JSON on stdout what happens: `{"event": "started", "pids": [JVM, Python]}`; `{"event": "trouble",
+"failed_tasks": n, "restarts": n}` whenever there is more of it; and at the end `{"event": "ended", "error": ...,
+"restarts": [...]}`. Ends when its stdin does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +23,27 @@ from ledger_job import MODES, Run
 
 FIELDS = ("mode", "count", "keys", "faults", "parallelism", "trigger", "settings", "patience")
 START_SECONDS = 180.0
+LOOK_SECONDS = 0.5
 
 
 def main(path: str) -> None:
     import conftest
 
     said = json.loads(Path(path).read_text())
+    session = {"master": said.pop("master"), "settings": said.pop("session")}
     setup = Run(Path(said.pop("base")), **said)
     assert setup.mode in MODES
-    spark = conftest.session()
+    spark = conftest.session(**session)
     query = setup.start(spark)
     jvm = int(spark._jvm.ProcessHandle.current().pid())
     say(event="started", pids=[jvm, os.getpid()])
     threading.Thread(target=lambda: (sys.stdin.read(), query.stop()), daemon=True).start()
-    error = None
+    error, trouble = None, (0, 0)
     try:
-        query.awaitTermination()
+        while not query.awaitTermination(LOOK_SECONDS):
+            if (now := (failed_tasks(spark), len(query.restarts))) != trouble:
+                trouble = now
+                say(event="trouble", failed_tasks=now[0], restarts=now[1])
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
     say(event="ended", error=error, restarts=query.restarts)
@@ -47,16 +54,36 @@ def say(**event: Any) -> None:
     os.write(1, json.dumps(event).encode() + b"\n")
 
 
+def failed_tasks(spark: Any) -> int:
+    """Over all executors, also those that are gone."""
+    said = spark.sparkContext._jsc.sc().statusStore().executorList(False)
+    return sum(int(said.apply(i).failedTasks()) for i in range(said.size()))
+
+
 class Driver:
     """A driver process, seen from the test. Its temporary files go to a directory of its own."""
 
-    def __init__(self, setup: Run, temporary: Path) -> None:
+    def __init__(
+        self,
+        setup: Run,
+        temporary: Path,
+        master: str = "local[8,4]",
+        session: Mapping[str, str] = {},
+    ) -> None:
         config = setup.base / "driver.json"
         config.write_text(
-            json.dumps({"base": str(setup.base), **{name: getattr(setup, name) for name in FIELDS}})
+            json.dumps(
+                {
+                    "base": str(setup.base),
+                    "master": master,
+                    "session": dict(session),
+                    **{name: getattr(setup, name) for name in FIELDS},
+                }
+            )
         )
         self.pids: list[int] = []
         self.last: dict[str, Any] = {}
+        self.trouble = (0, 0)  # tasks that have failed, restarts of the query
         self.log = setup.base / "driver.log"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -81,6 +108,8 @@ class Driver:
             if self.last["event"] == "started":
                 self.pids = self.last["pids"]
                 self._started.set()
+            elif self.last["event"] == "trouble":
+                self.trouble = self.last["failed_tasks"], self.last["restarts"]
         self._started.set()
 
     def await_start(self) -> Driver:

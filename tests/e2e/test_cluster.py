@@ -15,12 +15,10 @@ from typing import Any
 
 import conftest
 import pytest
-from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, executors, failed_tasks, several_hosts, talks_over_tcp
-from driver import until
+from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, executors, several_hosts, talks_over_tcp
+from driver import failed_tasks, until
 from ledger_job import MODES, Run, assert_exact, await_, await_end, running
 from services import Authority, service
-
-import clonos
 
 pytestmark = [
     pytest.mark.spark,
@@ -34,14 +32,8 @@ EXECUTORS_SECONDS = 60.0
 @contextlib.contextmanager
 def on(cluster: Cluster) -> Iterator[Any]:
     """A session with an executor on every host."""
-    from pyspark.sql import SparkSession
-
-    builder = clonos.configure(SparkSession.builder).master(cluster.url).appName("cluster")
-    for name, value in {**conftest.SETTINGS, **SETTINGS}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = conftest.session(cluster.url, SETTINGS)
     try:
-        spark.sparkContext.setLogLevel("OFF")
         until(lambda: len(executors(spark)) == len(cluster.workers), EXECUTORS_SECONDS, "executors")
         yield spark
     finally:
