@@ -156,6 +156,12 @@ class PoisonRecord(ReplicaLost):
     retryable = False
 
 
+class ResumeFailed(ClonosError):
+    """An instance cannot go on from inside an epoch: a new replica would fail alike, the epoch run again will not."""
+
+    retryable = True
+
+
 class RecoveryTimeout(ClonosError):
     """Recovery did not finish within its deadline."""
 

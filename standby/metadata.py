@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from clonos.core.instance import InstanceSnapshot
+from clonos.core.identity import Origin
+from clonos.core.instance_snapshot import InstanceSnapshot
+from clonos.core.recovery_line import Point
 from clonos.errors import SnapshotCorrupt, StateError
 from clonos.store import values
 
-VERSION = 1
+VERSION = 2
 
 
 def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
@@ -26,6 +29,11 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             "random": [snapshot.random_state[0], list(snapshot.random_state[1]), snapshot.random_state[2]],
             "watermark": snapshot.watermark,
             "pending": [[channel, position, list(row)] for channel, position, row in snapshot.pending],
+            "reached": snapshot.reached,
+            "sent": snapshot.sent,
+            "received": [[*origin, upto] for origin, upto in snapshot.received.items()],
+            "log_digest": snapshot.log_digest,
+            "owed": snapshot.owed,
         }
     )
 
@@ -33,11 +41,7 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
 def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
     """Raises SnapshotCorrupt."""
     try:
-        said: dict[str, Any] = values.decode(raw)
-        if said["version"] != VERSION:
-            raise SnapshotCorrupt(
-                f"snapshot metadata of version {said['version']}; this library reads {VERSION}"
-            )
+        said = _said(raw)
         kind, words, gauss = said["random"]
         return InstanceSnapshot(
             epoch=said["epoch"],
@@ -49,6 +53,10 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             random_state=(kind, tuple(words), gauss),
             watermark=said["watermark"],
             pending=[(c, p, tuple.__new__(row_class, row)) for c, p, row in said["pending"]],
+            sent=said["sent"],
+            received={Origin(node, instance): upto for node, instance, upto in said["received"]},
+            log_digest=said["log_digest"],
+            owed=said["owed"],
         )
     except (KeyError, TypeError, ValueError, StateError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
@@ -67,6 +75,29 @@ def emitted(raw: bytes) -> int:
 def taken(raw: bytes) -> int:
     """The last bundle of its task attempt that a snapshot covers."""
     return _number(raw, "taken")
+
+
+def point(name: str, raw: bytes) -> Point:
+    """What a recovery line needs of a snapshot."""
+    said = _said(raw)
+    return Point(name, said["log_offset"], said["sent"], said["reached"])
+
+
+def resumed(raw: bytes, owed: Mapping[int, int]) -> bytes:
+    """The metadata of a snapshot as that of where an attempt begins, ahead of its senders by what they owe."""
+    return values.encode({**_said(raw), "taken": 0, "owed": dict(owed)})
+
+
+def _said(raw: bytes) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = values.decode(raw)
+        if said["version"] != VERSION:
+            raise SnapshotCorrupt(
+                f"snapshot metadata of version {said['version']}; this library reads {VERSION}"
+            )
+    except (KeyError, TypeError, StateError) as error:
+        raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
+    return said
 
 
 def _number(raw: bytes, name: str) -> int:

@@ -59,6 +59,7 @@ from standby.letters import Letters
 from standby.loop import log
 from standby.outcomes import Outcomes
 from standby.progress import Recovery
+from standby.resuming import Resuming, begin_epoch, restore_state, set_aside
 from standby.spec import NodeSpec, QuerySpec, RouteKind
 from standby.suspect import Suspect
 from standby.watchdog import Watchdog
@@ -229,31 +230,40 @@ class OperatorHost:
     def _restore(self, hello: Hello, resume: Resume) -> bool:
         """Whether there was anything to return to."""
         recovery = Recovery(hello.epoch, fresh=hello.fresh)
-        before = self._set_aside()
+        before = set_aside(self._state_path)
+        resuming: Resuming | None = None
         if hello.standby:
             self._snapshots = self._reading = self._reading or self._open_snapshots(0)
         else:
             self._snapshots = self._open_snapshots(hello.fence)
             if hello.fresh:
-                self._snapshots.discard_from(hello.epoch)
+                resuming = begin_epoch(
+                    self._query.checkpoint, self._snapshots, self._origin, hello, self._here
+                )
         known = Known(
             hello.fence, resume.passed, resume.log_start, resume.log_start + len(resume.log), hello.moves
         )
-        manifest = self._snapshots.latest(
-            epoch=hello.epoch,
-            final_only=hello.fresh,
-            usable=lambda found: known.allows(
-                fence=found.fence,
-                log_offset=metadata.log_offset(found.meta),
-                emitted=metadata.emitted(found.meta),
-                before=lambda: self._emitted_before(hello),
-            ),
+        manifest = (
+            resuming.find(hello)
+            if resuming is not None
+            else self._snapshots.latest(
+                epoch=hello.epoch,
+                fence=hello.fence,
+                final_only=hello.fresh,
+                usable=lambda found: known.allows(
+                    fence=found.fence,
+                    log_offset=metadata.log_offset(found.meta),
+                    emitted=metadata.emitted(found.meta),
+                    before=lambda: self._emitted_before(hello),
+                ),
+            )
         )
         snapshot: InstanceSnapshot | None = None
         if manifest is not None:
-            self._snapshots.restore(manifest, self._state_path, beside=before)
+            inside = manifest.epoch == hello.epoch
+            restore_state(self._snapshots, manifest, self._state_path, before, self._here if inside else None)
             snapshot = metadata.decode(manifest.meta, self._reader.row_class)
-            if manifest.epoch == hello.epoch:
+            if inside and resuming is None:
                 self._covered = BundlesTaken(metadata.taken(manifest.meta))
             self._sequence = manifest.sequence + 1
         shutil.rmtree(before, ignore_errors=True)
@@ -261,6 +271,9 @@ class OperatorHost:
         recovery.done("state")
         own, held = self._open_log(hello)
         recovered = self._recover(hello, resume, known, snapshot, own)
+        if resuming is not None and manifest is not None and snapshot is not None:
+            resuming.begin(manifest, snapshot, recovered, held)
+            recovery.resumed = snapshot.log_offset - snapshot.epoch_log_offset
         recovery.done("log")
         self._instance = self._make_instance()
         self._instance.restore(
@@ -284,18 +297,9 @@ class OperatorHost:
         """With fence 0 to read only, as standbys do."""
         return SnapshotStore(self._snapshot_root, fence=fence, pending=self._pending_path)
 
-    def _set_aside(self) -> str:
-        """Where the state has gone that was here: most of a snapshot is in the one that a standby was at."""
-        before = f"{self._state_path}.before"
-        shutil.rmtree(before, ignore_errors=True)
-        os.makedirs(os.path.dirname(before), exist_ok=True)
-        if os.path.exists(self._state_path):
-            os.rename(self._state_path, before)
-        return before
-
     def _emitted_before(self, hello: Hello) -> int:
         """The number of the last row of the epochs before."""
-        manifest = self._snapshots.final(hello.epoch - 1)
+        manifest = self._snapshots.beginning(hello.epoch, hello.fence)
         return max(self._query.numbers_from, metadata.emitted(manifest.meta) if manifest is not None else 0)
 
     def _open_log(self, hello: Hello) -> tuple[OwnLog | None, list[bytes]]:
@@ -345,6 +349,9 @@ class OperatorHost:
             fresh=hello.fresh,
             where=self._here,
             alone=not self._node.standbys,
+            since=snapshot.epoch_log_offset
+            if snapshot is not None and snapshot.epoch == hello.epoch
+            else None,
         )
         if retrieval.too_early and not hello.fresh:
             # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that
@@ -482,7 +489,7 @@ class OperatorHost:
     def end(self, seq: int) -> int:
         self._faults.reached(Point.BEFORE_SNAPSHOT, self._hello.epoch)
         self._covered.end(seq, self._here)
-        self._perform(self._live.flush())
+        self._perform(self._live.end_epoch())
         if self._upload is not None:
             self._upload.join()
             self.finished()

@@ -20,6 +20,9 @@ class Recovery:
         self._epoch = epoch
         self._fresh = fresh
         self._promoted = promoted
+        self.resumed: int | None = (
+            None  # log bytes of the epoch before the snapshot in it that a task began with
+        )
         self._began = self._last = time.monotonic()
         self._parts: dict[str, float] = {}
 
@@ -33,6 +36,8 @@ class Recovery:
         self.done("replay")
         spent = (self._last - self._began) * 1000
         parts = ", ".join(f"{name} {ms:.0f}" for name, ms in self._parts.items())
+        if self.resumed is not None:
+            parts += f"; resumed {self.resumed} bytes of log into the epoch"
         log(f"epoch {self._epoch}: live after {spent:.0f} ms ({parts}; {repeated} bytes repeated)")
         return {
             "epoch": self._epoch,
@@ -41,4 +46,5 @@ class Recovery:
             "ms": round(spent, 1),
             "phases": self._parts,
             "repeated": repeated,
+            "resumed": self.resumed,
         }

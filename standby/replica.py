@@ -26,6 +26,7 @@ from clonos.errors import (
     FaultInjected,
     Fenced,
     ProtocolError,
+    ResumeFailed,
     StorageUnavailable,
     UserFunctionError,
     Where,
@@ -167,7 +168,9 @@ class Replica:
         log(text)
         name, message, retryable = type(error).__name__, str(error), False
         if isinstance(error, ClonosError):
-            retryable = error.retryable and not isinstance(error, FaultInjected | UserFunctionError)
+            retryable = error.retryable and not isinstance(
+                error, FaultInjected | UserFunctionError | ResumeFailed
+            )
             message = str(error.at(Where(self._name, hello.instance, hello.epoch)))
         else:
             name, message = "ReplicaFailed", f"{name}: {message}"

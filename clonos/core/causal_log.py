@@ -160,3 +160,6 @@ class Coverage:
     @property
     def end(self) -> int:
         return self._ranges[-1][1] if self._ranges else 0
+
+    def covers(self, start: int, end: int) -> bool:
+        return start >= end or any(low <= start and end <= high for low, high in self._ranges)

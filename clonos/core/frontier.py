@@ -92,6 +92,11 @@ class Arrivals:
         self._where = where
         self._last: dict[int, int] = {}
 
+    @property
+    def last(self) -> Mapping[int, int]:
+        """By channel the last position that has come."""
+        return self._last
+
     def check(self, channel: int, positions: Sequence[int]) -> None:
         """Raises InputError unless `positions` go on strictly increasing."""
         before = self._last.get(channel)

@@ -23,9 +23,10 @@ the replay goes on in the next epoch.
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -37,22 +38,23 @@ from clonos.core.causal_log import Segment
 from clonos.core.destination import Router
 from clonos.core.determinant import Kind, Run, Step, first_of
 from clonos.core.frontier import Arrivals, Column, Frontier, channels_of, numbers_of, runs_of
-from clonos.core.identity import Origin
+from clonos.core.identity import Origin, channel_origin
+from clonos.core.instance_snapshot import InstanceSnapshot as InstanceSnapshot, still_owed
+from clonos.core.instance_words import (
+    Action as Action,
+    Bundle as Bundle,
+    Emit as Emit,
+    Encoded,
+    Persist as Persist,
+    Row as Row,
+)
 from clonos.core.recorder import StepRecorder, UnrecordedStep
 from clonos.core.recovery import RecoveryState, cut_short
 from clonos.core.replayer import HINT, StepReplayer
+from clonos.core.resumption import resume_failed
 from clonos.core.services import CausalServices
 from clonos.core.sharing import FOLD_FROM, FULL, Journal
 from clonos.errors import DivergenceError, GapError, LogConflict, ReplicaLost, Where
-
-Row = tuple[Any, ...]
-
-
-class Encoded(Protocol):
-    """Output rows in the form the runtime ships them."""
-
-    @property
-    def digest(self) -> int: ...
 
 
 class InstancePorts(Protocol):
@@ -70,42 +72,6 @@ class InstancePorts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Persist:
-    """Write received deltas and an increment of the own log, in one batch."""
-
-    deltas: tuple[bytes, ...]
-    own_start: int
-    own: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """Hand rows on, together with the log increment that they depend on. Rows may be none."""
-
-    first: int  # output number of the first row
-    count: int
-    payload: Encoded | None
-    destinations: list[int]
-    deltas: dict[int, bytes]  # by index of the row that carries it
-    log_start: int
-    log: bytes
-    passed: int  # output number of the last row so far, suppressed ones included
-
-
-Action = Persist | Emit
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """Records as they arrived. `deltas` are those found on any of its rows, in order."""
-
-    channels: Column
-    positions: Column
-    rows: list[Row]
-    deltas: Sequence[bytes] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class InstanceConfig:
     """What an instance is."""
 
@@ -120,21 +86,6 @@ class InstanceConfig:
     watermark_of: Callable[[list[Row]], int | None] | None = (
         None  # latest event time less the delay, microseconds
     )
-
-
-@dataclass(slots=True)
-class InstanceSnapshot:
-    """Everything of an instance but its keyed state and timers."""
-
-    epoch: int
-    covered: dict[int, int]
-    emitted: int
-    log_offset: int
-    epoch_log_offset: int  # where the epoch that this snapshot belongs to began
-    boundary: int
-    random_state: tuple[Any, ...]
-    watermark: int | None
-    pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row
 
 
 class Instance:
@@ -158,6 +109,9 @@ class Instance:
         self._processed = 0
         self._log_end = 0
         self._epoch_log_offset = 0
+        self._log_digest = 0
+        self._sent: dict[int, int] = {}
+        self._owed: dict[int, int] = {}
         self._unsaved_deltas: list[bytes] = []
         self._unsaved_own: list[bytes] = []
         self._unsaved_start = 0
@@ -195,7 +149,8 @@ class Instance:
             self._frontier = Frontier(dict(snapshot.covered))
             self._emitted = snapshot.emitted
             self._log_end = snapshot.log_offset
-            self._epoch_log_offset = snapshot.epoch_log_offset
+            self._epoch_log_offset, self._log_digest = snapshot.epoch_log_offset, snapshot.log_digest
+            self._sent, self._owed = dict(snapshot.sent), dict(snapshot.owed)
             self._boundary = snapshot.boundary
             self._epoch = snapshot.epoch
             self._services.random.setstate(snapshot.random_state)
@@ -269,7 +224,7 @@ class Instance:
         if ends_at is not None and self.state is RecoveryState.LIVE:
             self.state, self._recorded_base, self._recorded = RecoveryState.REPLAYING, self._log_end, b""
         if epoch != self._epoch:
-            self._epoch_log_offset = self._log_end
+            self._epoch_log_offset, self._log_digest = self._log_end, 0
         self._epoch = epoch
         self._passed = passed
         self._arrivals = Arrivals(self._where())
@@ -281,6 +236,8 @@ class Instance:
             if self._journal.receive(raw):
                 self._unsaved_deltas.append(raw)
         runs, positions, rows = self._uncovered(bundle)
+        if self._owed:
+            self._owed = still_owed(self._owed, self._arrivals.last)
         if self.state is RecoveryState.LIVE:
             return self._saved_first(self._consume(runs, positions, rows) if rows else [])
         at = 0
@@ -318,7 +275,25 @@ class Instance:
             random_state=self._services.random.getstate(),
             watermark=self._services.watermark,
             pending=[(channel, *item) for channel, items in self._pending.items() for item in items],
+            sent=dict(self._sent),
+            received=self._journal.received,
+            log_digest=self._log_digest,
+            owed=dict(self._owed),
         )
+
+    def end_epoch(self) -> list[Action]:
+        """All input has come. What has not been saved or handed on yet, as before a snapshot.
+
+        Raises ResumeFailed where the epoch ends before what it was resumed from: its last snapshot would depend on what
+        others do in the next one.
+        """
+        if self._owed:
+            channel, upto = next(iter(self._owed.items()))
+            sender = channel_origin(channel)
+            raise resume_failed(
+                f"it has record {upto} of {sender}, which the epoch ends before", self._where()
+            )
+        return self.flush()
 
     def truncate(self, stable: Mapping[Origin, int]) -> None:
         """An epoch has committed: forget the logs before these offsets."""
@@ -551,6 +526,7 @@ class Instance:
             self._unsaved_own.append(chunk)
         self._unsent.append(chunk)
         self._log_end = start + len(chunk)
+        self._log_digest = zlib.crc32(chunk, self._log_digest)
         self._journal.append_own(self._config.origin, start, chunk)
 
     def _unsaved(self) -> Persist:
@@ -577,13 +553,13 @@ class Instance:
         log_start, log = self._unsent_start, b"".join(self._unsent)
         self._unsent_start, self._unsent = self._log_end, []
         covered = count if self._following else min(max(self._passed - first + 1, 0), count)
+        destinations = self._config.router(produced) if produced else []
+        self._sent.update(zip(destinations, range(first, first + count), strict=True))
         if covered:
-            produced = produced[covered:]
+            produced, destinations = produced[covered:], destinations[covered:]
             encoded = self._ports.encode(produced) if produced else None
-        destinations: list[int] = []
         deltas: dict[int, bytes] = {}
         if produced:
-            destinations = self._config.router(produced)
             for target in dict.fromkeys(destinations):
                 delta = self._journal.delta_for(target)
                 if delta is not None:

@@ -85,11 +85,13 @@ def retrieve(
     fresh: bool,
     where: Where,
     alone: bool = True,
+    since: int | None = None,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
     `own` is what its store holds, None for one that is damaged; `kept` the increments that the conduit keeps and
-    `known` what else it says; an instance without standbys is `alone`. Raises StorageUnavailable where the conduit has
+    `known` what else it says; an instance without standbys is `alone`. Inside an epoch, the log is wanted `since` the
+    epoch began. Raises StorageUnavailable where the conduit has
     forgotten what the snapshot needs.
     """
     start = known.log_start
@@ -117,7 +119,9 @@ def retrieve(
         # Truncation bounds what the own store holds: all of it may still be asked for, also of epochs before this one,
         # which real-time mode commits late.
         # An instance that may have been elsewhere asks for all that anybody has not truncated.
-        min([snapshot, *(offset for offset, _ in standing.segments)]) if alone else 0,
+        min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)])
+        if alone
+        else 0,
         (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
         fresh or own is None or too_early or not stayed,
         too_early,

@@ -40,6 +40,14 @@ class Receipts:
             fresh += [(entry, start, end) for start, end in coverage.add(entry.start, entry.end)]
         return fresh
 
+    @property
+    def ends(self) -> dict[Origin, int]:
+        return {origin: coverage.end for origin, coverage in self._seen.items()}
+
+    def covers(self, origin: Origin, start: int, end: int) -> bool:
+        coverage = self._seen.get(origin)
+        return start >= end or (coverage is not None and coverage.covers(start, end))
+
 
 class Piece(NamedTuple):
     """A piece of one origin's log, as it is handed on. `data` is None where it is elided."""
@@ -79,6 +87,11 @@ class Journal:
 
     def __len__(self) -> int:
         return len(self._pieces)
+
+    @property
+    def received(self) -> dict[Origin, int]:
+        """How far it has been sent others' logs."""
+        return self._receipts.ends
 
     def append_own(self, origin: Origin, start: int, data: bytes) -> None:
         """A new piece of the instance's own log."""

@@ -8,16 +8,14 @@ over one that a predecessor was still writing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from clonos.core.identity import Origin
 from clonos.core.instance import InstanceSnapshot
-from clonos.core.replacement import binds
-from clonos.errors import Fenced, SnapshotCorrupt
-
-KEPT_INSIDE = 2
-"""Of the snapshots inside an epoch only the last is needed; the one before may just be being restored."""
+from clonos.core.recovery_line import KEPT_INSIDE, Point, RecoveryLine, Resume, Standing, is_kept
+from clonos.core.replacement import binds, of_same_attempt
+from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 
 
 class SnapshotName(NamedTuple):
@@ -27,6 +25,7 @@ class SnapshotName(NamedTuple):
     fence: int
     sequence: int
     final: bool
+    resumed: bool = False  # an attempt began here
 
 
 @dataclass(slots=True)
@@ -40,6 +39,19 @@ class Snapshot:
     depends: Mapping[Origin, int]
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
     damaged: bool = False
+
+    @property
+    def point(self) -> Point:
+        return Point(str(self.name), self.instance.log_offset, self.instance.sent, self.instance.reached)
+
+    def resumed_under(self, fence: int, resume: Resume) -> Snapshot:
+        """The same, as where an attempt begins."""
+        return replace(
+            self,
+            name=self.name._replace(fence=fence, resumed=True),
+            instance=replace(self.instance, owed=dict(resume.owed)),
+            taken=0,
+        )
 
 
 class Snapshots:
@@ -63,18 +75,49 @@ class Snapshots:
         inside = sorted(
             name
             for name in self.kept
-            if name.epoch == snapshot.name.epoch and not name.final and name.fence <= snapshot.name.fence
+            if name.epoch == snapshot.name.epoch
+            and not name.final
+            and not name.resumed
+            and name.fence <= snapshot.name.fence
         )
-        self._drop(inside[:-KEPT_INSIDE])
+        newest = snapshot.name.sequence
+        self._drop([name for name in inside[:-KEPT_INSIDE] if not is_kept(name.sequence, newest)])
 
-    def latest(self, *, epoch: int, final_only: bool, usable: Callable[[Snapshot], bool]) -> Snapshot | None:
-        """Where an instance that is to run `epoch` may start from."""
+    def latest(
+        self, *, epoch: int, fence: int, final_only: bool, usable: Callable[[Snapshot], bool]
+    ) -> Snapshot | None:
+        """Where a replacement that is to run `epoch` may start from."""
         if not final_only:
             inside = [name for name in self.kept if name.epoch == epoch]
             for name in sorted(inside, reverse=True):
                 if not self.kept[name].damaged and usable(self.kept[name]):
                     return self.kept[name]
-        return self.final(epoch - 1)
+        return self.beginning(epoch, fence)
+
+    def beginning(self, epoch: int, fence: int) -> Snapshot | None:
+        """Where the attempt of `fence` began `epoch`."""
+        return self.resumed(epoch, fence) or self.final(epoch - 1)
+
+    def resumed(self, epoch: int, fence: int) -> Snapshot | None:
+        """Where it resumed, if it did so inside the epoch. Raises ResumeFailed."""
+        for name in self.kept:
+            if name.epoch == epoch and name.resumed and of_same_attempt(name.fence, fence):
+                return self._whole(name)
+        return None
+
+    def named(self, text: str) -> Snapshot | None:
+        """Raises ResumeFailed."""
+        return next((self._whole(name) for name in self.kept if str(name) == text), None)
+
+    def standing(self, epoch: int) -> Standing:
+        """At the beginning of `epoch`, and in it, as the newest attempt to claim it left it."""
+        base = max((name for name in self.kept if name.final and name.epoch < epoch), default=None)
+        inside = [
+            self.kept[name].point
+            for name in sorted(self.kept)
+            if name.epoch == epoch and not name.final and of_same_attempt(name.fence, self.claimed)
+        ]
+        return Standing(self.kept[base].point if base is not None else None, inside)
 
     def final(self, epoch: int) -> Snapshot | None:
         """How it stood at the end of `epoch`, or of the last one before that it ran. Raises SnapshotCorrupt."""
@@ -87,6 +130,11 @@ class Snapshots:
             )
         return self.kept[name]
 
+    def _whole(self, name: SnapshotName) -> Snapshot:
+        if self.kept[name].damaged:
+            raise ResumeFailed(f"the snapshot of {self.origin} inside epoch {name.epoch} is damaged")
+        return self.kept[name]
+
     def binding(self, epoch: int, fence: int) -> Snapshot | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
         found = [
@@ -95,6 +143,7 @@ class Snapshots:
         return self.kept[max(found)] if found else None
 
     def discard_from(self, epoch: int, fence: int) -> None:
+        """What attempts before that of `fence` left of the epoch, but how one that binds has ended it."""
         self._drop(
             [
                 name
@@ -102,6 +151,7 @@ class Snapshots:
                 if name.epoch >= epoch
                 and name.fence <= fence
                 and not (name.final and binds(name.fence, fence))
+                and not (name.resumed and of_same_attempt(name.fence, fence))
             ]
         )
 
@@ -124,6 +174,7 @@ class Checkpoint:
     generation: int = 0
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
+    line: RecoveryLine = field(default_factory=lambda: RecoveryLine(0, 0))
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
 
     def snapshots(self, origin: Origin) -> Snapshots:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from clonos import errors
 from clonos.core.identity import Origin
+from clonos.core.recovery_line import RecoveryLine, recovery_line
 from clonos.core.topology import NodeKind, Topology
+from clonos.errors import ResumeFailed
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.kernel import Process, Steps
 from clonos.sim.plan import Fault
@@ -56,6 +58,7 @@ class Driver(Process):
         self._began: dict[Origin, tuple[int, int]] = {}
         self._files: dict[Origin, list[tuple[int, Record]]] = {}
         self._late_commit: int | None = None
+        self._may_resume = True
 
     def launch(self) -> None:
         self.begin(self._run())
@@ -77,6 +80,7 @@ class Driver(Process):
             except QueryFailed as failed:
                 self.world.trace(self.name, f"query failed: {failed}")
                 yield from self._stop_tasks()
+                self._may_resume = failed.error != ResumeFailed.__name__
                 if not failed.retryable:
                     self.world.finish(failed.error, failed.message)
                     return
@@ -101,6 +105,25 @@ class Driver(Process):
                     server.set_generation(generation, functools.partial(reached.append, True))
                 yield 200
         self.world.apply_store_losses()
+        self._draw_line(generation)
+
+    def _draw_line(self, generation: int) -> None:
+        """Where instances begin: the epoch from its beginning where the last start could not resume, and in micro-batch
+        mode, where rows are read when whoever made them has ended."""
+        epoch = self._checkpoint.committed + 1
+        self._checkpoint.line = RecoveryLine(generation, epoch)
+        if self.world.plan.realtime and self.world.plan.resumes and self._may_resume:
+            flow = self.world.plan.dataflow
+            self._checkpoint.line = recovery_line(
+                flow.topology,
+                {
+                    origin: self._checkpoint.snapshots(origin).standing(epoch)
+                    for origin in flow.instances(NodeKind.OPERATOR)
+                },
+                {origin: place.cursors for origin, place in self.world.sinks.items()},
+                generation=generation,
+                epoch=epoch,
+            )
 
     def _stop_tasks(self) -> Steps:
         """Spark interrupts what still runs; what it cannot reach goes on for a while."""

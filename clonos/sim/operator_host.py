@@ -27,7 +27,9 @@ from clonos.core.instance import (
 )
 from clonos.core.operator import Operator
 from clonos.core.own_log import OwnLog
-from clonos.core.replacement import Known
+from clonos.core.recovery_line import Resume
+from clonos.core.replacement import Known, of_same_attempt
+from clonos.core.resumption import check_resumable, resume_failed
 from clonos.core.retrieval import retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
@@ -198,22 +200,17 @@ class OperatorHost:
         if not hello.standby:
             self._snapshots.claim(hello.fence)
             self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
+        resume = None
         if hello.fresh and not hello.standby:
-            self._snapshots.discard_from(hello.epoch, hello.fence)
+            line = self._world.checkpoint.line
+            resume = line.resume(self._origin, generation=hello.generation, epoch=hello.epoch)
+            if resume is None:
+                self._snapshots.discard_from(hello.epoch, hello.fence)
         self._world.faults.at_snapshots(self._snapshots)
         known = Known(
             hello.fence, hello.passed, hello.log_start, hello.log_start + len(hello.log), hello.moves
         )
-        found = self._snapshots.latest(
-            epoch=hello.epoch,
-            final_only=hello.fresh,
-            usable=lambda one: known.allows(
-                fence=one.name.fence,
-                log_offset=one.instance.log_offset,
-                emitted=one.instance.emitted,
-                before=lambda: self._emitted_before(hello),
-            ),
-        )
+        found = self._latest(hello, known) if resume is None else self._resume_from(resume)
         snapshot: InstanceSnapshot | None = None
         if found is not None:
             state, timers, event_timers = pickle.loads(found.content)
@@ -222,11 +219,23 @@ class OperatorHost:
             self._sequence = found.name.sequence + 1
             if found.name.epoch == hello.epoch:
                 self._covered = BundlesTaken(found.taken)
-            self.depends, self.reached = dict(found.depends), dict(found.reached)
+            if resume is None:
+                self.depends, self.reached = dict(found.depends), dict(found.reached)
         yield from self._replica.pause("has restored its state")
         own, held = self._open_log()
         recovered = yield from self._recover(hello, known, snapshot, own)
         yield from self._replica.pause("knows its log")
+        if resume is not None and found is not None and snapshot is not None:
+            check_resumable(
+                snapshot,
+                recovered.before,
+                [*held, *recovered.received],
+                self._world.checkpoint.line.stable,
+                where=self._where(hello),
+            )
+            found = yield from self._begin_at(found, resume)
+            snapshot = pickle.loads(pickle.dumps(found.instance))
+            self.depends, self.reached = dict(found.depends), dict(found.reached)  # only now it does
         self._instance = self._make_instance()
         self._world.checks.restores(self, hello, found, recovered)
         self._instance.restore(
@@ -248,8 +257,39 @@ class OperatorHost:
             Restored(self._origin),
         )
 
+    def _latest(self, hello: Hello, known: Known) -> Snapshot | None:
+        return self._snapshots.latest(
+            epoch=hello.epoch,
+            fence=hello.fence,
+            final_only=hello.fresh,
+            usable=lambda one: known.allows(
+                fence=one.name.fence,
+                log_offset=one.instance.log_offset,
+                emitted=one.instance.emitted,
+                before=lambda: self._emitted_before(hello),
+            ),
+        )
+
+    def _resume_from(self, resume: Resume) -> Snapshot:
+        """An attempt that lost its first replica before it was welcomed may have begun already."""
+        hello = self._hello
+        found = self._snapshots.resumed(hello.epoch, hello.fence) or self._snapshots.named(resume.name)
+        if found is None:
+            raise resume_failed("it is not there any more", self._where(hello))
+        return found
+
+    def _begin_at(self, found: Snapshot, resume: Resume) -> Steps:
+        """From now on this attempt's own; what else was left of the epoch may go."""
+        hello = self._hello
+        if not (found.name.resumed and of_same_attempt(found.name.fence, hello.fence)):
+            found = found.resumed_under(hello.fence, resume)
+            yield from self._finish(found)
+            yield from self._replica.pause("has begun where it resumes")
+        self._snapshots.discard_from(hello.epoch, hello.fence)
+        return found
+
     def _emitted_before(self, hello: Hello) -> int:
-        snapshot = self._snapshots.final(hello.epoch - 1)
+        snapshot = self._snapshots.beginning(hello.epoch, hello.fence)
         return snapshot.instance.emitted if snapshot is not None else 0
 
     def _open_log(self) -> tuple[OwnLog | None, list[bytes]]:
@@ -277,6 +317,9 @@ class OperatorHost:
             fresh=hello.fresh,
             where=where,
             alone=not self._world.plan.standbys,
+            since=snapshot.epoch_log_offset
+            if snapshot is not None and snapshot.epoch == hello.epoch
+            else None,
         )
         answers = []
         if retrieval.ask_others or hello.standby:
@@ -352,7 +395,7 @@ class OperatorHost:
     def end(self, last: int) -> Steps:
         yield from self._replica.pause("is at the end of its input")
         self._covered.end(last, self._where(self._hello))
-        yield from self._perform(self.live.flush())
+        yield from self._perform(self.live.end_epoch())
         while self._uploading:  # joined: what is under way must not be overtaken
             if self._landed is not None:
                 self.uploaded(self._landed)

@@ -111,6 +111,7 @@ class Plan:
     standbys: int = 0  # of every operator's instance, on a second host
     passive: bool = False  # they are
     executors: bool = False  # tasks run in several: none knows where another one left an instance
+    resumes: bool = True  # a real-time epoch that is run again goes on from snapshots inside it
 
     def with_rates(self, **changes: float) -> Plan:
         """The same run with some rates changed; for experiments."""

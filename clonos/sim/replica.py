@@ -25,7 +25,7 @@ from clonos.core.conduit import (
     Welcome,
 )
 from clonos.core.identity import Origin
-from clonos.errors import ClonosError, Fenced, ReplicaLost
+from clonos.errors import ClonosError, Fenced, ReplicaLost, ResumeFailed
 from clonos.sim import network
 from clonos.sim.frames import BundleFrame, Hello, OutputFrame
 from clonos.sim.kernel import Process, Steps
@@ -156,7 +156,8 @@ class Replica(Process):
         except ClonosError as error:
             self.world.trace(self.name, f"fails: {type(error).__name__}: {error}")
             self.world.checks.replica_failed(self, error)
-            self.send(ReplicaError(type(error).__name__, str(error), error.retryable))
+            retryable = error.retryable and not isinstance(error, ResumeFailed)
+            self.send(ReplicaError(type(error).__name__, str(error), retryable))
             self.kill()
             yield None
 

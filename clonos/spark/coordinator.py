@@ -20,13 +20,16 @@ from typing import Any
 from clonos.core.causal_log import Segment
 from clonos.core.delta import segments_for, still_needed
 from clonos.core.recovery import HolderReply
+from clonos.core.recovery_line import RecoveryLine
 from clonos.core.topology import NodeKind
-from clonos.errors import ClonosError, StorageUnavailable
+from clonos.errors import ClonosError, ResumeFailed, StorageUnavailable
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.elsewhere import named_servers, reached_at
 from clonos.spark.failure import named
+from clonos.spark.line import draw_line
 from clonos.spark.settings import Settings
+from clonos.store.line import write_line
 from clonos.store.snapshots import SnapshotStore
 from clonos.wire.determinant_service import DeterminantServer
 from standby import metadata
@@ -59,6 +62,7 @@ class Coordinator:
         faults: str,
         driver_host: str = "",
         spread: bool = False,
+        realtime: bool = False,
     ) -> None:
         """`driver_host` is Spark's name of this host; `spread` whether tasks run on others, too."""
         self._compiled = compiled
@@ -77,6 +81,7 @@ class Coordinator:
         self._sink.bind(self._checkpoint.location)
         self._driver_host = driver_host
         self._spread = spread
+        self._realtime = realtime
         self._named = named_servers(settings, spread=spread)
         self._listen = reached_at(settings, driver_host if spread else "")
 
@@ -149,10 +154,37 @@ class Coordinator:
         """Fence everything older, in the sinks first: what an old writer still makes visible must be in the logs that
         the new generation reads."""
         self._checkpoint.sweep()
+        resumes = self._realtime and not self._failed_to_resume()
         generation = self._generation = self._checkpoint.next_generation()
         self._sink.raise_fence(self.query, generation << 48)
         self._servers.set_generation(generation)
+        write_line(self._checkpoint.location, self._draw_line(generation, resumes=resumes))
         return Address(self._servers.addresses, self._token, generation, self._named.tls, self._spread)
+
+    def _failed_to_resume(self) -> bool:
+        """Whether an instance of the last start could not go on from where it was to."""
+        try:
+            failures = self._servers.status()["failures"]
+        except ClonosError:
+            return False
+        return any(
+            failure["generation"] == self._generation and failure["error"] == ResumeFailed.__name__
+            for failure in failures
+        )
+
+    def _draw_line(self, generation: int, *, resumes: bool) -> RecoveryLine:
+        """Where instances begin. What is not known for certain leaves them at the end of the last committed epoch; so
+        does a history that was given up, of which nothing may be gone on with."""
+        epoch = self._checkpoint.committed() + 1
+        if resumes and self._checkpoint.given_up() < generation - 1:
+            try:
+                reader = self._sink.log_reader(self.query)
+                return draw_line(
+                    self._checkpoint.location, self._topology, reader, generation=generation, epoch=epoch
+                )
+            except ClonosError as error:
+                LOG.warning("the epoch is run from its beginning: %s", error)
+        return RecoveryLine(generation, epoch)
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""

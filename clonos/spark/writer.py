@@ -109,6 +109,7 @@ class CausalStreamWriter:
             faults=self._options.get(FAULTS, ""),
             driver_host=str(self._spark.sparkContext.getConf().get("spark.driver.host")),
             spread=is_spread(self._spark),
+            realtime=mode == "realtime",
         )
         coordinator.start()
 

@@ -148,6 +148,8 @@ def _recovery(recovery: dict[str, Any]) -> tuple[float, str]:
     else:
         how = " in a new task" if recovery["fresh"] else " as a standby" if recovery["promoted"] else ""
         live = f"live after {recovery['ms']:.0f} ms{how}"
+        if recovery.get("resumed") is not None:
+            live += f" that resumed {size(recovery['resumed'])} into its log of the epoch"
     return recovery["at"], (
         f"{_who(recovery)}: epoch {recovery['epoch']} {live} ({phases}; {size(recovery['repeated'])} repeated)"
     )

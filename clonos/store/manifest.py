@@ -10,8 +10,9 @@ The body is a map: epoch, sequence, final, fence, meta (bytes of the instance, o
 [path, size, sha256, stored name or "", content or nil, [inode, mtime_ns] or nil]. The last field lets a restore on the
 same host see that a file was not written to since its content was checked; everywhere else the content is read.
 
-The name of a manifest says all that choosing one needs: `<epoch>-<fence>-<sequence>-<final or mid>.manifest`, fixed
-width, so that names sort as snapshots do. The fence in the names keeps an incarnation that was replaced from touching
+The name of a manifest says all that choosing one needs: `<epoch>-<fence>-<sequence>-<final|mid|from>.manifest`, fixed
+width, so that names sort as snapshots do. One that an attempt resumed from, and wrote again as its own, ends in `from`,
+and its body says `resumed`. The fence in the names keeps an incarnation that was replaced from touching
 what its successor wrote.
 """
 
@@ -30,7 +31,7 @@ from clonos.errors import SnapshotCorrupt
 VERSION: Final = 1
 _MAGIC: Final = b"CLONSNAP"
 _HEADER: Final = struct.Struct("<8sHII")
-_NAME: Final = re.compile(r"(\d{20})-([0-9a-f]{16})-(\d{20})-(final|mid)\.manifest")
+_NAME: Final = re.compile(r"(\d{20})-([0-9a-f]{16})-(\d{20})-(final|mid|from)\.manifest")
 _STORED: Final = re.compile(r"[0-9a-f]{64}-\d+-([0-9a-f]{16})")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _DIGEST_BYTES: Final = 32
@@ -44,9 +45,10 @@ class SnapshotName:
     fence: int
     sequence: int
     final: bool
+    resumed: bool = False
 
     def __str__(self) -> str:
-        kind = "final" if self.final else "mid"
+        kind = "final" if self.final else "from" if self.resumed else "mid"
         return f"{self.epoch:020d}-{self.fence:016x}-{self.sequence:020d}-{kind}.manifest"
 
     @classmethod
@@ -56,7 +58,7 @@ class SnapshotName:
         if match is None:
             return None
         epoch, fence, sequence, kind = match.groups()
-        return cls(int(epoch), int(fence, 16), int(sequence), kind == "final")
+        return cls(int(epoch), int(fence, 16), int(sequence), kind == "final", kind == "from")
 
 
 def stored_name(size: int, sha256: bytes, fence: int) -> str:
@@ -92,10 +94,11 @@ class Manifest:
     fence: int
     meta: bytes
     files: tuple[SnapshotFile, ...]
+    resumed: bool = False  # an attempt began here
 
     @property
     def name(self) -> SnapshotName:
-        return SnapshotName(self.epoch, self.fence, self.sequence, self.final)
+        return SnapshotName(self.epoch, self.fence, self.sequence, self.final, self.resumed)
 
     def to_bytes(self) -> bytes:
         """The bytes of the manifest file."""
@@ -110,6 +113,7 @@ class Manifest:
                     [file.path, file.size, file.sha256, file.stored, file.content, file.stamp]
                     for file in self.files
                 ],
+                **({"resumed": True} if self.resumed else {}),
             },
             use_bin_type=True,
         )
@@ -155,6 +159,7 @@ class Manifest:
             fence=body["fence"],
             meta=body["meta"],
             files=files,
+            resumed=body.get("resumed", False),
         )
         if not isinstance(manifest.meta, bytes) or SnapshotName.parse(str(manifest.name)) is None:
             raise ValueError("epoch, sequence, fence or meta is not what it must be")

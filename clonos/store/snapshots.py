@@ -1,6 +1,6 @@
 """Snapshots of one instance's state in checkpoint storage.
 
-    <root>/manifests/<epoch>-<fence>-<sequence>-<final|mid>.manifest    one per snapshot, written last
+    <root>/manifests/<epoch>-<fence>-<sequence>-<final|mid|from>.manifest    one per snapshot, written last
     <root>/files/<sha256>-<size>-<fence>                                table files, shared by snapshots
     <root>/fences/<fence>                                               who has claimed the instance
     <root>/tmp/                                                         what is being written
@@ -33,12 +33,13 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyarrow import fs
 
-from clonos.core.replacement import binds
+from clonos.core.recovery_line import KEPT_INSIDE, is_kept
+from clonos.core.replacement import binds, of_same_attempt
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.store.disk_errors import disk
 from clonos.store.folder import TMP, Folder, hash_file, resolve
@@ -55,8 +56,6 @@ _TMP_NAME: Final = re.compile(r"([0-9a-f]{16})-\d+")
 _MAX_FENCE: Final = (1 << 64) - 1
 _SHARED_SUFFIXES: Final = (".sst", ".blob")
 _MAX_CONTENT_BYTES: Final = 1024 * 1024
-# Of the snapshots inside one epoch only the last is needed; the one before may just be being restored.
-_KEPT_MID: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +191,18 @@ class SnapshotStore:
     # Finding and restoring one
 
     def latest(
-        self, *, epoch: int, final_only: bool, usable: Callable[[Manifest], bool] = lambda _: True
+        self,
+        *,
+        epoch: int,
+        final_only: bool,
+        usable: Callable[[Manifest], bool] = lambda _: True,
+        fence: int | None = None,
     ) -> Manifest | None:
         """Where an instance that is to run `epoch` may start from.
 
-        The newest usable snapshot inside `epoch` (unless `final_only`), else the end of the last epoch before that the
-        instance ran; None where nothing was ever kept. A damaged snapshot inside the epoch is passed over and noted in
-        `corrupt`; a damaged end of an epoch raises, since nothing stands in for it.
+        The newest usable snapshot inside `epoch` (unless `final_only`), else where this attempt began it; None where
+        nothing was ever kept. A damaged snapshot inside the epoch is passed over and noted in `corrupt`; a damaged
+        beginning raises, since nothing stands in for it.
         """
         if not final_only:
             names = [name for name in self._names() if name.epoch == epoch]
@@ -210,7 +214,40 @@ class SnapshotStore:
                     continue
                 if manifest is not None and usable(manifest):
                     return manifest
-        return self.final(epoch - 1)
+        return self.beginning(epoch, self.fence if fence is None else fence)
+
+    def beginning(self, epoch: int, fence: int) -> Manifest | None:
+        """Where the task attempt of `fence` began `epoch`: where it resumed inside it, or at the end of the last epoch
+        before that the instance ran."""
+        return self.resumed(epoch, fence) or self.final(epoch - 1)
+
+    def resumed(self, epoch: int, fence: int) -> Manifest | None:
+        """Where the task attempt of `fence` resumed inside `epoch`, if it did."""
+        for name in self._names():
+            if name.epoch == epoch and name.resumed and of_same_attempt(name.fence, fence):
+                return self._read(name)
+        return None
+
+    def named(self, text: str) -> Manifest | None:
+        """The snapshot of that name, if it is still there."""
+        name = SnapshotName.parse(text)
+        return self._read(name) if name is not None else None
+
+    def inside(self, epoch: int) -> list[Manifest]:
+        """The snapshots inside `epoch` that can be read, oldest first, of the newest task attempt to claim the instance
+        alone: whether what others did has happened is not known."""
+        claimed = max(self._claims(), default=0)
+        found: list[Manifest] = []
+        for name in sorted(self._names()):
+            if name.epoch == epoch and not name.final and of_same_attempt(name.fence, claimed):
+                try:
+                    manifest = self._read(name)
+                except SnapshotCorrupt as error:
+                    self.corrupt.append(error.message)
+                    continue
+                if manifest is not None:
+                    found.append(manifest)
+        return found
 
     def final(self, epoch: int) -> Manifest | None:
         """How the instance stood at the end of `epoch`: by the highest fence, of the last epoch that it ran.
@@ -346,13 +383,28 @@ class SnapshotStore:
             self._due = before_epoch if self._due is None else max(self._due, before_epoch)
         self._collect_if_due()
 
+    def resume(self, manifest: Manifest, meta: bytes) -> Manifest:
+        """This attempt begins where that snapshot was taken: it is written again as this one's own."""
+        if manifest.resumed and of_same_attempt(manifest.fence, self.fence):
+            return manifest
+        own = replace(manifest, fence=self.fence, meta=meta, resumed=True)
+        with self._changing:
+            self._claim()
+            self._folder.write(f"{_MANIFESTS}/{own.name}", own.to_bytes())
+            self._remember(own)
+        return own
+
     def discard_from(self, epoch: int) -> None:
         """Drop the snapshots of `epoch` and later ones, which were not committed: the epoch runs again. How it ended
-        stays where that binds."""
+        stays where that binds, and where this attempt resumed."""
         with self._changing:
             self._claim()
             self._drop(
-                lambda name: name.epoch >= epoch and not (name.final and binds(name.fence, self.fence))
+                lambda name: (
+                    name.epoch >= epoch
+                    and not (name.final and binds(name.fence, self.fence))
+                    and not (name.resumed and of_same_attempt(name.fence, self.fence))
+                )
             )
             self._collect()
 
@@ -391,16 +443,18 @@ class SnapshotStore:
                 self._manifests.pop(name, None)
 
     def _prune(self, newest: SnapshotName) -> None:
-        """Snapshots inside an epoch supersede each other."""
+        """Of the snapshots inside an epoch a replacement needs the last, and the one before may just be being restored;
+        some older ones are kept for a recovery line, and the one that the attempt began with."""
         mid = sorted(
             name
             for name in self._names()
-            if name.epoch == newest.epoch and not name.final and name.fence <= self.fence
+            if name.epoch == newest.epoch and not name.final and not name.resumed and name.fence <= self.fence
         )
-        if len(mid) > _KEPT_MID:
-            for name in mid[:-_KEPT_MID]:
-                self._folder.delete(f"{_MANIFESTS}/{name}")
-                self._manifests.pop(name, None)
+        unwanted = [name for name in mid[:-KEPT_INSIDE] if not is_kept(name.sequence, newest.sequence)]
+        for name in unwanted:
+            self._folder.delete(f"{_MANIFESTS}/{name}")
+            self._manifests.pop(name, None)
+        if unwanted:
             self._collect()
 
     def _collect(self) -> None:
@@ -446,7 +500,7 @@ class SnapshotStore:
     def _claim(self) -> None:
         if not self.fence:
             raise Fenced("a snapshot store that was opened for looking only cannot change anything")
-        claims = {int(text, 16): text for text in self._folder.sizes(_FENCES) if _FENCE_NAME.fullmatch(text)}
+        claims = self._claims()
         highest = max(claims, default=0)
         if highest > self.fence:
             raise Fenced(
@@ -460,6 +514,9 @@ class SnapshotStore:
         if not self._swept:
             self._sweep()
             self._swept = True
+
+    def _claims(self) -> dict[int, str]:
+        return {int(text, 16): text for text in self._folder.sizes(_FENCES) if _FENCE_NAME.fullmatch(text)}
 
     def _sweep(self) -> None:
         """Remove what earlier incarnations were still writing when they ended."""

@@ -517,12 +517,9 @@ class Planted:
 
     def plan(self, plan: Plan) -> Plan:
         rates = {**dict(plan.rates), **dict(self.rates)} if self.rates else dict(plan.rates)
-        changed = {
-            "standbys": 0,
-            **dict(self.changes),
-            "rates": tuple(sorted(rates.items(), key=lambda item: item[0].name)),
-        }
-        return replace(plan, **changed)
+        changed = {"standbys": 0, "resumes": False, **dict(self.changes)}
+        ordered = tuple(sorted(rates.items(), key=lambda item: item[0].name))
+        return replace(plan, **changed, rates=ordered)
 
 
 def planted(

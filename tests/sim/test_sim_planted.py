@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from planted import PLANTED
+from planted import PLANTED as EPOCHS
+from planted_line import RESUMING
 
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
+
+PLANTED = {**EPOCHS, **RESUMING}
 
 
 def test_the_catalogue_is_long_enough() -> None:

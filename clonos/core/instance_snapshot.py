@@ -1,0 +1,42 @@
+"""What a snapshot says of an instance beside its keyed state and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clonos.core.identity import Origin
+from clonos.core.instance_words import Row
+
+
+@dataclass(slots=True)
+class InstanceSnapshot:
+    """Everything of an instance but its keyed state and timers.
+
+    What follows `pending` is for resuming inside an epoch (`clonos.core.recovery_line`, `clonos.core.resumption`).
+    """
+
+    epoch: int
+    covered: dict[int, int]
+    emitted: int
+    log_offset: int
+    epoch_log_offset: int  # where the epoch that this snapshot belongs to began
+    boundary: int
+    random_state: tuple[Any, ...]
+    watermark: int | None
+    pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row
+    sent: dict[int, int] = field(default_factory=dict)  # by destination, the number of the last row for it
+    received: dict[Origin, int] = field(default_factory=dict)  # how far it has been sent others' logs
+    log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
+    owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
+
+    @property
+    def reached(self) -> dict[int, int]:
+        """By channel the last position that is in it: consumed, or waiting."""
+        return {**self.covered, **{channel: position for channel, position, _ in self.pending}}
+
+
+def still_owed(owed: Mapping[int, int], arrived: Mapping[int, int]) -> dict[int, int]:
+    """What has not come again yet, where `arrived` is the last position to come by channel."""
+    return {channel: upto for channel, upto in owed.items() if arrived.get(channel, -1) < upto}

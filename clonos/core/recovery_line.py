@@ -1,0 +1,150 @@
+"""Where the instances of a query begin when a real-time epoch is run again: a recovery line.
+
+A set of snapshots, one per instance, is consistent when no message was received in it that was not sent (no orphan)
+and, unless somebody keeps messages, none was sent that was not received (nothing lost). Causal logging lifts the first
+condition: an instance that begins behind those it has sent to repeats, from its log, exactly what they have received,
+and they drop it by channel and position. The second one stands, because Spark's exchanges keep nothing: rows that an
+instance does not make again, its receivers must have. So going back can only ever spread upstream, from receivers to
+senders, once: there is no domino, and sources, which Spark reads again from the beginning of the epoch, end it. From
+the sinks upstream, each instance takes its newest snapshot of which every row is in what its receivers begin with;
+without one it begins where the last committed epoch ended, of which everybody has everything.
+
+Snapshots count only of the newest attempt that claimed an instance. What an attempt before it did may never have
+happened, unless the newest one resumed from it; then it wrote that snapshot again under its own fence.
+
+Elnozahy, Alvisi, Wang and Johnson, "A Survey of Rollback-Recovery Protocols in Message-Passing Systems", 2002.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from clonos.core.identity import Origin, channel_origin
+from clonos.core.instance_snapshot import still_owed
+from clonos.core.topology import Node, NodeKind, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A snapshot, as far as choosing needs it."""
+
+    name: str
+    log_offset: int
+    sent: Mapping[int, int]  # by destination, the number of the last row for it
+    reached: Mapping[int, int]  # by channel, the last position that is in it
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An instance: how it stood at the end of the last committed epoch, and its snapshots since, oldest first."""
+
+    base: Point | None = None
+    inside: Sequence[Point] = ()
+
+    @property
+    def sent(self) -> Mapping[int, int]:
+        return self.base.sent if self.base is not None else {}
+
+    @property
+    def reached(self) -> Mapping[int, int]:
+        return self.base.reached if self.base is not None else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where one instance begins, and up to where on every channel it is ahead of what will be sent to it."""
+
+    name: str
+    owed: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryLine:
+    """Of one start of the query. An instance that is not in it begins at the end of the last committed epoch."""
+
+    generation: int
+    epoch: int
+    resumes: Mapping[Origin, Resume] = field(default_factory=dict)
+    stable: Mapping[Origin, int] = field(default_factory=dict)
+    """Log offset of every instance at the end of the last committed epoch."""
+
+    def resume(self, origin: Origin, *, generation: int, epoch: int) -> Resume | None:
+        """Where an instance begins a task attempt."""
+        return self.resumes.get(origin) if (generation, epoch) == (self.generation, self.epoch) else None
+
+
+def recovery_line(
+    topology: Topology,
+    standings: Mapping[Origin, Standing],
+    cursors: Mapping[Origin, Mapping[int, int]],
+    *,
+    generation: int,
+    epoch: int,
+) -> RecoveryLine:
+    """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing."""
+    chosen: dict[Origin, Point] = {}
+
+    def reached(origin: Origin) -> Mapping[int, int]:
+        if origin in chosen:
+            return chosen[origin].reached
+        return standings[origin].reached if origin in standings else cursors.get(origin, {})
+
+    for node in _receivers_first(topology):
+        receivers = topology.downstream(node.number)
+        for instance in range(node.parallelism if len(receivers) == 1 else 0):
+            origin = Origin(node.number, instance)
+            for point in reversed(standings.get(origin, Standing()).inside):
+                if all(
+                    reached(Origin(receivers[0].number, target)).get(origin.channel, -1) >= number
+                    for target, number in point.sent.items()
+                ):
+                    chosen[origin] = point
+                    break
+
+    def owed(origin: Origin, point: Point) -> dict[int, int]:
+        senders = {channel: channel_origin(channel) for channel in point.reached}
+        will_not_come = {
+            channel: (chosen[sender].sent if sender in chosen else standings[sender].sent).get(
+                origin.instance, -1
+            )
+            for channel, sender in senders.items()
+            if sender in standings
+        }
+        ahead = {channel: point.reached[channel] for channel in will_not_come}
+        return still_owed(ahead, will_not_come)
+
+    return RecoveryLine(
+        generation,
+        epoch,
+        {origin: Resume(point.name, owed(origin, point)) for origin, point in chosen.items()},
+        {origin: one.base.log_offset for origin, one in standings.items() if one.base is not None},
+    )
+
+
+def _receivers_first(topology: Topology) -> Iterator[Node]:
+    """The operators, each behind those that read it."""
+    left = {node.number: node for node in topology.nodes if node.kind is NodeKind.OPERATOR}
+    while left:
+        ready = [
+            node
+            for node in left.values()
+            if not any(reader.number in left for reader in topology.downstream(node.number))
+        ]
+        for node in ready:
+            del left[node.number]
+            yield node
+
+
+KEPT_INSIDE = 2
+OLDEST_KEPT = 32
+
+
+def is_kept(sequence: int, newest: int) -> bool:
+    """Whether a snapshot inside an epoch, not one of the newest two, is kept for a recovery line: the older, the fewer.
+
+    A receiver's snapshot may be much older than its sender's, so the newest of each do not make a line. Of snapshots
+    that are 2..3, 4..7, 8..15 and 16..31 older than the newest, one each stays.
+    """
+    age = newest - sequence
+    return 0 < age < OLDEST_KEPT and sequence % (1 << (age.bit_length() - 1)) == 0

@@ -1,0 +1,55 @@
+"""Whether an instance may resume from a snapshot inside an epoch that is run again.
+
+Its state depends on its own determinants up to there, and on those of others that it had been sent. Whoever depends on
+an event holds its determinant (invariant I1), so it may resume only where both are known: its own log since the last
+committed epoch from whomever, the others' from what it holds itself, for they ask it. Where a disk was lost since, they
+are not, and the epoch is run from its beginning, of which nothing that was lost is needed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+
+from clonos.core.causal_log import CausalLog, Segment
+from clonos.core.identity import Origin
+from clonos.core.instance_snapshot import InstanceSnapshot
+from clonos.core.sharing import Receipts
+from clonos.errors import ResumeFailed, Where
+
+
+def check_resumable(
+    snapshot: InstanceSnapshot,
+    before: Iterable[Segment],
+    held: Iterable[bytes],
+    stable: Mapping[Origin, int],
+    *,
+    where: Where,
+) -> None:
+    """`before` is what is known of the own log before the snapshot, `held` the deltas that the instance holds, `stable`
+    how far logs reached at the end of the last committed epoch. Raises ResumeFailed."""
+    log = CausalLog()
+    for start, data in before:
+        log.merge(start, data)
+    begins, ends = snapshot.epoch_log_offset, snapshot.log_offset
+    known = log.prefix(begins)[: ends - begins]
+    if len(known) < ends - begins:
+        raise resume_failed(f"its own log is known up to {begins + len(known)}, not {ends}", where)
+    if zlib.crc32(known) != snapshot.log_digest:
+        raise resume_failed("it was taken in a history that has been overtaken", where)
+    receipts = Receipts()
+    for raw in held:
+        receipts.take(raw)
+    for origin, upto in snapshot.received.items():
+        if not receipts.covers(origin, stable.get(origin, 0), upto):
+            raise resume_failed(
+                f"it depends on the log of {origin} up to {upto}, which is not held here", where
+            )
+
+
+def resume_failed(why: str, where: Where) -> ResumeFailed:
+    return ResumeFailed(
+        f"a snapshot inside the epoch cannot be resumed from: {why}",
+        where=where,
+        hint="The query runs the epoch again from its beginning",
+    )

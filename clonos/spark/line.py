@@ -1,0 +1,46 @@
+"""The recovery line of one start of the query, from what the checkpoint and the sink hold.
+
+Only in real time do rows reach their receivers before the epoch is over; in micro-batch mode whoever reads them begins
+when all of them are made, and a line would hardly ever lie inside the epoch.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from clonos.core.identity import Origin
+from clonos.core.recovery_line import RecoveryLine, Standing, recovery_line
+from clonos.core.topology import NodeKind, Topology
+from clonos.store.snapshots import SnapshotStore
+from standby import metadata
+
+
+def draw_line(
+    checkpoint: str, topology: Topology, reader: Any, *, generation: int, epoch: int
+) -> RecoveryLine:
+    """`reader` is the sink's (`clonos.sinks.port.SinkLogReader`). When older writers are fenced, and before new ones
+    begin."""
+    try:
+        cursors = reader.cursors()
+    finally:
+        reader.close()
+    return recovery_line(
+        topology, standings(checkpoint, topology, epoch), cursors, generation=generation, epoch=epoch
+    )
+
+
+def standings(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Standing]:
+    """Every operator's instance at the beginning of `epoch`, and inside it."""
+    found: dict[Origin, Standing] = {}
+    with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
+        for node in topology.nodes:
+            for instance in range(node.parallelism if node.kind is NodeKind.OPERATOR else 0):
+                root = f"{checkpoint.rstrip('/')}/clonos/state/{node.number}/{instance}"
+                store = SnapshotStore(root, fence=0, pending=scratch)
+                base = store.final(epoch - 1)
+                found[Origin(node.number, instance)] = Standing(
+                    metadata.point(str(base.name), base.meta) if base is not None else None,
+                    [metadata.point(str(one.name), one.meta) for one in store.inside(epoch)],
+                )
+    return found

@@ -1,0 +1,64 @@
+"""The recovery line of a start of the query, in its checkpoint.
+
+    <checkpoint>/clonos/line    JSON: format version, checksum, generation, epoch, where instances begin
+
+The driver writes it before Spark starts the query, and every replica of that start finds it. One that does not must not
+take it that there is none: some would begin where others do not expect it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any, Final
+
+from clonos.core.identity import Origin
+from clonos.core.recovery_line import RecoveryLine, Resume
+from clonos.errors import StorageUnavailable
+from clonos.store.folder import Folder, resolve
+
+NAME: Final = "line"
+VERSION: Final = 1
+
+
+def write_line(checkpoint: str, line: RecoveryLine) -> None:
+    """Raises StorageUnavailable."""
+    body = {
+        "generation": line.generation,
+        "epoch": line.epoch,
+        "resumes": [[*origin, one.name, sorted(one.owed.items())] for origin, one in line.resumes.items()],
+        "stable": [[*origin, offset] for origin, offset in line.stable.items()],
+    }
+    said = {"version": VERSION, "crc32": _checksum(body), "body": body}
+    _folder(checkpoint, f"line-{line.generation}").write(NAME, json.dumps(said, indent=1).encode())
+
+
+def read_line(checkpoint: str, generation: int) -> RecoveryLine:
+    """That of a start. Raises StorageUnavailable."""
+    folder = _folder(checkpoint, "line")
+    where = folder.path(NAME)
+    try:
+        said: dict[str, Any] = json.loads(folder.read(NAME))
+        body = said["body"]
+        if said["version"] != VERSION or said["crc32"] != _checksum(body):
+            raise StorageUnavailable(f"{where} fails its checksum, or is of another version than {VERSION}")
+        line = RecoveryLine(
+            body["generation"],
+            body["epoch"],
+            {Origin(node, at): Resume(name, dict(owed)) for node, at, name, owed in body["resumes"]},
+            {Origin(node, at): offset for node, at, offset in body["stable"]},
+        )
+    except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
+        raise StorageUnavailable(f"{where} cannot be read: {error!r}") from error
+    if line.generation != generation:
+        raise StorageUnavailable(f"{where} is of start {line.generation} of the query, not {generation}")
+    return line
+
+
+def _checksum(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _folder(checkpoint: str, tag: str) -> Folder:
+    filesystem, root = resolve(checkpoint.rstrip("/"))
+    return Folder(filesystem, f"{root}/clonos", tag=tag)

@@ -1,0 +1,105 @@
+"""Planted bugs about resuming inside an epoch that is run again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planted import OTHERS, Planted, planted
+
+from clonos.core import resumption
+from clonos.core.instance import Instance
+from clonos.core.recovery_line import Standing
+from clonos.core.sharing import FULL, Receipts
+from clonos.sim import operator_host
+from clonos.sim.checkpoint import Snapshots
+from clonos.sim.plan import Fault
+
+Patch = pytest.MonkeyPatch
+
+
+def sender_may_be_ahead_of_its_receivers(patch: Patch) -> None:
+    real = Snapshots.standing
+
+    def standing(self: Snapshots, epoch: int) -> Standing:
+        found = real(self, epoch)
+        return replace(found, inside=[replace(point, sent={}) for point in found.inside])
+
+    patch.setattr(Snapshots, "standing", standing)
+
+
+def suppressed_rows_do_not_count_as_sent(patch: Patch) -> None:
+    real = Instance._release
+
+    def release(self: Instance, count: int, encoded: Any, produced: Any) -> Any:
+        before, suppressed = dict(self._sent), min(max(self._passed - self._emitted, 0), count)
+        actions = real(self, count, encoded, produced)
+        if suppressed == count:
+            self._sent = before
+        return actions
+
+    patch.setattr(Instance, "_release", release)
+
+
+def snapshots_of_an_overtaken_attempt_count(patch: Patch) -> None:
+    """And nobody looks at what they depend on."""
+    real = Snapshots.standing
+
+    def standing(self: Snapshots, epoch: int) -> Standing:
+        inside = [
+            self.kept[name].point for name in sorted(self.kept) if name.epoch == epoch and not name.final
+        ]
+        return replace(real(self, epoch), inside=inside)
+
+    patch.setattr(Snapshots, "standing", standing)
+    patch.setattr(operator_host, "check_resumable", lambda *given, **named: None)
+
+
+def determinants_that_are_not_held_are_depended_on(patch: Patch) -> None:
+    patch.setattr(Receipts, "covers", lambda self, origin, start, end: True)
+
+
+def own_log_before_the_snapshot_is_not_needed(patch: Patch) -> None:
+    patch.setattr(
+        operator_host,
+        "check_resumable",
+        lambda snapshot, before, held, stable, *, where: resumption.check_resumable(
+            replace(snapshot, log_digest=0, log_offset=snapshot.epoch_log_offset),
+            before,
+            held,
+            stable,
+            where=where,
+        ),
+    )
+    real = operator_host.retrieve
+    patch.setattr(operator_host, "retrieve", lambda *given, since, **named: real(*given, since=None, **named))
+
+
+def replacement_forgets_where_the_attempt_resumed(patch: Patch) -> None:
+    patch.setattr(Snapshots, "beginning", lambda self, epoch, fence: self.final(epoch - 1))
+
+
+RESTARTS = {
+    **OTHERS,
+    "realtime": True,
+    "resumes": True,
+    "effects": False,
+    "depth": FULL,
+    "snapshot_rate": 0.3,
+    "faults": 40,
+}
+RATES = {Fault.QUERY_RESTART: 0.03, Fault.REPLICA_CRASH: 0.005}
+LOST = {**RATES, Fault.STORE_LOST: 0.3, Fault.STORE_TAIL: 0.3}
+
+RESUMING: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        planted(sender_may_be_ahead_of_its_receivers, rates=RATES, **RESTARTS),
+        planted(suppressed_rows_do_not_count_as_sent, first=30, rates=RATES, **RESTARTS),
+        planted(snapshots_of_an_overtaken_attempt_count, rates=LOST, **RESTARTS),
+        planted(determinants_that_are_not_held_are_depended_on, first=54, rates=LOST, **RESTARTS),
+        planted(own_log_before_the_snapshot_is_not_needed, rates=LOST, **RESTARTS),
+        planted(replacement_forgets_where_the_attempt_resumed, first=72, rates=RATES, **RESTARTS),
+    )
+}
