@@ -1,10 +1,11 @@
-"""Every scripted fault point, on real Spark, in both modes: exact, without a restart where only a replica was lost.
+"""Every scripted fault point, on real Spark: exact, without a restart where only a replica was lost.
 
 A test asserts that its faults have fired: one that never does proves nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,15 @@ def name_of(faults: tuple[Fault, ...]) -> str:
     return "+".join(f"{f.point.value}-{f.strike.value}-{f.operator}-{f.epoch}" for f in faults)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("faults", SCRIPTS, ids=name_of)
+def in_turns() -> Iterator[Any]:
+    """Every script in one mode, the modes in turns; in the other one with the soak tests."""
+    for number, faults in enumerate(SCRIPTS):
+        for at, mode in enumerate(MODES):
+            marks = () if (number + at) % 2 == 0 else (pytest.mark.soak,)
+            yield pytest.param(faults, mode, marks=marks, id=f"{name_of(faults)}-{mode}")
+
+
+@pytest.mark.parametrize(("faults", "mode"), list(in_turns()))
 def test_exact_through(spark: Any, tmp_path: Path, mode: str, faults: tuple[Fault, ...]) -> None:
     setup = Run(tmp_path, mode=mode, faults=script(*faults))
     query = run(spark, setup)
