@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from clonos.errors import ClonosError, ProtocolError
-from clonos.wire.framing import Frame, FrameReader, Packed, send_frames
+from clonos.wire.framing import Frame, FrameReader, FrameType, Packed, send_frames
 
 
 class ConduitGone(ClonosError):
@@ -53,6 +53,16 @@ class Connection:
             if self._reader.eof and not self._ready:
                 raise ConduitGone("the conduit has closed the connection")
         return self._ready.popleft()
+
+    def next_of(self, kind: FrameType) -> Frame:
+        """The next frame of this type; waits for it. Those before it keep their turn."""
+        before: deque[Frame] = deque()
+        try:
+            while (frame := self.next()).type is not kind:
+                before.append(frame)
+            return frame
+        finally:
+            self._ready.extendleft(reversed(before))
 
     def send(self, *frames: Packed) -> None:
         try:

@@ -16,7 +16,7 @@ import shutil
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
 from clonos.core.sharing import fold_deltas
-from clonos.errors import ClonosError, ConfigurationError, LogCorrupt, ReplicaLost, Where
+from clonos.errors import ClonosError, LogCorrupt, ProtocolError, ReplicaLost, Where
 from clonos.faults import FaultInjector, Point
 from clonos.store.keyed_state import KeyedState
 from clonos.store.log_store import LogStore
@@ -50,8 +50,19 @@ from clonos.store.manifest import SnapshotName
 from clonos.store.snapshots import PendingSnapshot, SnapshotStore
 from clonos.store.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.surface.rows import zone_of
-from clonos.wire.framing import Packed, to_bytes
-from clonos.wire.messages import Bundle, Follow, Hello, Resume, pack_error, pack_output, pack_stable
+from clonos.wire.framing import FrameType, Packed, to_bytes
+from clonos.wire.messages import (
+    Bundle,
+    Follow,
+    Hello,
+    Resume,
+    Secured,
+    pack_error,
+    pack_output,
+    pack_secure,
+    pack_stable,
+    parse,
+)
 from standby import holders, metadata
 from standby.batches import BundleReader, EncodedRows, OutputWriter
 from standby.connection import ConduitGone, Connection
@@ -617,14 +628,19 @@ class OperatorHost:
         if own is not None or persist.deltas:
             self._log.append(persist.deltas, own)
         if durable:
-            if self._node.standbys:
-                raise ConfigurationError(
-                    "an operator that acts on the outside (ctx.effect) cannot have standbys",
-                    where=self._here,
-                    hint="What an effect depends on is made stable on this host, where a standby elsewhere does not "
-                    "see it. Leave standbys away for this operator",
-                )
             self._log.sync()
+
+    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        self._perform(due)
+        if not self._node.standbys:
+            return  # the store here is where whoever takes over looks
+        with self._watchdog.waiting():
+            self._connection.send(pack_secure(log_start, log))
+            said = parse(self._connection.next_of(FrameType.SECURED))
+            if not isinstance(said, Secured) or said.log_end < log_start + len(log):
+                raise ProtocolError(f"SECURE up to {log_start + len(log)} was answered with {said}")
+            # Whoever has claimed the instance since then has asked this store, and knows of the effect.
+            self._snapshots.check()
 
 
 class _Upload(threading.Thread):

@@ -15,6 +15,7 @@ import operator
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from clonos.core.instance import Row
@@ -68,6 +69,13 @@ class Watchdog:
 
     def leave(self) -> None:
         self._inside = False
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Not for the function, but inside it."""
+        self._inside = False
+        yield
+        self._inside = True
 
     def look(self) -> None:
         """Does not return where the function is stuck."""

@@ -17,7 +17,7 @@ from clonos.core import conduit
 from clonos.environment import find_java
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.jsonl"))
-RULES = set(range(1, 24))
+RULES = set(range(1, 25))
 WALKS = range(400)
 DEFAULT_LIMITS = dataclasses.asdict(conduit.Limits(tick_ms=1 << 40, heartbeat_ms=1 << 40))
 DEFAULT_FIELDS: dict[str, dict[str, Any]] = {
@@ -133,6 +133,14 @@ def random_event(random: Random, sent: int, passed: int) -> dict[str, Any]:
                 "window": random.randrange(1, 5),
                 "window_bytes": random.randrange(500, 3000),
                 "log_end": random.randrange(12),
+            },
+        ),
+        (
+            2,
+            {
+                "event": "secure",
+                "log_start": log_start,
+                "log": "".join(f"{at:02x}" for at in range(log_start, 9)),
             },
         ),
         (3, {"event": "stable", "seq": random.randrange(sent + 1), "log_offset": random.randrange(9)}),

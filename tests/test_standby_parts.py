@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from clonos.errors import ConfigurationError, ProtocolError
+from clonos.wire.framing import FrameType, send_frames
+from clonos.wire.messages import End, Secured, Tick, pack_end, pack_secured, pack_tick, parse
+from standby.connection import ConduitGone, Connection
 from standby.control import ControlChannel, ControlClosed, pair
 from standby.death import TAIL_BYTES, Death, DeathLog, Ending, Output, append_bounded, classify
 from standby.fence import FenceTable
@@ -247,6 +250,20 @@ def test_a_bad_control_message_is_named(raw: bytes, words: str) -> None:
 
 
 # -- the loop ----------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_that_is_waited_for_overtakes_others() -> None:
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours)
+    send_frames(theirs, [pack_tick(), pack_end(7), pack_secured(5), pack_tick()])
+    assert parse(connection.next_of(FrameType.SECURED)) == Secured(5)
+    assert [type(parse(connection.next())) for _ in range(3)] == [Tick, End, Tick]
+    send_frames(theirs, [pack_end(8)])
+    theirs.close()
+    with pytest.raises(ConduitGone):
+        connection.next_of(FrameType.SECURED)
+    assert parse(connection.next()) == End(8)
+    connection.close()
 
 
 def test_timers_come_in_order_and_cancelled_ones_do_not() -> None:

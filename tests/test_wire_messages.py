@@ -47,6 +47,8 @@ def test_golden_payloads() -> None:
     assert payload(m.pack_tick()) == ""
     assert payload(m.pack_follow(1, b"log")) == "01000000000000006c6f67"
     assert payload(m.pack_promote(1, 2)) == "01000000000000000200000000000000"
+    assert payload(m.pack_secure(1, b"log")) == "01000000000000006c6f67"
+    assert payload(m.pack_secured(1)) == "0100000000000000"
     assert json.loads(bytes.fromhex(payload(m.pack_hello(HELLO)))) == {
         "version": 1, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
         "fence": (2 << 48) | 6, "fresh": True, "stage_attempt": 0, "task_attempt": 0, "mode": "realtime",
@@ -80,6 +82,8 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, log: bytes, batch: byt
     assert over(m.pack_heartbeat(a)) == m.Heartbeat(a)
     assert over(m.pack_follow(a, batch)) == m.Follow(a, memoryview(batch))
     assert over(m.pack_promote(a, b)) == m.Promote(a, b)
+    assert over(m.pack_secure(a, batch)) == m.Secure(a, memoryview(batch))
+    assert over(m.pack_secured(a)) == m.Secured(a)
 
 
 def test_json_messages_round_trip() -> None:

@@ -50,6 +50,8 @@ from clonos.core.conduit_words import (
     Rows as Rows,
     Seal as Seal,
     Sealed as Sealed,
+    Secure as Secure,
+    Secured as Secured,
     Send as Send,
     SendStandby as SendStandby,
     Spill as Spill,
@@ -250,6 +252,8 @@ class Conduit:
         match event:
             case Output():
                 self._output(event, now)
+            case Secure(log_start, log):
+                self._secure(log_start, log)
             case Stable(seq, log_offset):
                 self._on_stable(seq, log_offset, now)
             case Welcome():
@@ -389,6 +393,14 @@ class Conduit:
             self._take(output.taken)
             self._forget()
             self._pump(now)
+
+    def _secure(self, log_start: int, log: bytes) -> None:
+        """The standby is shown it before the replica hears that it may go on, and acts."""
+        if self._log.leaves_hole(log_start):
+            self._protocol_error(f"SECURE leaves a hole in the causal log before offset {log_start}")
+            return
+        self._learn(log_start, log)
+        self._actions.append(Secured(self._log.end))
 
     def _take(self, upto: int) -> None:
         """A replacement may say at once that it has bundles which were never sent to it."""

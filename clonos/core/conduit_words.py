@@ -69,6 +69,14 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Secure:
+    """Ahead of its rows: what an effect depends on. The replica waits until it is told that the conduit has it."""
+
+    log_start: int
+    log: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Stable:
     seq: int
     log_offset: int
@@ -165,6 +173,7 @@ Event = (
     | Sealed
     | Exhausted
     | Output
+    | Secure
     | Stable
     | Ended
     | Heartbeat
@@ -249,6 +258,13 @@ class PassOn:
     """Hand the rows of the OUTPUT just seen on to Spark."""
 
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """Tell the replica up to where the conduit has its log."""
+
+    log_end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +360,7 @@ Action = (
     | End
     | Tick
     | PassOn
+    | Secured
     | Forget
     | Close
     | Finish

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,8 @@ from clonos.core.instance_words import (
     Action as Action,
     Bundle as Bundle,
     Emit as Emit,
-    Encoded,
+    Encoded as Encoded,
+    InstancePorts as InstancePorts,
     Persist as Persist,
     Row as Row,
 )
@@ -55,20 +56,6 @@ from clonos.core.resumption import resume_failed
 from clonos.core.services import CausalServices
 from clonos.core.sharing import FOLD_FROM, FULL, Journal
 from clonos.errors import DivergenceError, GapError, LogConflict, ReplicaLost, Where
-
-
-class InstancePorts(Protocol):
-    """What an instance needs from the runtime that drives it."""
-
-    def clock(self) -> int: ...
-    def entropy(self) -> int:
-        """64 random bits."""
-
-    def encode(self, rows: list[Row]) -> Encoded:
-        """Deterministic: equal rows give equal digests."""
-
-    def persist(self, persist: Persist, *, durable: bool) -> None:
-        """Write now, for an effect; `durable` asks for more than surviving this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +104,7 @@ class Instance:
         self._unsaved_start = 0
         self._unsent: list[bytes] = []
         self._unsent_start = 0
+        self._due: list[Emit] = []
         self._steps: deque[Step] = deque()
         self._recorded = b""
         self._recorded_base = 0
@@ -202,13 +190,15 @@ class Instance:
             self._steps += codec.decode_steps(self._recorded[unfinished - self._recorded_base :], unfinished)
             self._unsaved_own.append(fresh)
         self._followed = max(self._followed, start + len(log))
-        return self._saved_first(self._advance())
+        self._advance()
+        return self._saved_first()
 
     def go_live(self, passed: int) -> list[Action]:
         """The primary is lost. Rows numbered up to `passed` have been handed on."""
         self.lead()
         self._passed = passed
-        return self._saved_first(self._advance())
+        self._advance()
+        return self._saved_first()
 
     def lead(self) -> None:
         """No longer follow; what is left to repeat is repeated when there is more to do."""
@@ -228,7 +218,8 @@ class Instance:
         self._epoch = epoch
         self._passed = passed
         self._arrivals = Arrivals(self._where())
-        return self._saved_first(self._advance())
+        self._advance()
+        return self._saved_first()
 
     def take(self, bundle: Bundle) -> list[Action]:
         """Records have arrived."""
@@ -239,14 +230,17 @@ class Instance:
         if self._owed:
             self._owed = still_owed(self._owed, self._arrivals.last)
         if self.state is RecoveryState.LIVE:
-            return self._saved_first(self._consume(runs, positions, rows) if rows else [])
+            if rows:
+                self._consume(runs, positions, rows)
+            return self._saved_first()
         at = 0
         numbers = numbers_of(positions)
         for channel, count in runs:
             waiting = self._pending.setdefault(channel, deque())
             waiting.extend(zip(numbers[at : at + count], rows[at : at + count], strict=True))
             at += count
-        return self._saved_first(self._advance())
+        self._advance()
+        return self._saved_first()
 
     def tick(self, now: int) -> list[Action]:
         """Time has passed; `now` in microseconds. Fires processing-time timers when live."""
@@ -257,11 +251,14 @@ class Instance:
             return []
         recorder = self._recorder()
         recorder.open_timer(now)
-        return self._saved_first(self._execute(recorder, lambda: self._fire(now)))
+        self._execute(recorder, lambda: self._fire(now))
+        return self._saved_first()
 
     def flush(self) -> list[Action]:
         """What has not been saved or handed on yet. Must be carried out before a snapshot is taken."""
-        return self._saved_first(self._release(0, None, []) if self._unsent else [])
+        if self._unsent:
+            self._release(0, None, [])
+        return self._saved_first()
 
     def snapshot(self) -> InstanceSnapshot:
         """The instance between two steps."""
@@ -338,6 +335,9 @@ class Instance:
     def stabilise(self, chunk: bytes) -> None:
         self._append_own(chunk)
         self._ports.persist(self._unsaved(), durable=True)
+        # Whoever repeats a step in advance takes it that its rows have left. This one has none yet.
+        due, self._due = self._due, []
+        self._ports.secure(due, self._unsent_start, b"".join(self._unsent))
 
     def rebuilt(self, chunk: bytes) -> None:
         self._append_own(chunk)
@@ -386,7 +386,7 @@ class Instance:
     def _recorder(self) -> StepRecorder:
         return StepRecorder(self) if self._config.recording else UnrecordedStep(self)
 
-    def _consume(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Action]:
+    def _consume(self, runs: list[Run], positions: Column, rows: list[Row]) -> None:
         if self.care is not None:
             return self._consume_singly(runs, positions, rows)
         recorder = self._recorder()
@@ -409,18 +409,16 @@ class Instance:
 
     # ------------------------------------------------------------ with care
 
-    def _consume_singly(self, runs: list[Run], positions: Column, rows: list[Row]) -> list[Action]:
+    def _consume_singly(self, runs: list[Run], positions: Column, rows: list[Row]) -> None:
         """A step for each record."""
-        actions: list[Action] = []
         for channel, position, row in zip(channels_of(runs), numbers_of(positions), rows, strict=True):
             recorder = self._recorder()
             recorder.open_order([(channel, 1)])
-            actions += self._with_care(recorder, [(channel, 1)], [position], [row])
-        return actions
+            self._with_care(recorder, [(channel, 1)], [position], [row])
 
     def _with_care(
         self, recorder: StepRecorder, runs: list[Run], positions: list[int], rows: list[Row]
-    ) -> list[Action]:
+    ) -> None:
         """A step whose records are run one by one as far as they may; what follows one that may not waits again."""
         if len(rows) > 1 and not self._config.record_at_a_time:
             self._ask(Doubt(runs[0][0], positions[0], rows[0], recorder.alone(runs[0][0]), alone=False))
@@ -499,7 +497,7 @@ class Instance:
             produced += self._operator.timers(due, False)
         return produced
 
-    def _execute(self, recorder: StepRecorder, run: Callable[[], list[Row]]) -> list[Action]:
+    def _execute(self, recorder: StepRecorder, run: Callable[[], list[Row]]) -> None:
         self._services.step = recorder
         try:
             produced = run()
@@ -508,7 +506,7 @@ class Instance:
         encoded = self._ports.encode(produced)
         chunk = recorder.close(len(produced), encoded.digest if self._config.recording else 0)
         self._append_own(chunk)
-        return self._release(len(produced), encoded, produced)
+        self._release(len(produced), encoded, produced)
 
     def _append_own(self, chunk: bytes) -> None:
         if not chunk:
@@ -536,17 +534,17 @@ class Instance:
         self._unsaved_start += sum(map(len, persist.own))
         return persist
 
-    def _saved_first(self, emits: list[Action]) -> list[Action]:
+    def _saved_first(self) -> list[Action]:
         """What any of the steps has recorded or received is saved before rows of any of them leave.
 
         One `Persist` for all: an effect in a later step must find what came before it either saved or unsaved,
         not under way.
         """
-        if self._unsaved_deltas or self._unsaved_own:
-            return [self._unsaved(), *emits]
-        return emits
+        due, self._due = self._due, []
+        saved = [self._unsaved()] if self._unsaved_deltas or self._unsaved_own else []
+        return [*saved, *due]
 
-    def _release(self, count: int, encoded: Encoded | None, produced: list[Row]) -> list[Action]:
+    def _release(self, count: int, encoded: Encoded | None, produced: list[Row]) -> None:
         """Number, suppress, route and stamp."""
         first = self._emitted + 1
         self._emitted += count
@@ -574,25 +572,24 @@ class Instance:
             log,
             self.passed,
         )
-        return [emit]
+        self._due.append(emit)
 
     # --------------------------------------------------------------- replay
 
-    def _advance(self) -> list[Action]:
+    def _advance(self) -> None:
         """Repeat every recorded step whose records have arrived; then go live."""
-        actions: list[Action] = []
         while self._steps and self._log_end != self._ends_at:
             step = self._steps[0]
             if self._following and not (step.complete and step.stop <= self._followed):
-                return actions
+                return
             if step.kind is Kind.ORDER and not self._arrived(step):
-                return actions
+                return
             if self._ends_at is not None and not step.complete:
                 raise cut_short(self._ends_at, self._log_end, self._where())
             self._steps.popleft()
-            actions += self._repeat(step)
+            self._repeat(step)
         if self._following or self._log_end == self._ends_at:
-            return actions
+            return
         if self._ends_at is not None:
             raise cut_short(self._ends_at, self._log_end, self._where())
         if self.state is RecoveryState.REPLAYING:
@@ -607,8 +604,7 @@ class Instance:
         if self._boundary != self._epoch:
             self._begin_epoch(self._epoch, self._ports.entropy())
         if any(self._pending.values()):
-            actions += self._consume(*self._drain())
-        return actions
+            self._consume(*self._drain())
 
     def _arrived(self, step: Step) -> bool:
         needed: dict[int, int] = {}
@@ -616,10 +612,10 @@ class Instance:
             needed[channel] = needed.get(channel, 0) + count
         return all(len(self._pending.get(channel, ())) >= count for channel, count in needed.items())
 
-    def _repeat(self, step: Step) -> list[Action]:
+    def _repeat(self, step: Step) -> None:
         if step.kind is Kind.BOUNDARY:
             self._begin_epoch(step.epoch, step.seed)
-            return []
+            return None
         if step.kind is Kind.TIMER:
             replayer = StepReplayer(self, step, self._where())
             replayer.open_timer(step.fired_at)

@@ -1,4 +1,4 @@
-"""What an instance takes, and what it says is to be done."""
+"""What an instance takes, what it asks of the runtime that drives it, and what it says is to be done."""
 
 from __future__ import annotations
 
@@ -16,6 +16,24 @@ class Encoded(Protocol):
 
     @property
     def digest(self) -> int: ...
+
+
+class InstancePorts(Protocol):
+    """What an instance needs from the runtime that drives it."""
+
+    def clock(self) -> int: ...
+    def entropy(self) -> int:
+        """64 random bits."""
+
+    def encode(self, rows: list[Row]) -> Encoded:
+        """Deterministic: equal rows give equal digests."""
+
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        """Write now, for an effect; `durable` asks for more than surviving this process."""
+
+    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        """For an effect, behind `persist`: hand on what is due from earlier steps; return when whoever may take over
+        finds the own log up to its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class StepRecorder:
         self._entries = bytearray()
         self._clock: int | None = None
         self._instants: list[int] = []
+        self._failed: Exception | None = None
 
     def open_order(self, runs: Sequence[Run]) -> None:
         codec.append_order(self._entries, runs)
@@ -66,11 +67,18 @@ class StepRecorder:
     def effect(self, key: str, perform: Perform) -> Outcome:
         """Like call, for an outside action: what it depends on is stable before it is performed.
 
-        It is performed again, under the same key, only where its outcome was lost.
+        It is performed again, under the same key, only where its outcome was lost. A step in which it could not be made
+        stable has no end, whatever the function makes of that.
         """
+        if self._failed is not None:
+            raise self._failed
         self._announce(key)
         codec.append_effect(self._entries, key)
-        self._cut()
+        try:
+            self._cut()
+        except Exception as error:
+            self._failed = error
+            raise
         outcome = self._outcome_of_effect(key, perform)
         codec.append_effect_done(self._entries, outcome)
         return outcome
@@ -91,6 +99,8 @@ class StepRecorder:
 
     def close(self, outputs: int, digest: int) -> bytes:
         """End the step; its last chunk. (Earlier ones were given to `stabilise`.)"""
+        if self._failed is not None:
+            raise self._failed
         self._flush_instants()
         codec.append_end(self._entries, outputs, digest)
         return self._seal()

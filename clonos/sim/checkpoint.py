@@ -63,11 +63,15 @@ class Snapshots:
         self.kept: dict[SnapshotName, Snapshot] = {}
 
     def claim(self, fence: int) -> None:
+        self.check(fence)
+        self.claimed = fence
+
+    def check(self, fence: int) -> None:
+        """Whether nobody has a newer claim."""
         if fence < self.claimed:
             raise Fenced(
                 f"the state of {self.origin} was taken over: its fence is {self.claimed:x}, not {fence:x}"
             )
-        self.claimed = fence
 
     def write(self, snapshot: Snapshot) -> None:
         """The manifest is there. Whether its writer may still do this was checked before it was sent."""

@@ -3,7 +3,8 @@
 A process is a generator that yields between any two things it does: a number of microseconds to let pass, or None to
 wait until it is woken. Between two yields nothing else happens, so the yields are the points at which processes
 interleave, crash and stop. Where the core calls out in the middle of a step (a port, a closure) a process cannot yield,
-but it can die: `Died` takes it out through the core as a signal would.
+but it can die: `Died` takes it out through the core as a signal would. And it can wait there, while everybody else goes
+on (`Process.until`): who begins to wait like this meanwhile is done first, and to the others this one is merely slow.
 
 Events of the same moment happen in the order in which they were planned; nothing depends on hashes or identities.
 """
@@ -29,6 +30,7 @@ class Kernel:
     def __init__(self) -> None:
         self.now = 1_000_000
         self.events = 0
+        self.watch: Callable[[], None] = lambda: None
         self._planned: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
 
@@ -43,6 +45,7 @@ class Kernel:
         self.now, _, act, arguments = heapq.heappop(self._planned)
         self.events += 1
         act(*arguments)
+        self.watch()
         return True
 
 
@@ -108,6 +111,14 @@ class Process:
             self._held_back.append((act, arguments))
             return
         self._within(act, arguments)
+
+    def until(self, ready: Callable[[], bool]) -> None:
+        """In the middle of a step: let others go on until something is so, unless this process dies of it."""
+        while self.alive and (self.stopped or not ready()):
+            if not self.kernel.step():
+                raise Died
+        if not self.alive:
+            raise Died
 
     # ------------------------------------------------------------ internals
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clonos.core.care import Doubt
@@ -548,6 +548,18 @@ class OperatorHost:
         if durable:
             self._store.sync()
         self._replica.point("has written its log")
+
+    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        for emit in due:
+            self._replica.point("sends ahead of an effect")
+            self._replica.send(self._output(emit))
+        if not self._world.plan.standbys:
+            return  # the store here is where whoever takes over looks
+        self._replica.secure(log_start, log)
+        # Whoever has claimed the instance since then has asked this store, and knows of the effect.
+        self._snapshots.check(self._hello.fence)
+        now, delay = self._world.kernel.now, self._world.choices.schedule.randint(0, 200)
+        self._replica.until(lambda: self._world.kernel.now >= now + delay)
 
     # ------------------------------------------------- the function's outside
 

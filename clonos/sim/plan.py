@@ -156,7 +156,7 @@ def draw_plan(seed: int) -> Plan:
         bundle=rng.choice((1, 3, 8, 40)),
         depth=rng.choice((FULL, FULL, FULL, 2, 1, 0)),
         calls=rng.random() < 0.8,
-        effects=rng.random() < 0.7 and not any(kind in rates for kind in LOSES_EFFECTS) and not standbys,
+        effects=rng.random() < 0.7 and not any(kind in rates for kind in LOSES_EFFECTS),
         timers=timers,
         skips_idle=not timers and rng.random() < 0.5,
         event_time=rng.random() < 0.3,

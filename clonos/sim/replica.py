@@ -21,6 +21,8 @@ from clonos.core.conduit import (
     Output,
     Promote,
     ReplicaError,
+    Secure,
+    Secured,
     Tick,
     Welcome,
 )
@@ -28,7 +30,7 @@ from clonos.core.identity import Origin
 from clonos.errors import ClonosError, Fenced, ReplicaLost, ResumeFailed
 from clonos.sim import network
 from clonos.sim.frames import BundleFrame, Hello, OutputFrame
-from clonos.sim.kernel import Process, Steps
+from clonos.sim.kernel import Died, Process, Steps
 from clonos.sim.network import Link
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.sink_host import SinkHost
@@ -82,6 +84,7 @@ class Replica(Process):
         self.host: OperatorHost | SinkHost = (SinkHost if sink else OperatorHost)(world, self)
         self._inbox: deque[Any] = deque()
         self._link: Link | None = None
+        self._secured = 0
 
     def launch(self) -> None:
         self.begin(self._run())
@@ -99,7 +102,11 @@ class Replica(Process):
         self.kernel.after(HEARTBEAT, self.call, self._beat)
 
     def _receive(self, link: Link, frame: Any) -> None:
-        if link is self._link:
+        if link is not self._link:
+            return
+        if isinstance(frame, Secured):
+            self._secured = frame.log_end
+        else:
             self.hear(frame)
 
     def _broken(self, link: Link, reason: str) -> None:
@@ -120,6 +127,20 @@ class Replica(Process):
     def send(self, frame: Any) -> None:
         if self._link is not None:
             self._link.send_down(frame)
+
+    def secure(self, log_start: int, log: bytes) -> None:
+        """Wait in the middle of a step until the conduit has this of the log; without it the process ends."""
+        self._secured = 0
+        self.send(Secure(log_start, log))
+        self.until(lambda: self._secured >= log_start + len(log) or self._is_given_up)
+        if self._is_given_up:
+            self.world.trace(self.name, "ends, because its conduit is gone in the middle of a step")
+            raise Died
+
+    @property
+    def _is_given_up(self) -> bool:
+        gone = any(isinstance(word, (Gone, Connect)) for word in self._inbox)
+        return gone or self.world.outcome is not None
 
     def _run(self) -> Steps:
         while True:

@@ -62,19 +62,23 @@ def run(plan: Plan, *, tracing: bool = False) -> Report:
 
 
 def play(world: World) -> None:
+    world.kernel.watch = lambda: _watch(world)
     world.start()
     while world.outcome is None:
         if not world.kernel.step():
             raise Violation("liveness", "nothing happens any more, and not everything is out")
-        if world.kernel.events == CALM_AFTER:
-            world.faults.over = True
-        if world.kernel.events == DRAINED_WITHIN:
-            raise Violation(
-                "liveness", f"{DRAINED_WITHIN - CALM_AFTER} events after the last fault not everything is out"
-            )
     world.checks.at_the_end()
     if not is_permitted(world):
         raise Violation("outcome", f"the query stopped with {world.outcome}: {world.reason}")
+
+
+def _watch(world: World) -> None:
+    if world.kernel.events == CALM_AFTER:
+        world.faults.over = True
+    if world.kernel.events == DRAINED_WITHIN:
+        raise Violation(
+            "liveness", f"{DRAINED_WITHIN - CALM_AFTER} events after the last fault not everything is out"
+        )
 
 
 def is_permitted(world: World) -> bool:

@@ -200,7 +200,7 @@ class Task(Process):
                 self.spilled.add(seq)
             case rules.Send(seq):
                 self._send(BundleFrame(seq, self.kept[seq]))
-            case rules.End() | rules.Tick():
+            case rules.End() | rules.Tick() | rules.Secured():
                 self._send(action)
             case rules.PassOn():
                 assert frame is not None
@@ -351,9 +351,12 @@ class Task(Process):
             return
         self._happen(rules.Heard())
         if isinstance(frame, OutputFrame):
+            self.world.checks.told(self, frame.output.log_start, frame.output.log)
             self._happen(frame.output, frame)
-        else:
-            self._happen(frame)
+            return
+        if isinstance(frame, rules.Secure):
+            self.world.checks.told(self, frame.log_start, frame.log)
+        self._happen(frame)
 
     def pause(self, duration: int) -> None:
         """Spark takes no output for a while, so nothing is read."""

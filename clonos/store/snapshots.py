@@ -497,15 +497,15 @@ class SnapshotStore:
                 self._folder.tag = f"{fence:016x}"
             self._claim()
 
+    def check(self) -> None:
+        """`Fenced` if another has taken the instance under a higher fence."""
+        self._check(self._claims())
+
     def _claim(self) -> None:
         if not self.fence:
             raise Fenced("a snapshot store that was opened for looking only cannot change anything")
         claims = self._claims()
-        highest = max(claims, default=0)
-        if highest > self.fence:
-            raise Fenced(
-                f"the state in {self._folder} was taken over: its fence is {highest:x}, this replica's {self.fence:x}"
-            )
+        self._check(claims)
         if self.fence not in claims:
             self._folder.write(f"{_FENCES}/{self.fence:016x}", b"")
         for fence, text in claims.items():
@@ -514,6 +514,13 @@ class SnapshotStore:
         if not self._swept:
             self._sweep()
             self._swept = True
+
+    def _check(self, claims: dict[int, str]) -> None:
+        highest = max(claims, default=0)
+        if highest > self.fence:
+            raise Fenced(
+                f"the state in {self._folder} was taken over: its fence is {highest:x}, this replica's {self.fence:x}"
+            )
 
     def _claims(self) -> dict[int, str]:
         return {int(text, 16): text for text in self._folder.sizes(_FENCES) if _FENCE_NAME.fullmatch(text)}

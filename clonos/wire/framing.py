@@ -57,6 +57,8 @@ class FrameType(IntEnum):
     ERROR = 11
     FOLLOW = 12
     PROMOTE = 13
+    SECURE = 14
+    SECURED = 15
 
 
 _TYPES = {int(kind): kind for kind in FrameType}

@@ -165,6 +165,21 @@ class Promote:
 
 
 @dataclass(frozen=True, slots=True)
+class Secure:
+    """Ahead of its rows: what an effect depends on of the instance's own log."""
+
+    log_start: int
+    log: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """The conduit has the instance's log up to here."""
+
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Error:
     error: str
     message: str
@@ -187,6 +202,8 @@ Message: TypeAlias = (
     | Error
     | Follow
     | Promote
+    | Secure
+    | Secured
 )
 
 
@@ -248,6 +265,14 @@ def pack_follow(log_start: int, log: Buffer) -> Packed:
 
 def pack_promote(fence: int, passed: int) -> Packed:
     return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence, passed))
+
+
+def pack_secure(log_start: int, log: Buffer) -> Packed:
+    return pack(FrameType.SECURE, _fields(_U64, "SECURE", log_start), log)
+
+
+def pack_secured(log_end: int) -> Packed:
+    return pack(FrameType.SECURED, _fields(_U64, "SECURED", log_end))
 
 
 def pack_error(error: str, message: str, *, retryable: bool, traceback: str = "") -> Packed:
@@ -354,10 +379,23 @@ def _parse_heartbeat(payload: memoryview) -> Heartbeat:
 
 
 def _parse_follow(payload: memoryview) -> Follow:
-    (log_start,) = _split(_U64, payload, "FOLLOW")
+    return Follow(*_increment(payload, "FOLLOW"))
+
+
+def _parse_secure(payload: memoryview) -> Secure:
+    return Secure(*_increment(payload, "SECURE"))
+
+
+def _parse_secured(payload: memoryview) -> Secured:
+    return Secured(*_whole_payload(_U64, payload, "SECURED"))
+
+
+def _increment(payload: memoryview, name: str) -> tuple[int, memoryview]:
+    """A piece of the instance's own log, and where it begins."""
+    (log_start,) = _split(_U64, payload, name)
     if payload.nbytes == _U64.size:
-        raise ProtocolError("FOLLOW: no log bytes")
-    return Follow(log_start, payload[_U64.size :])
+        raise ProtocolError(f"{name}: no log bytes")
+    return log_start, payload[_U64.size :]
 
 
 def _parse_promote(payload: memoryview) -> Promote:
@@ -389,6 +427,8 @@ _PARSERS = {
     FrameType.ERROR: _parse_error,
     FrameType.FOLLOW: _parse_follow,
     FrameType.PROMOTE: _parse_promote,
+    FrameType.SECURE: _parse_secure,
+    FrameType.SECURED: _parse_secured,
 }
 
 

@@ -115,6 +115,7 @@ class Bench:
     saved: list[tuple[int, bytes]] = field(default_factory=list)
     performed: list[str] = field(default_factory=list)
     durable: int = 0  # the log is stable up to here
+    shown: int = 0  # the conduit knows it up to here
     dies_at: str | None = None  # the effect in which the process dies
 
     def __post_init__(self) -> None:
@@ -155,6 +156,12 @@ class Bench:
         if durable:
             self.durable = self.end
 
+    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        self.carry_out(due)
+        assert log_start <= self.shown, "a hole in what the conduit is shown"
+        self.shown = max(self.shown, log_start + len(log))
+        assert self.shown == self.durable, "an effect goes ahead of the log that it depends on"
+
     # what closures reach
 
     def ask(self) -> float:
@@ -182,6 +189,7 @@ class Bench:
     def restore(self, recorded: bytes, snapshot: InstanceSnapshot | None = None) -> None:
         self.instance.restore(snapshot, recorded=recorded)
         self.durable = len(recorded)
+        self.shown = (snapshot.log_offset if snapshot is not None else 0) + len(recorded)
 
     def open(self, epoch: int = 0, passed: int = 0, ends_at: int | None = None) -> None:
         self.carry_out(self.instance.open_epoch(epoch, passed=passed, ends_at=ends_at))
@@ -200,6 +208,8 @@ class Bench:
             else:
                 assert isinstance(action, Emit)
                 assert self.end >= action.log_start + len(action.log), "rows leave before they are saved"
+                assert action.log_start <= self.shown, "a hole in what the conduit is shown"
+                self.shown = max(self.shown, action.log_start + len(action.log))
                 self.rows += action.payload.rows if isinstance(action.payload, Rows) else []
 
     def _save(self, persist: Persist) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from clonos.core import determinant_codec as codec
 from clonos.core.identity import channel_id
+from clonos.core.instance import Emit
 from clonos.core.recovery import RecoveryState
 from clonos.errors import DivergenceError, GapError, ReplicaLost
 
@@ -200,6 +202,32 @@ def test_effect_in_a_later_step_does_not_overtake_an_earlier_one() -> None:
         again.take(records[:1])
     assert again.performed == ["0-0", "1-0"]
     assert [step.complete for step in codec.decode_steps(again.log, 0)] == [True, True, False]
+
+
+class CutOff(Bench):
+    """Its conduit is gone."""
+
+    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        raise ReplicaLost("nobody listens")
+
+
+class Careless(Program):
+    """Goes on whatever happens."""
+
+    def _use(self, use: str, key: str, place: str) -> Any:
+        try:
+            return super()._use(use, key, place)
+        except ReplicaLost:
+            return None
+
+
+def test_step_of_an_effect_that_may_not_take_place_has_no_end() -> None:
+    bench = CutOff(random.Random(1), program=Careless)
+    bench.open()
+    with pytest.raises(ReplicaLost):
+        bench.take(records_of([(0, "a", ("effect", "draw", "effect", "emit"))]))
+    assert bench.performed == bench.rows == []
+    assert [step.complete for step in codec.decode_steps(bench.log, 0)] == [True, False]
 
 
 def test_recovered_log_is_saved_before_anything_is_repeated() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,16 @@ def promotions(query: Any) -> int:
 
 
 def until_promoted(
-    query: Any, setup: Run, strike: Callable[[dict[str, Any], dict[str, Any]], None], after: int = 0
+    query: Any,
+    setup: Run,
+    strike: Callable[[dict[str, Any], dict[str, Any]], None],
+    after: int = 0,
+    instances: Sequence[tuple[int, int]] = ((2, 0), (3, 1), (2, 1), (3, 0)),
 ) -> None:
     """Strike primaries that have a standby until one takes over: an epoch may just be ending, and its task with it."""
 
     def struck() -> bool:
-        for node, instance in ((2, 0), (3, 1), (2, 1), (3, 0)):
+        for node, instance in instances:
             primary, standby = roles(query, node, instance)
             if primary is not None and standby is not None:
                 strike(primary, standby)

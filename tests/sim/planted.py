@@ -11,26 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import planted_standbys as bugs
 import pytest
 from planted_fencing import (
     old_replica_is_not_waited_for,
     sinks_are_not_fenced_before_logs_are_read,
     token_is_ignored_by_the_server,
     token_is_ignored_by_the_sink,
-)
-from planted_standbys import (
-    increments_are_shown_from_the_wrong_offset,
-    instance_that_moved_asks_nobody,
-    log_before_the_snapshot_is_not_held_elsewhere,
-    log_is_not_shown_to_the_standby,
-    log_of_what_never_happened_is_believed,
-    passive_standby_is_at_a_snapshot_that_its_primary_is_past,
-    promoted_passive_standby_is_not_sent_what_came_since,
-    promoted_standby_hands_on_what_was_handed_on,
-    snapshot_is_ahead_of_what_the_standby_was_shown,
-    standby_runs_ahead,
-    standby_runs_steps_that_are_not_complete,
-    what_was_received_elsewhere_is_not_held,
 )
 
 from clonos.core import instance as instance_module, replacement, retrieval
@@ -539,25 +526,34 @@ PASSIVE = {**STANDBYS, "passive": True}
 PLANTED: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
-        planted(standby_runs_ahead, rates=CRASHES | RESTARTS, **STANDBYS),
-        planted(standby_runs_steps_that_are_not_complete, rates=CRASHES, **STANDBYS),
-        planted(promoted_standby_hands_on_what_was_handed_on, first=70, rates=CRASHES, **STANDBYS),
-        planted(log_of_what_never_happened_is_believed, first=98, rates=CRASHES | RESTARTS, **STANDBYS),
-        planted(instance_that_moved_asks_nobody, first=36, rates=CRASHES | SERVERS, **STANDBYS),
-        planted(what_was_received_elsewhere_is_not_held, rates=CRASHES | SERVERS, **STANDBYS),
-        planted(log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(bugs.standby_runs_ahead, rates=CRASHES | RESTARTS, **STANDBYS),
+        planted(bugs.standby_runs_steps_that_are_not_complete, rates=CRASHES, **STANDBYS),
+        planted(bugs.promoted_standby_hands_on_what_was_handed_on, first=70, rates=CRASHES, **STANDBYS),
+        planted(bugs.log_of_what_never_happened_is_believed, first=98, rates=CRASHES | RESTARTS, **STANDBYS),
+        planted(bugs.instance_that_moved_asks_nobody, first=36, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(bugs.what_was_received_elsewhere_is_not_held, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
-            snapshot_is_ahead_of_what_the_standby_was_shown,
+            bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
             first=179,
             rates=CRASHES,
             snapshot_rate=0.3,
             **STANDBYS,
         ),
-        planted(log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
-        planted(increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
-        planted(promoted_passive_standby_is_not_sent_what_came_since, first=130, rates=CRASHES, **PASSIVE),
+        planted(bugs.log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
+        planted(bugs.increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
         planted(
-            passive_standby_is_at_a_snapshot_that_its_primary_is_past,
+            bugs.promoted_passive_standby_is_not_sent_what_came_since, first=130, rates=CRASHES, **PASSIVE
+        ),
+        planted(bugs.effects_do_not_wait_for_the_conduit, rates=CRASHES, **{**STANDBYS, "effects": True}),
+        planted(
+            bugs.overtaken_replica_acts,
+            first=76,
+            rates={Fault.TASK_ZOMBIE: 0.02},
+            **{**STANDBYS, "effects": True, "executors": True, "realtime": False},
+        ),
+        planted(
+            bugs.passive_standby_is_at_a_snapshot_that_its_primary_is_past,
             rates=CRASHES,
             **{**PASSIVE, "snapshot_rate": 0.3},
         ),

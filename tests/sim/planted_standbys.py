@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from clonos.core import retrieval
-from clonos.core.conduit import Conduit
+from clonos.core.conduit import Conduit, Secure
 from clonos.core.instance import Instance
 from clonos.core.own_log import OwnLog
 from clonos.core.retrieval import Recovered
 from clonos.sim.operator_host import OperatorHost
+from clonos.sim.replica import Replica
 
 Patch = pytest.MonkeyPatch
 
@@ -116,3 +117,19 @@ def log_is_not_shown_to_the_standby(patch: Patch) -> None:
 def increments_are_shown_from_the_wrong_offset(patch: Patch) -> None:
     real = Instance.follow
     patch.setattr(Instance, "follow", lambda self, start, log: real(self, start + 1, log))
+
+
+def effects_do_not_wait_for_the_conduit(patch: Patch) -> None:
+    """It is sent what they depend on, and may never read it."""
+    patch.setattr(Replica, "secure", lambda self, start, log: self.send(Secure(start, log)))
+
+
+def overtaken_replica_acts(patch: Patch) -> None:
+    """It does not look whether another one has claimed the instance; its conduit does not know that it is given up."""
+
+    def secure(self: OperatorHost, due: Any, start: int, log: bytes) -> None:
+        for emit in due:
+            self._replica.send(self._output(emit))
+        self._replica.secure(start, log)
+
+    patch.setattr(OperatorHost, "secure", secure)

@@ -172,6 +172,10 @@ class Checks:
 
     # ----------------------------------------------------------- a conduit
 
+    def told(self, task: Task, log_start: int, log: bytes) -> None:
+        if log:
+            self.orphans.told(task, log_start + len(log))
+
     def passed_on(self, task: Task, frame: OutputFrame) -> None:
         self.outputs.passed_on(task, frame)
 

@@ -7,22 +7,25 @@ it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
+from clonos.core.replacement import REPLACEMENT_BITS
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import BeyondPromise, Violation
 from clonos.sim.disk import LogStore
-from clonos.sim.plan import Fault
+from clonos.sim.plan import LOSES_EFFECTS, Fault
 from clonos.sim.records import Tag
 
 if TYPE_CHECKING:
     from clonos.sim.frames import Hello
     from clonos.sim.operator_host import OperatorHost
     from clonos.sim.sinks import SinkPlace
+    from clonos.sim.task import Task
     from clonos.sim.world import World
 
 LOSING = frozenset(
@@ -38,6 +41,7 @@ class Orphans:
         self._truth = truth
         self._truncation = truncation
         self._distances: dict[tuple[int, int], int] = {}
+        self._told: dict[tuple[Origin, int], int] = defaultdict(int)
 
     # --------------------------------------------- whoever depends must hold
 
@@ -48,16 +52,34 @@ class Orphans:
     def shows(self, place: SinkPlace, tag: Tag) -> None:
         held = self._truncation.sink(place)
         self._must_hold(f"sink {place.origin} shows a row", place.origin, held, tag.depends)
+        self._becomes_visible(tag.depends)
+
+    def _becomes_visible(self, depends: Mapping[Origin, int]) -> None:
         visible = self._truth.visible
-        for origin, offset in tag.depends.items():
+        for origin, offset in depends.items():
             visible[origin] = max(visible[origin], offset)
 
+    def told(self, task: Task, log_end: int) -> None:
+        """A conduit has read an increment of the log."""
+        attempt = (task.origin, task.conduit.limits.fence_base >> REPLACEMENT_BITS)
+        self._told[attempt] = max(self._told[attempt], log_end)
+
     def acts(self, host: OperatorHost, store: LogStore) -> None:
-        """An effect is output: all that it depends on has been made to survive the host."""
+        """An effect is output: all that it depends on has been made to survive the host, and where it has a standby
+        elsewhere, the conduit has it, for the standby. Nothing that goes on later may be without it."""
         depends = {**host.depends, host.origin: host.live.log_offset}
         self._must_hold(f"{host.origin} acts", host.origin, self._truncation.store(store), depends)
         if not store.is_synced:
             raise Violation("I1", f"{host.origin} acts on the outside before its log is stable")
+        told = self._told[host.origin, host.hello.fence >> REPLACEMENT_BITS]
+        if self._world.plan.standbys and told < host.live.log_offset:
+            raise Violation(
+                "I1",
+                f"{host.origin} acts on the outside at log offset {host.live.log_offset}, but its conduit has its log "
+                f"only up to {told}",
+            )
+        if not any(kind in LOSES_EFFECTS for kind, _ in self._world.plan.rates):
+            self._becomes_visible(depends)
 
     def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, int]) -> None:
         stable = self._truncation.stable()

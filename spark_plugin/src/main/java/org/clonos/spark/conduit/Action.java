@@ -35,6 +35,9 @@ public sealed interface Action {
   /** Hand the rows of the OUTPUT just seen on to Spark. */
   record PassOn(int rows) implements Action {}
 
+  /** Tell the replica up to where the conduit has its log. */
+  record Secured(long logEnd) implements Action {}
+
   /** Drop kept bundles up to this number. */
   record Forget(long seq) implements Action {}
 

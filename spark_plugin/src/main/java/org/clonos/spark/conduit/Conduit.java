@@ -298,6 +298,7 @@ final class Conduit implements Runnable {
     try {
       switch (frame.type()) {
         case Frames.OUTPUT -> output(in);
+        case Frames.SECURE -> secure(in);
         case Frames.STABLE -> happen(new Event.Stable(in.getLong(), in.getLong()));
         case Frames.HEARTBEAT -> happen(new Event.Heartbeat(in.getLong()));
         case Frames.WELCOME -> welcome(JSON.readTree(in.array()));
@@ -354,6 +355,13 @@ final class Conduit implements Runnable {
     }
   }
 
+  private void secure(ByteBuffer in) throws IOException {
+    long logStart = in.getLong();
+    byte[] log = new byte[in.remaining()];
+    in.get(log);
+    happen(new Event.Secure(logStart, log));
+  }
+
   private void happen(Event event) throws IOException {
     happen(event, null);
   }
@@ -395,6 +403,10 @@ final class Conduit implements Runnable {
       if (!link.backlog()) {
         link.send(Frames.frame(Frames.TICK, new byte[0]));
       }
+    } else if (action instanceof Action.Secured secured) {
+      FrameBuffer frame = new FrameBuffer(32);
+      frame.putLong(secured.logEnd());
+      link.send(frame.frame(Frames.SECURED));
     } else if (action instanceof Action.Forget forget) {
       inflight.forget(forget.seq());
     } else if (action instanceof Action.Spill spill) {

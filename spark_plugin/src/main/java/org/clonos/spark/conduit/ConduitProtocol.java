@@ -139,6 +139,8 @@ public final class ConduitProtocol {
   private void connectionEvent(Event event, long now) {
     if (event instanceof Event.Output output) {
       output(output, now);
+    } else if (event instanceof Event.Secure increment) {
+      secure(increment);
     } else if (event instanceof Event.Stable mark) {
       stable(mark, now);
     } else if (event instanceof Event.Welcome welcome) {
@@ -323,6 +325,16 @@ public final class ConduitProtocol {
       forget();
       pump(now);
     }
+  }
+
+  /** The standby is shown it before the replica hears that it may go on, and acts. */
+  private void secure(Event.Secure increment) {
+    if (log.leavesHole(increment.logStart())) {
+      protocolError("SECURE leaves a hole in the causal log before offset " + increment.logStart());
+      return;
+    }
+    learn(increment.logStart(), increment.log());
+    actions.add(new Action.Secured(log.end()));
   }
 
   /** A replacement may say at once that it has bundles which were never sent to it. */

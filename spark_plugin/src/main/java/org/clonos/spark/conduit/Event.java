@@ -30,6 +30,9 @@ public sealed interface Event {
   record Output(long taken, long passed, long logStart, byte[] log, int rows, long first, long last)
       implements Event {}
 
+  /** SECURE: ahead of its rows, what an effect depends on. The replica waits until it hears that the conduit has it. */
+  record Secure(long logStart, byte[] log) implements Event {}
+
   /** STABLE. */
   record Stable(long seq, long logOffset) implements Event {}
 

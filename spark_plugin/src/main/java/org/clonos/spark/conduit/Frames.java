@@ -22,6 +22,8 @@ final class Frames {
   static final int ERROR = 11;
   static final int FOLLOW = 12;
   static final int PROMOTE = 13;
+  static final int SECURE = 14;
+  static final int SECURED = 15;
 
   static final int HEADER = 9;
   static final int MAX_LENGTH = 256 << 20;

@@ -1,0 +1,71 @@
+"""Actions on the outside (`ctx.effect`) of operators that have standbys: whoever takes over knows of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_job import MODES, Run, assert_exact, await_, await_end, first, running
+from test_standby import STANDBYS, until_promoted
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass
+class Tells:
+    """Every third record tells the outside what was drawn for it; a process that is asked to dies behind that."""
+
+    folder: str
+
+    def __call__(self, key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        for out in first(key, row, ctx):
+            if int(row.id) % 3 == 0:
+                ctx.effect(self.tell, row.id, out[3], key=row.id)
+            yield out
+
+    def tell(self, id: str, draw: int) -> None:
+        with open(os.path.join(self.folder, "told"), "a", encoding="utf-8") as told:
+            told.write(f"{id} {draw}\n")
+        if self.asked(os.getpid()).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def asked(self, pid: int) -> Path:
+        return Path(self.folder, f"die-{pid}")
+
+    @property
+    def told(self) -> list[tuple[str, int]]:
+        """In the order in which it was told."""
+        lines = [line.split() for line in Path(self.folder, "told").read_text().splitlines()]
+        return [(id, int(draw)) for id, draw in lines]
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[pytest.mark.soak] if mode == "microbatch" else []) for mode in MODES]
+)
+def test_a_primary_dies_behind_an_effect(spark: Any, tmp_path: Path, mode: str) -> None:
+    tells = Tells(str(tmp_path))
+    setup = Run(tmp_path, mode=mode, count=900, feed_seconds=5.0, settings=STANDBYS, first=tells)
+
+    def ask(primary: dict[str, Any], standby: dict[str, Any]) -> None:
+        tells.asked(primary["pid"]).touch()
+
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        until_promoted(query, setup, ask, instances=((2, 0), (2, 1)))
+        await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts == []
+    draws = dict(setup.rows("id, a_draw"))
+    told = defaultdict(list)
+    for id, draw in tells.told:
+        told[id].append(draw)
+    assert {id for id in draws if int(id) % 3 == 0} == set(told)
+    assert all(set(said) == {draws[id]} for id, said in told.items()), "the outside was told otherwise"
+    again = [id for id, said in told.items() if len(said) > 1]
+    assert 1 <= len(again) <= len([death for death in setup.deaths() if death["signal"] == "SIGKILL"])
