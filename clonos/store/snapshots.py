@@ -499,13 +499,13 @@ class SnapshotStore:
 
     def check(self) -> None:
         """`Fenced` if another has taken the instance under a higher fence."""
-        self._check(self._claims())
+        self._not_overtaken(self._claims())
 
     def _claim(self) -> None:
         if not self.fence:
             raise Fenced("a snapshot store that was opened for looking only cannot change anything")
         claims = self._claims()
-        self._check(claims)
+        self._not_overtaken(claims)
         if self.fence not in claims:
             self._folder.write(f"{_FENCES}/{self.fence:016x}", b"")
         for fence, text in claims.items():
@@ -515,7 +515,7 @@ class SnapshotStore:
             self._sweep()
             self._swept = True
 
-    def _check(self, claims: dict[int, str]) -> None:
+    def _not_overtaken(self, claims: dict[int, str]) -> None:
         highest = max(claims, default=0)
         if highest > self.fence:
             raise Fenced(
