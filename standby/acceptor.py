@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from clonos.errors import ClonosError, ProtocolError, Unauthenticated
 from clonos.wire.framing import Frame, FrameReader, FrameType, FrameWriter, Packed
 from clonos.wire.messages import Admin, Hello, pack_exception, parse
-from standby.loop import READ, WRITE, Loop, Timer, log
+from standby.log import log
+from standby.loop import READ, WRITE, Loop, Timer
 
 HELLO_LIMIT = 256 * 1024
 MAX_WAITING = 256
@@ -108,7 +109,7 @@ class Acceptor:
         self._loop.watch(fd, lambda _events: self._read(fd))
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        log(f"cannot accept for the moment: {error}")
+        log("accepting_paused", f"cannot accept for the moment: {error}")
         self._loop.forget(listener.fileno())
         for fd in list(self._waiting):
             self._drop(fd)
@@ -134,7 +135,7 @@ class Acceptor:
         except OSError:
             return self._drop(fd)
         except ProtocolError as error:
-            log(f"a connection was dropped: {error}")
+            log("connection_dropped", f"a connection was dropped: {error}")
             return self._drop(fd)
         return self._introduce(fd, frames[0])
 
@@ -146,7 +147,7 @@ class Acceptor:
             if not hmac.compare_digest(said.token.encode(errors="replace"), self._token):
                 raise Unauthenticated("the token is not the one of this query")
         except ProtocolError as error:
-            log(f"a connection was refused: {error}")
+            log("connection_refused", f"a connection was refused: {error}")
             self._release(fd)
             return self.refuse(sock, error)
         self._release(fd)

@@ -22,7 +22,7 @@ from clonos.store.log_store import LogStore
 from clonos.wire.determinant_service import DeterminantServer
 from clonos.wire.tls import Tls
 from standby.holdings import Holdings
-from standby.loop import log
+from standby.log import Level, log
 from standby.processes import die_with_parent
 from standby.server import read_spec
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             tls=Tls.from_dict(spec.get("tls")),
         )
     except ClonosError as error:
-        log(str(error))
+        log("not_started", str(error), level=Level.ERROR)
         return 2
     with server:
         os.write(1, json.dumps({"address": server.address}).encode() + b"\n")

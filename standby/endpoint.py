@@ -12,7 +12,8 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from standby.loop import WRITE, Loop, Timer, log
+from standby.log import log
+from standby.loop import WRITE, Loop, Timer
 
 HOST = "127.0.0.1"
 PATH = "/metrics"
@@ -71,7 +72,8 @@ class Endpoint:
             listener.close()
             if not self._complained:
                 self._complained = True
-                log(f"no metrics for now: port {self._port} of {HOST} cannot be used: {error}; trying on")
+                why = f"port {self._port} of {HOST} cannot be used: {error}"
+                log("metrics_port_taken", f"no metrics for now: {why}; trying on")
             self._retry = self._loop.later(RETRY_SECONDS, self._open)
             return
         listener.listen(_MAX_PEERS)

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.wire.tls import Tls
-from standby.loop import READ, WRITE, Loop, Timer, log
+from standby.log import Level, log
+from standby.loop import READ, WRITE, Loop, Timer
 from standby.processes import die_with_parent, raise_descriptor_limit
 from standby.server import bind_tcp, read_spec
 
@@ -164,7 +165,7 @@ class Gate:
             except BlockingIOError:
                 return
             except OSError as error:
-                log(f"cannot accept for the moment: {error}")
+                log("accepting_paused", f"cannot accept for the moment: {error}")
                 self._loop.forget(self._listener.fileno())
                 self._loop.later(0.1, self._listen)
                 return
@@ -178,7 +179,7 @@ class Gate:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             outer = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         except OSError as error:
-            log(f"a connection from {peer} was refused: {error}")
+            log("connection_refused", f"a connection from {peer} was refused: {error}")
             return sock.close()
         late = f"no TLS handshake within {_HANDSHAKE_SECONDS:g} s"
         timer = self._loop.later(_HANDSHAKE_SECONDS, lambda: self._refuse(outer, late))
@@ -209,7 +210,7 @@ class Gate:
     def _refuse(self, outer: ssl.SSLSocket, why: str) -> None:
         peer, timer = self._greeted.pop(outer)
         timer.cancel()
-        log(f"a connection from {peer} was refused: {why}")
+        log("connection_refused", f"a connection from {peer} was refused: {why}")
         self._loop.forget(outer.fileno())
         outer.close()
 
@@ -252,7 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         context = tls.server_context()
         listener = bind_tcp(f"{options.host}:{options.port}")
     except ClonosError as error:
-        log(str(error))
+        log("not_started", str(error), level=Level.ERROR)
         return 2
     serve(listener, options.to, context)
     return 0

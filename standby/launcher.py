@@ -29,6 +29,7 @@ import msgpack
 from clonos.errors import ConfigurationError, ReplicaLost
 from standby import admin
 from standby.holders import HOLDERS_FILE
+from standby.log import inherited
 
 _MAX_PATH = 100
 _STOP_SECONDS = 15.0
@@ -249,7 +250,12 @@ class ReplicaServer:
                 stderr=stderr,
                 start_new_session=True,
                 # A fixed hash seed: what iterates over a set of strings does so alike in every replica.
-                env={**os.environ, "PYTHONPATH": _python_path(), "PYTHONHASHSEED": "0"},
+                env={
+                    **os.environ,
+                    **inherited(str(self._spec["query"]), str(self._spec.get("log_format", "text"))),
+                    "PYTHONPATH": _python_path(),
+                    "PYTHONHASHSEED": "0",
+                },
             )
         try:
             ready = self._await_ready(process, offset)

@@ -8,10 +8,8 @@ loop. Work that can wait (forking the next spare) is done when a look at the des
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
-import os
 import selectors
 import signal
 import socket
@@ -135,10 +133,3 @@ class Loop:
 
 def _ignore(_number: int, _frame: Any) -> None:
     """A handler must exist for the wake-up descriptor to be written."""
-
-
-def log(text: str) -> None:
-    """One line on standard error, which is kept: the server's by the launcher, a replica's by the server."""
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    with contextlib.suppress(OSError):  # standard error is a file, and a disk that is full must end nobody
-        os.write(2, f"{stamp}Z process {os.getpid()}: {text}\n".encode(errors="backslashreplace"))

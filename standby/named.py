@@ -23,6 +23,7 @@ from clonos.wire.tls import Tls
 from standby import admin
 from standby.address import ServerAddress
 from standby.known import Known
+from standby.log import about
 
 LOG = logging.getLogger("clonos")
 
@@ -70,7 +71,7 @@ class NamedServer:
         try:
             self._host_again()
         except Unreachable as error:
-            LOG.warning("the query goes on without a standby there for the time being: %s", error.message)
+            self._warn("service_away", "the query goes on without a standby there for the time being", error)
         self._thread.start()
 
     def stop(self) -> None:
@@ -122,7 +123,11 @@ class NamedServer:
                 self._changed()
             except (ClonosError, OSError) as error:
                 if not self._stopping.is_set():
-                    LOG.warning("%s", error)
+                    self._warn("service_failed", "the replica service", error)
+
+    def _warn(self, event: str, what: str, error: ClonosError | OSError) -> None:
+        why = error.message if isinstance(error, ClonosError) else error
+        LOG.warning("%s: %s", what, why, extra=about(event, query=self._wanted.query))
 
     def _pause(self) -> float:
         granted = self._granted
@@ -142,7 +147,7 @@ class NamedServer:
         except (Unreachable, LeaseEnded) as error:
             ended = isinstance(error, LeaseEnded)
             if ended or time.monotonic() - self._heard > granted.seconds + _MARGIN_SECONDS:
-                LOG.warning("the query goes on without the server there: %s", error.message)
+                self._warn("service_away", "the query goes on without the server there", error)
                 self._granted = None
             return
         self._heard, self._granted = time.monotonic(), renewed

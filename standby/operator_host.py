@@ -13,7 +13,6 @@ import hashlib
 import os
 import random
 import shutil
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +41,7 @@ from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
 from clonos.core.sharing import fold_deltas
-from clonos.errors import ClonosError, LogCorrupt, ProtocolError, ReplicaLost, Where
+from clonos.errors import LogCorrupt, ProtocolError, ReplicaLost, Where
 from clonos.faults import FaultInjector, Point
 from clonos.store.keyed_state import KeyedState
 from clonos.store.log_store import LogStore
@@ -67,12 +66,13 @@ from standby import holders, metadata
 from standby.batches import BundleReader, EncodedRows, OutputWriter
 from standby.connection import ConduitGone, Connection
 from standby.letters import Letters
-from standby.loop import log
+from standby.log import log
 from standby.outcomes import Outcomes
 from standby.progress import Recovery
 from standby.resuming import Resuming, begin_epoch, restore_state, set_aside
 from standby.spec import NodeSpec, QuerySpec, RouteKind
 from standby.suspect import Suspect
+from standby.upload import Upload
 from standby.watchdog import Watchdog
 
 SNAPSHOT_SHARE = 30
@@ -106,7 +106,7 @@ class OperatorHost:
         self._preparing = 0.0
         self._snapshot_cost = 0.0
         self._reading: SnapshotStore | None = None
-        self._upload: _Upload | None = None
+        self._upload: Upload | None = None
         self._ended: SnapshotName | None = None
         self._since = 0
         self._recovery: Recovery | None = None
@@ -333,7 +333,10 @@ class OperatorHost:
             )
             os.makedirs(os.path.dirname(aside), exist_ok=True)
             os.rename(self._log_path, aside)
-            log(f"the causal log is damaged and was moved to {aside}; the other holders are asked: {error}")
+            log(
+                "log_damaged",
+                f"the causal log is damaged and was moved to {aside}; the other holders are asked: {error}",
+            )
             os.makedirs(self._log_path)
             self._log = LogStore(self._log_path)
             if self._node.standbys:
@@ -368,7 +371,8 @@ class OperatorHost:
             # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that
             # never ended, and RocksDB takes what lies before it for everything.
             log(
-                f"the causal log in {self._log_path} lacks what its conduit has seen: the other holders are asked"
+                "log_too_short",
+                f"the causal log in {self._log_path} lacks what its conduit has seen: the other holders are asked",
             )
         answers = []
         if retrieval.ask_others or hello.standby:
@@ -490,7 +494,10 @@ class OperatorHost:
         place = self._letters.write(
             doubt, key, self._operator, self._services, self._hello.epoch, self._suspect.deaths(where)
         )
-        log(f"a record that ended every process was passed over ({where}); it is kept in {place}")
+        log(
+            "record_passed_over",
+            f"a record that ended every process was passed over ({where}); it is kept in {place}",
+        )
         return False
 
     def tick(self) -> None:
@@ -578,7 +585,7 @@ class OperatorHost:
                 self._perform(self._live.flush())
                 reached = (self._taken, self._live.log_offset)
                 pending = self._begin_snapshot(final=False)
-                self._upload = _Upload(self._snapshots, pending, reached, self._wake_write)
+                self._upload = Upload(self._snapshots, pending, reached, self._wake_write)
             self._preparing += time.thread_time() - now
             if prepared:
                 self._snapshot_cost, self._preparing = self._preparing, 0.0
@@ -641,30 +648,6 @@ class OperatorHost:
                 raise ProtocolError(f"SECURE up to {log_start + len(log)} was answered with {said}")
             # Whoever has claimed the instance since then has asked this store, and knows of the effect.
             self._snapshots.check()
-
-
-class _Upload(threading.Thread):
-    """A snapshot on its way to checkpoint storage."""
-
-    def __init__(
-        self, store: SnapshotStore, pending: PendingSnapshot, reached: tuple[int, int], wake: int
-    ) -> None:
-        super().__init__(name="snapshot", daemon=True)
-        self._store = store
-        self._pending = pending
-        self._wake = wake
-        self.reached = reached
-        self.error: ClonosError | None = None
-        self.cost = 0.0
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._store.finish(self._pending)
-        except ClonosError as error:
-            self.error = error
-        self.cost = time.thread_time()
-        os.write(self._wake, b"x")
 
 
 def _router(node: NodeSpec, instance: int) -> Router:

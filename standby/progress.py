@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from standby.loop import log
+from standby.log import Level, log
 
 
 class Recovery:
@@ -38,7 +38,8 @@ class Recovery:
         parts = ", ".join(f"{name} {ms:.0f}" for name, ms in self._parts.items())
         if self.resumed is not None:
             parts += f"; resumed {self.resumed} bytes of log into the epoch"
-        log(f"epoch {self._epoch}: live after {spent:.0f} ms ({parts}; {repeated} bytes repeated)")
+        said = f"epoch {self._epoch}: live after {spent:.0f} ms ({parts}; {repeated} bytes repeated)"
+        log("recovered", said, level=Level.INFO, epoch=self._epoch)
         return {
             "epoch": self._epoch,
             "fresh": self._fresh,

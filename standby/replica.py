@@ -48,7 +48,7 @@ from clonos.wire.messages import (
 from standby.connection import ConduitGone, Connection, Heartbeat
 from standby.control import Control, ControlChannel, ControlClosed
 from standby.host import Host
-from standby.loop import log
+from standby.log import Level, log, name_operators, speak_of
 from standby.operator_host import OperatorHost
 from standby.sink_host import SinkHost
 from standby.spec import load
@@ -118,6 +118,8 @@ class Replica:
         self._preparing.join()
         node = self._query.node(number)
         self._name = node.name
+        name_operators(self._query.names)
+        speak_of(node=number, instance=instance)
         faults = FaultInjector(
             read_script(self._query.faults),
             operator=node.name,
@@ -136,6 +138,7 @@ class Replica:
     # -------------------------------------------------------- one connection
 
     def _serve(self, hello: Hello, fd: int, previous: Mapping[str, Any] | None) -> None:
+        speak_of(epoch=hello.epoch)
         connection = Connection(socket.socket(fileno=fd))
         heartbeat = Heartbeat(connection, HEARTBEAT_SECONDS, self._look)
         try:
@@ -144,7 +147,7 @@ class Replica:
             self._host.warn(hello, previous)
             self._converse(self._host, hello, connection, heartbeat)
         except ConduitGone as error:
-            log(f"epoch {hello.epoch}: {error}")
+            log("conduit_gone", f"epoch {hello.epoch}: {error}", level=Level.INFO)
             if self._standing_by:
                 raise SystemExit(REPORTED) from error  # in the middle of an epoch it is of no use to anybody
         except ControlClosed:
@@ -165,7 +168,7 @@ class Replica:
     def _report(self, hello: Hello, connection: Connection, error: Exception) -> None:
         """Tell the conduit. A scripted or user failure is the task's; of the rest, what is retryable is retried."""
         text = "".join(traceback.format_exception(error))
-        log(text)
+        log("failed", text, level=Level.ERROR)
         name, message, retryable = type(error).__name__, str(error), False
         if isinstance(error, ClonosError):
             retryable = error.retryable and not isinstance(

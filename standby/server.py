@@ -35,7 +35,8 @@ from standby.acceptor import Acceptor
 from standby.endpoint import Endpoint
 from standby.holders import PORT_FILE
 from standby.launcher import LEASE_ENDED
-from standby.loop import Loop, Timer, log
+from standby.log import Level, log, name_operators
+from standby.loop import Loop, Timer
 from standby.processes import raise_descriptor_limit
 from standby.sidecar import Sidecar
 from standby.supervisor import Supervisor
@@ -131,6 +132,7 @@ class Server:
         if options.tcp and not self.spec.get("tls"):
             self.listeners.append(bind_tcp(options.tcp))
             self.tcp = "{}:{}".format(*self.listeners[1].getsockname())
+        name_operators(self.spec.get("names", {}))
         self.loop = Loop()
         self.loop.on_signal(signal.SIGCHLD, self._children_changed)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -138,7 +140,7 @@ class Server:
         self._announced = False
         self._start_sidecars(options)
         for problem in spares.warm(options.entry):
-            log(f"not imported ahead: {problem}")
+            log("not_imported", f"not imported ahead: {problem}")
         spares.check_forkable()
         self.supervisor = Supervisor(self.loop, None, self.data, options.entry, options.spec, spares=wanted)
         self.acceptor = Acceptor(
@@ -261,7 +263,7 @@ class Server:
         try:
             found.write(self.data)
         except OSError as error:  # a full disk: the query can do without being watched
-            log(f"whoever operates the query cannot find it: {error}")
+            log("cannot_be_found", f"whoever operates the query cannot find it: {error}")
 
     def _watch_driver(self) -> None:
         """The end of stdin is the end of the driver; so is a new parent, should a fork of the driver keep the pipe."""
@@ -291,13 +293,13 @@ class Server:
             self._lease_timer = self.loop.later(self._lease, self._lease_ended)
 
     def _lease_ended(self) -> None:
-        log("the driver has not been heard of any more")
+        log("lease_ended", "the driver has not been heard of any more")
         self.lease_ended = True
         self.loop.stop()
 
     def _check_parent(self) -> None:
         if os.getppid() != self._parent:
-            log("the driver is gone")
+            log("driver_gone", "the driver is gone", level=Level.INFO)
             self.loop.stop()
         self.loop.later(_PARENT_SECONDS, self._check_parent)
 
@@ -397,7 +399,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         server = Server(options)
     except ClonosError as error:
-        log(str(error))
+        log("not_started", str(error), level=Level.ERROR)
         return 2
     server.run()
     return LEASE_ENDED if server.lease_ended else 0

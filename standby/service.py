@@ -30,7 +30,7 @@ from clonos.wire.strikes import Blow, Kind, NoProcess
 from clonos.wire.tls import Tls
 from standby.environment import differences, environment
 from standby.launcher import ReplicaServer
-from standby.loop import log
+from standby.log import Level, log
 from standby.spec import VERSION
 from standby.strike import strike
 
@@ -89,7 +89,8 @@ class Service:
             hosted.renewed = time.monotonic()
         if self._closing.is_set():
             self._end(hosted, "the service ends")
-        log(f"query {wanted.query}: {wanted.instances} instances may have a replica here")
+        said = f"query {wanted.query}: {wanted.instances} instances may have a replica here"
+        log("query_admitted", said, level=Level.INFO, query=wanted.query)
         return self._granted(hosted)
 
     def renew(self, query: str, lease: int) -> Granted:
@@ -134,7 +135,7 @@ class Service:
             raise NoProcess(f"query {query} has no server on {self._host} now")
         if not self._strikes.acquire(blocking=False):
             raise NoRoom(f"{STRIKES} strikes are going on already", hint="Wait until one of them is over")
-        log(f"query {query}: {blow.kind.value} on purpose: {name}")
+        log("struck", f"{blow.kind.value} on purpose: {name}", query=query)
         hosted.cut_off = hosted.cut_off or blow.kind is Kind.PARTITION
 
         def status() -> dict[str, Any]:
@@ -247,7 +248,7 @@ class Service:
         with hosted.starting if hosted.server is None else contextlib.nullcontext():
             server, hosted.server = hosted.server, None
         if server is not None:
-            log(f"query {hosted.query}: {why}")
+            log("query_ended", f"query {hosted.query}: {why}", level=Level.INFO, query=hosted.query)
             server.stop()
         self._forget(hosted)
 
@@ -262,7 +263,7 @@ class Service:
                     try:
                         self._end(one, "its driver has not been heard of any more")
                     except ClonosError as error:
-                        log(str(error))
+                        log("query_not_ended", str(error), query=one.query)
 
 
 def _check_reached(hosted: _Hosted) -> None:

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from standby.loop import Loop, Timer, log
+from standby.log import log
+from standby.loop import Loop, Timer
 
 _LINE_LIMIT = 4096
 _LONGEST_PAUSE = 5.0
@@ -62,7 +63,7 @@ class Sidecar:
         code = self.process.returncode
         self._failures += 1
         pause = min(0.05 * 2**self._failures, _LONGEST_PAUSE)
-        log(f"{self._module} ended with status {code}; starting it again in {pause:.1f} s")
+        log("sidecar_ended", f"{self._module} ended with status {code}; starting it again in {pause:.1f} s")
         self._forget()
         self._retry = self._loop.later(pause, self.start)
 
@@ -105,7 +106,7 @@ class Sidecar:
         try:
             address = json.loads(self._line.partition(b"\n")[0])["address"]
         except (ValueError, KeyError, TypeError):
-            return log(f"{self._module} said {self._line!r} instead of its address")
+            return log("sidecar_unclear", f"{self._module} said {self._line!r} instead of its address")
         self._failures = 0
         self.address = str(address)
         with contextlib.suppress(OSError):  # only a later restart would look for it

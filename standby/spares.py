@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from clonos.errors import ConfigurationError
 from standby.control import ControlChannel
 from standby.death import Output
-from standby.loop import log
+from standby.log import log
 from standby.processes import close_descriptors, die_with_parent, thread_count
 
 START_FAILED = 70
@@ -90,7 +90,8 @@ def _dummy_batch() -> None:
 def check_forkable() -> None:
     count = thread_count()
     if count > 1:
-        log(f"{count} threads run in the forking process; a spare may inherit a lock that nobody releases")
+        why = "a spare may inherit a lock that nobody releases"
+        log("threads_before_fork", f"{count} threads run in the forking process; {why}")
 
 
 @dataclass(eq=False)

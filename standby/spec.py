@@ -19,6 +19,7 @@ import pyarrow as pa
 from clonos.core.sharing import FULL
 from clonos.errors import ConfigurationError, ProtocolError
 from clonos.wire.tls import Tls
+from standby.log import LogFormat
 
 VERSION = 1
 
@@ -99,6 +100,7 @@ class QuerySpec:
     numbers_from: int = 0  # output numbers up to here belong to a history that was given up
     listen: str = "127.0.0.1"  # where the determinant service of this host is bound
     tls: Tls | None = None  # what this host shows to others, and whom it trusts
+    log_format: LogFormat = LogFormat.TEXT
 
     def __post_init__(self) -> None:
         if not self.home:
@@ -130,6 +132,7 @@ class QuerySpec:
             "numbers_from": self.numbers_from,
             "listen": self.listen,
             "tls": self.tls.to_dict() if self.tls is not None else None,
+            "log_format": self.log_format.value,
         }
 
 
@@ -159,6 +162,7 @@ def load(path: str) -> QuerySpec:
             numbers_from=said.get("numbers_from", 0),
             listen=said.get("listen", "127.0.0.1"),
             tls=Tls.from_dict(said.get("tls")),
+            log_format=LogFormat(said.get("log_format", "text")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a query spec: {error}") from error

@@ -39,7 +39,8 @@ from standby.account import Account
 from standby.control import ControlChannel
 from standby.death import Death, DeathLog, Ending, classify
 from standby.fence import FenceTable
-from standby.loop import READ, WRITE, Loop, Timer, log
+from standby.log import log
+from standby.loop import READ, WRITE, Loop, Timer
 from standby.processes import kill_group, look_at, oom_kills, resident_bytes, wait_for
 from standby.spares import Spare, fork_spare
 
@@ -149,7 +150,13 @@ class Supervisor:
                 )
             self._place(key, _Pending(sock, hello))
         except ClonosError as error:
-            log(f"operator {hello.node}, instance {hello.instance}: {error}")
+            log(
+                "connection_refused",
+                f"operator {hello.node}, instance {hello.instance}: {error}",
+                node=hello.node,
+                instance=hello.instance,
+                epoch=hello.epoch,
+            )
             self._refuse(sock, error)
         except OSError as error:
             self._refuse(sock, _short_of_something(error))
@@ -409,7 +416,7 @@ class Supervisor:
         replica.spare.output.close()
         self.account.died(death)
         if not death.expected:
-            log(death.message)
+            log("replica_died", death.message, node=death.node, instance=death.instance)
             self.deaths.add(death)
         if replica.key is None and not death.expected and death.signal != "SIGKILL":
             self._failures += 1
@@ -538,5 +545,5 @@ class Supervisor:
 
 def _short_of_something(error: OSError) -> ClonosError:
     """This host lacks disk space, descriptors or memory just now: nothing that another attempt could not mend."""
-    log(f"a connection cannot be served: {error}")
+    log("connection_not_served", f"a connection cannot be served: {error}")
     return StorageUnavailable(f"the replica server cannot serve a connection now: {error}")

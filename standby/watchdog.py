@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from clonos.core.instance import Row
-from standby.loop import log
+from standby.log import Level, log
 
 STUCK = 71
 
 
 def end_stuck(why: str, before: Callable[[], None] = lambda: None) -> NoReturn:
     """End the process, with the stacks of all its threads in its output."""
-    log(f"{why}; all threads:")
+    log("process_stuck", f"{why}; all threads:", level=Level.ERROR)
     faulthandler.dump_traceback(2, all_threads=True)
     before()
     os._exit(STUCK)

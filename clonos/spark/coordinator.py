@@ -34,6 +34,7 @@ from clonos.store.snapshots import SnapshotStore
 from clonos.wire.determinant_service import DeterminantServer
 from standby import metadata
 from standby.holders import SERVER_FOLDER
+from standby.log import LogFormat, about, driver_writes_json
 from standby.servers import Placement, ReplicaServers
 from standby.spec import QuerySpec, ReplicaSettings
 
@@ -89,6 +90,8 @@ class Coordinator:
 
     def start(self) -> None:
         """Servers up; the first generation may begin."""
+        if self._settings.log_format is LogFormat.JSON:
+            driver_writes_json()
         Path(self.data).mkdir(parents=True, exist_ok=True)
         self._checkpoint.set_place(self.data)
         self._service = DeterminantServer(
@@ -124,6 +127,7 @@ class Coordinator:
             numbers_from=self._checkpoint.given_up() << NUMBERS_PER_GENERATION_BITS,
             listen=self._listen,
             tls=self._named.tls,
+            log_format=self._settings.log_format,
         )
         placement = Placement(
             self._named,
@@ -252,9 +256,12 @@ class Coordinator:
                     self._truncate(committed)
                     self._truncated = committed
             except StorageUnavailable as error:
-                LOG.warning("the checkpoint cannot be read now; trying again: %s", error)
+                self._warn("checkpoint_unreadable", "the checkpoint cannot be read now; trying again", error)
             except ClonosError as error:
-                LOG.warning("logs were not truncated; trying again: %s", error)
+                self._warn("logs_not_truncated", "logs were not truncated; trying again", error)
+
+    def _warn(self, event: str, what: str, error: ClonosError) -> None:
+        LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
 
     def _truncate(self, epoch: int) -> None:
         """Forget what no permitted recovery can ask for once `epoch` has committed."""

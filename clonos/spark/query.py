@@ -18,6 +18,7 @@ from clonos.errors import ClonosError, GapError
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.failure import QueryFailed, SessionStopped, translate
 from clonos.spark.settings import Settings
+from standby.log import about
 
 LOG = logging.getLogger("clonos")
 
@@ -71,7 +72,9 @@ class CausalQuery:
                     return
                 try:
                     if given_up:
-                        LOG.warning("output since the last committed epoch may repeat: %s", error)
+                        self._warn(
+                            "history_given_up", f"output since the last committed epoch may repeat: {error}"
+                        )
                         self._coordinator.give_up_history()
                     if not self._restart(error, failures):
                         return
@@ -97,9 +100,16 @@ class CausalQuery:
             return failure
         return None
 
+    def _warn(self, event: str, text: str) -> None:
+        where = about(event, query=self._coordinator.query, epoch=self._coordinator.committed + 1)
+        LOG.warning("%s", text, extra=where)
+
     def _restart(self, error: ClonosError, failures: int) -> bool:
         pause = min(self._settings.restart_backoff * 2 ** (failures - 1), LONGEST_BACKOFF_SECONDS)
-        LOG.warning("restarting the query in %.1f s (failure %d): %s", pause, failures, _first_line(error))
+        self._warn(
+            "query_restarts",
+            f"restarting the query in {pause:.1f} s (failure {failures}): {_first_line(error)}",
+        )
         if self._stopping.wait(pause):
             return False
         with self._lock:

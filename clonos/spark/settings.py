@@ -14,6 +14,7 @@ from typing import Any
 from clonos.core.recovery import OnGap
 from clonos.core.sharing import FULL
 from clonos.errors import ConfigurationError
+from standby.log import LogFormat
 
 PREFIX = "spark.clonos."
 
@@ -307,6 +308,14 @@ class Settings:
     )
     tls_key: str = field(
         metadata=_setting("tls.key", "", Reader(str, "a path"), "PEM file, on every host, with its key")
+    )
+    log_format: LogFormat = field(
+        metadata=_setting(
+            "log.format",
+            "text",
+            _one_of({form.value: form for form in LogFormat}),
+            "How servers, replicas and the driver's logger `clonos` write: lines of text, or one JSON object per line",
+        )
     )
     restart_limit: int = field(
         metadata=_setting(
