@@ -135,7 +135,7 @@ class Service:
             raise NoProcess(f"query {query} has no server on {self._host} now")
         if not self._strikes.acquire(blocking=False):
             raise NoRoom(f"{STRIKES} strikes are going on already", hint="Wait until one of them is over")
-        log("struck", f"{blow.kind.value} on purpose: {name}", query=query)
+        log("struck", f"query {query}: {blow.kind.value} on purpose: {name}", query=query)
         hosted.cut_off = hosted.cut_off or blow.kind is Kind.PARTITION
 
         def status() -> dict[str, Any]:

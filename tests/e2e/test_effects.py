@@ -1,7 +1,12 @@
-"""Actions on the outside (`ctx.effect`) of operators that have standbys: whoever takes over knows of them."""
+"""Actions on the outside (`ctx.effect`) of operators that have standbys: whoever takes over knows of them.
+
+The query writes its log lines as JSON, so that those of a real death are looked at, too.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
 from collections import defaultdict
@@ -45,12 +50,28 @@ class Tells:
         return [(id, int(draw)) for id, draw in lines]
 
 
+@pytest.fixture
+def drivers_logger() -> Iterator[None]:
+    logger = logging.getLogger("clonos")
+    before = logger.handlers[:], logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = before
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """What servers and replicas have written."""
+    written = "".join(path.read_text() for path in folder.rglob("*.err"))
+    return [json.loads(line) for line in written.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.usefixtures("drivers_logger")
 @pytest.mark.parametrize(
     "mode", [pytest.param(mode, marks=[pytest.mark.soak] if mode == "microbatch" else []) for mode in MODES]
 )
 def test_a_primary_dies_behind_an_effect(spark: Any, tmp_path: Path, mode: str) -> None:
     tells = Tells(str(tmp_path))
-    setup = Run(tmp_path, mode=mode, count=900, feed_seconds=5.0, settings=STANDBYS, first=tells)
+    settings = {**STANDBYS, "log.format": "json"}
+    setup = Run(tmp_path, mode=mode, count=900, feed_seconds=5.0, settings=settings, first=tells)
 
     def ask(primary: dict[str, Any], standby: dict[str, Any]) -> None:
         tells.asked(primary["pid"]).touch()
@@ -69,3 +90,6 @@ def test_a_primary_dies_behind_an_effect(spark: Any, tmp_path: Path, mode: str) 
     assert all(set(said) == {draws[id]} for id, said in told.items()), "the outside was told otherwise"
     again = [id for id, said in told.items() if len(said) > 1]
     assert 1 <= len(again) <= len([death for death in setup.deaths() if death["signal"] == "SIGKILL"])
+    said = events(tmp_path)
+    assert len({one["query"] for one in said}) == 1
+    assert {"replica_died", "recovered"} <= {one["event"] for one in said if one.get("operator") == "first"}
