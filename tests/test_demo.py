@@ -16,6 +16,7 @@ import pytest
 
 from clonos import faults
 from clonos.demo import driver as driver_module
+from clonos.demo.again import RunAgain, run_again
 from clonos.demo.driver import Driver, alive, descendants
 from clonos.demo.harness import Case, Outcome, run_case
 from clonos.demo.job import Job
@@ -149,6 +150,21 @@ def test_words() -> None:
     text = table([outcome("native", exact=False), outcome("clonos"), outcome("clonos", strikes=0)])
     assert "1,234" in text and "only 0 of 1 strikes came about" in text
     assert text.splitlines()[2].split()[-1] == "NO"
+
+
+def test_what_was_run_again_is_said_of_real_time(tmp_path: Path) -> None:
+    job = Job(mode="realtime", log="", folder=str(tmp_path), weather="")
+    assert run_again(job) is None
+    recoveries = Path(job.recoveries)
+    recoveries.parent.mkdir(parents=True)
+    begun = [{"fresh": True, "resumed": 60, "repeated": 10}, {"fresh": True, "resumed": None, "repeated": 30}]
+    lost = {"fresh": False, "resumed": None, "repeated": 1_000}
+    recoveries.write_text("".join(json.dumps(one) + "\n" for one in (*begun, lost)))
+    again = run_again(job)
+    assert again == RunAgain(60, 40)
+    real = replace(outcome("clonos"), again=again)
+    assert "clonos: 40%" in table([outcome("native"), real])
+    assert "run again" not in table([replace(real, mode="microbatch"), outcome("clonos")])
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from clonos.demo.again import RunAgain, run_again
 from clonos.demo.driver import Driver, DriverFailed, System
 from clonos.demo.job import Job, Mode
 from clonos.demo.plan import Scenario, Strike
@@ -67,6 +68,7 @@ class Outcome:
     sightings: tuple[Sighting, ...]
     appended: Mapping[str, float]
     failure: str | None = None
+    again: RunAgain | None = None  # the causal side only
 
     @property
     def exact(self) -> bool:
@@ -241,6 +243,7 @@ class SystemRun:
             sightings=tuple(self.watch.sightings),
             appended=appended,
             failure=self.failure,
+            again=run_again(self.job) if self.system == "clonos" else None,
         )
 
 

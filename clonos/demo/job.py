@@ -63,6 +63,11 @@ class Job:
         return f"{self.checkpoint}/clonos/local/faults"
 
     @property
+    def recoveries(self) -> str:
+        """What the replica server has written down of them; the causal side only."""
+        return f"{self.checkpoint}/clonos/local/recoveries.jsonl"
+
+    @property
     def workers(self) -> str:
         return f"{self.folder}/workers"
 

@@ -86,7 +86,7 @@ def json_line(outcome: Outcome) -> str:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """All outcomes, and below it what was found wrong with the causal ones, or failed."""
+    """All outcomes, and below it what was run again, what was found wrong with the causal ones, or failed."""
     rows = [COLUMNS, *(tuple(_cell(value) for value in _values(outcome).values()) for outcome in outcomes)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     lines = []
@@ -95,10 +95,25 @@ def table(outcomes: Sequence[Outcome]) -> str:
         lines.append("  ".join(cells).rstrip())
         if number == 0:
             lines.append("  ".join("-" * width for width in widths))
+    lines += _run_again(outcomes)
     for outcome in outcomes:
         if outcome.failure or (outcome.system == "clonos" and not outcome.exact):
             lines += _problems(outcome)
     return "\n".join(lines)
+
+
+def _run_again(outcomes: Sequence[Outcome]) -> list[str]:
+    """Of real time: a micro-batch begins where the last committed one ended, on either side."""
+    known = [one for one in outcomes if one.mode == "realtime" and one.again is not None]
+    if not known:
+        return []
+    lines = ["", "of what operators had done in an epoch before the query failed, was run again:"]
+    for one in known:
+        assert one.again is not None
+        lines.append(
+            f"  {one.scenario:<8}  native: all   clonos: {one.again.share:.0%}, the rest is in snapshots"
+        )
+    return lines
 
 
 def _problems(outcome: Outcome) -> list[str]:

@@ -32,13 +32,14 @@ def session(job: Job) -> SparkSession:
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.clonos.parallelism", str(job.instances))
     builder = builder.config("spark.clonos.standbys", str(job.standbys))
+    builder = builder.config("spark.clonos.snapshot.interval", "2s")
     return clonos.configure(builder).getOrCreate()
 
 
 def query(spark: SparkSession, job: Job) -> CausalQuery:
     """Start the job."""
     sink = clonos.sinks.sql(f"sqlite:///{job.database}", TABLE)
-    trigger = {"processingTime": "1 second"} if job.mode == "microbatch" else {"realTime": "10 seconds"}
+    trigger = {"processingTime": "1 second"} if job.mode == "microbatch" else {"realTime": "30 seconds"}
     return (
         clonos.causal(read_events(spark, job.log, "partition", "position"))
         .groupBy("tailnum")
