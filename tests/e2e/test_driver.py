@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 
 GONE_SECONDS = 20.0
 # A driver that has just started is slow: its first real-time epoch shall not be over before its first record.
-TRIGGERS = {"microbatch": None, "realtime": {"realTime": "4 seconds"}}
+# A session that has just begun takes seconds until the first rows of its first epoch are visible.
+TRIGGERS = {"microbatch": None, "realtime": {"realTime": "10 seconds"}}
 
 
 @pytest.fixture
