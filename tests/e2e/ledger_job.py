@@ -17,10 +17,12 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import clonos
 from clonos.ledger import Verdict, extend, judge, micros
@@ -38,6 +40,20 @@ MODES = ("microbatch", "realtime")
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "1 second"}}
 STEPS_PER_SECOND = 20
 PREFIX = "spark.clonos."
+
+
+def in_turns(cases: Iterable[Any], name_of: Callable[[Any], str] = str) -> list[Any]:
+    """Parameters (case, mode): every case in one mode, the modes in turns; in the other one with the soak tests."""
+    return [
+        pytest.param(
+            case,
+            mode,
+            marks=() if (number + at) % 2 == 0 else (pytest.mark.soak,),
+            id=f"{name_of(case)}-{mode}",
+        )
+        for number, case in enumerate(cases)
+        for at, mode in enumerate(MODES)
+    ]
 
 
 def entropy() -> int:

@@ -5,12 +5,11 @@ A test asserts that its faults have fired: one that never does proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, run
+from ledger_job import Run, assert_exact, in_turns, run
 
 from clonos.faults import Fault, Point, Strike, script
 
@@ -62,15 +61,7 @@ def name_of(faults: tuple[Fault, ...]) -> str:
     return "+".join(f"{f.point.value}-{f.strike.value}-{f.operator}-{f.epoch}" for f in faults)
 
 
-def in_turns() -> Iterator[Any]:
-    """Every script in one mode, the modes in turns; in the other one with the soak tests."""
-    for number, faults in enumerate(SCRIPTS):
-        for at, mode in enumerate(MODES):
-            marks = () if (number + at) % 2 == 0 else (pytest.mark.soak,)
-            yield pytest.param(faults, mode, marks=marks, id=f"{name_of(faults)}-{mode}")
-
-
-@pytest.mark.parametrize(("faults", "mode"), list(in_turns()))
+@pytest.mark.parametrize(("faults", "mode"), in_turns(SCRIPTS, name_of))
 def test_exact_through(spark: Any, tmp_path: Path, mode: str, faults: tuple[Fault, ...]) -> None:
     setup = Run(tmp_path, mode=mode, faults=script(*faults))
     query = run(spark, setup)

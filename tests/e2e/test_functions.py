@@ -18,7 +18,7 @@ from bad_functions import (
     draws_random,
     reads_clock,
 )
-from ledger_job import MODES, Run, assert_exact, await_end, first, run, running
+from ledger_job import MODES, Run, assert_exact, await_end, first, in_turns, run, running
 
 from clonos.core.determinant_codec import decode_steps
 from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
@@ -69,8 +69,9 @@ def test_an_exception_ends_the_query(spark: Any, tmp_path: Path, mode: str) -> N
     mend(spark, setup)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", [Exits, KillsItself, Crashes])
+@pytest.mark.parametrize(
+    ("kind", "mode"), in_turns([Exits, KillsItself, Crashes], lambda kind: kind.__name__)
+)
 def test_a_record_that_ends_every_process_is_named(
     spark: Any, tmp_path: Path, mode: str, kind: type[At]
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_, await_end, run, running
+from ledger_job import MODES, Run, assert_exact, await_, await_end, in_turns, run, running
 
 from clonos.errors import FaultInjected, GapError
 from clonos.faults import Fault, Point, Strike, script
@@ -48,8 +48,7 @@ def lose(setup: Run, *nodes: int) -> None:
         shutil.rmtree(setup.data)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize(("epoch", "mode"), in_turns([0, 1]))
 def test_downstream_hands_back_one_operators_logs(spark: Any, tmp_path: Path, mode: str, epoch: int) -> None:
     """One hop is enough where the next operator is still there."""
     setup = struck(spark, tmp_path, mode, epoch, **{"sharing.depth": "1"})
@@ -66,8 +65,7 @@ def test_the_sinks_log_hands_back_the_last_operators_logs(spark: Any, tmp_path: 
     assert_exact(setup)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize(("epoch", "mode"), in_turns([1, 0]))
 def test_the_sinks_log_alone_is_enough(spark: Any, tmp_path: Path, mode: str, epoch: int) -> None:
     """Shared to the full depth, what the outside depends on is kept with the output."""
     setup = struck(spark, tmp_path, mode, epoch)
