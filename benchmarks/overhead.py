@@ -1,10 +1,11 @@
-"""Throughput of the whole causal job: with recording, without it, and as stock Spark has it; same session, interleaved.
+"""Throughput of the whole causal job: recorded, without recording, with standbys, and as stock Spark has it; same
+session, interleaved.
 
 Every round drains the same log of records once per side, from the start of the query's first batch to the end of its
 last, in micro-batches of a fixed size. Spark, servers and replicas are up before the clock starts: the first batch of
 each run is not counted.
 
-    python benchmarks/overhead.py [--records 120000] [--rounds 5] [--native]
+    python benchmarks/overhead.py [--records 120000] [--rounds 5] [--sides recorded,unrecorded,passive,hot,native]
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from chains import causal_query, native_query, record, session
 from clonos.source.writer import LogWriter
 
 BATCHES = 6
+SIDES = ("recorded", "unrecorded", "passive", "hot", "native")
 
 
 def drain(spark: Any, side: str, log: str, folder: str, records: int) -> float:
     """Records per second over all batches but the first."""
+    standby = side if side in ("passive", "hot") else None
     spark.conf.set("spark.clonos.recording", "false" if side == "unrecorded" else "true")
+    spark.conf.set("spark.clonos.standbys", "1" if standby else "0")
+    spark.conf.set("spark.clonos.standby", standby or "hot")
     build = native_query if side == "native" else causal_query
     query = build(spark, log, folder, {"availableNow": True}, maxRecordsPerBatch=records // BATCHES)
     query.awaitTermination()
@@ -43,9 +48,11 @@ def main() -> None:
     )
     parser.add_argument("--records", type=int, default=120_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--native", action="store_true", help="also stock Spark's applyInPandasWithState")
+    parser.add_argument("--sides", default="recorded,unrecorded", help=f"of {', '.join(SIDES)}")
     options = parser.parse_args()
-    sides = ["recorded", "unrecorded"] + (["native"] if options.native else [])
+    sides = options.sides.split(",")
+    if not sides or set(sides) - set(SIDES):
+        parser.error(f"--sides takes {', '.join(SIDES)}")
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
         with LogWriter(f"{base}/in", 2) as writer:
             for partition in (0, 1):
@@ -69,11 +76,12 @@ def report(rates: dict[str, list[float]]) -> None:
     print(f"\n{'side':>10} {'median records/s':>18} {'min .. max':>22}")
     for side, values in rates.items():
         print(f"{side:>10} {statistics.median(values):>18,.0f} {min(values):>10,.0f} .. {max(values):,.0f}")
-    for other in list(rates)[1:]:
-        ratios = sorted(a / b for a, b in zip(rates["recorded"], rates[other], strict=True))
-        print(
-            f"recorded / {other}: median {statistics.median(ratios):.3f} [{ratios[0]:.3f} .. {ratios[-1]:.3f}]"
-        )
+    for base in [side for side in ("unrecorded", "native") if side in rates]:
+        for side in [side for side in rates if side not in (base, "native")]:
+            ratios = sorted(a / b for a, b in zip(rates[side], rates[base], strict=True))
+            print(
+                f"{side} / {base}: median {statistics.median(ratios):.3f} [{ratios[0]:.3f} .. {ratios[-1]:.3f}]"
+            )
 
 
 if __name__ == "__main__":
