@@ -12,6 +12,9 @@ final class BundleBuilder implements AutoCloseable {
   /** What the bundle holds at one moment, and whether more can come. */
   record Fill(int rows, long bytes, boolean exhausted, Throwable failure) {}
 
+  /** A complete BUNDLE frame, and how many rows are in it. */
+  record Sealed(int rows, byte[] frame) {}
+
   private final int maxRows;
   private final long maxBytes;
   private final Runnable wake;
@@ -54,16 +57,16 @@ final class BundleBuilder implements AutoCloseable {
   }
 
   /** Takes the rows as a BUNDLE frame; only the conduit's thread calls it. */
-  byte[] seal(long seq) throws IOException {
+  Sealed seal(long seq) throws IOException {
     BundleWriter taken;
     synchronized (this) {
       taken = current;
       current = spare;
       notifyAll();
     }
-    byte[] frame = taken.seal(seq);
+    Sealed sealed = new Sealed(taken.rows(), taken.seal(seq));
     spare = taken;
-    return frame;
+    return sealed;
   }
 
   private boolean full() {

@@ -37,6 +37,7 @@ final class Conduit implements Runnable {
   private final BufferAllocator allocator;
   private final Selector selector;
   private final OutputQueue output;
+  private final ConduitMetrics.Of metrics;
   private final InflightLog inflight;
   private final ConduitProtocol protocol;
   private BundleBuilder builder;
@@ -70,9 +71,12 @@ final class Conduit implements Runnable {
     this.link = new Link(selector, spec.tls());
     this.standby = new Link(selector, spec.tls());
     this.output = output;
+    this.metrics = ConduitMetrics.operator(spec.name());
     this.inflight =
         new InflightLog(
-            spec.spillPath(), place.node() + "-" + place.instance() + "-" + place.epoch() + "-" + place.taskAttemptId());
+            spec.spillPath(),
+            place.node() + "-" + place.instance() + "-" + place.epoch() + "-" + place.taskAttemptId(),
+            metrics);
     this.protocol =
         new ConduitProtocol(spec.limits(servers.size() - 1, place.taskAttemptId(), Homes.of(spec, place)));
   }
@@ -108,6 +112,7 @@ final class Conduit implements Runnable {
       link.disconnect();
       standby.disconnect();
       selector.close();
+      metrics.waitingRecords().dec(rowsSeen);
       inflight.close();
     } catch (IOException e) {
       LOG.warn("{}: could not clean up: {}", place, e.toString());
@@ -168,6 +173,7 @@ final class Conduit implements Runnable {
       throw fill.failure();
     }
     if (fill.rows() != rowsSeen) {
+      metrics.waitingRecords().inc(fill.rows() - rowsSeen);
       rowsSeen = fill.rows();
       happen(new Event.Rows(fill.rows(), fill.bytes()));
     }
@@ -319,7 +325,9 @@ final class Conduit implements Runnable {
         new Event.Welcome(
             body.path("window").asInt(), body.path("window_bytes").asLong(), body.path("log_end").asLong()));
     if (lostBecause != null && protocol.state() != ConduitProtocol.State.FAILED) {
-      LOG.warn("{}: replaced the replica in {} ms; it was lost because {}", place, now() - lostAt, lostBecause);
+      long ms = now() - lostAt;
+      metrics.replaced(ms);
+      LOG.warn("{}: replaced the replica in {} ms; it was lost because {}", place, ms, lostBecause);
       lostBecause = null;
     }
   }
@@ -377,6 +385,7 @@ final class Conduit implements Runnable {
     for (Action action : protocol.handle(event, now())) {
       if (action instanceof Action.PassOn) {
         output.put(batch);
+        metrics.outputRecords().inc(batch.rows());
         passedOn = true;
       } else if (action instanceof Action.Fail failure) {
         fail(failure, event);
@@ -462,10 +471,13 @@ final class Conduit implements Runnable {
   }
 
   private void seal(long seq) throws IOException {
-    byte[] frame = builder.seal(seq);
-    inflight.keep(seq, frame);
+    BundleBuilder.Sealed sealed = builder.seal(seq);
+    inflight.keep(seq, sealed.frame());
+    metrics.bundles().inc();
+    metrics.records().inc(sealed.rows());
+    metrics.waitingRecords().dec(rowsSeen);
     rowsSeen = 0;
-    happen(new Event.Sealed(seq, 0, frame.length));
+    happen(new Event.Sealed(seq, 0, sealed.frame().length));
   }
 
   private void spill(long seq) {

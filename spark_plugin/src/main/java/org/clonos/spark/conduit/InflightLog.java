@@ -41,19 +41,22 @@ final class InflightLog implements AutoCloseable {
 
   private final Path directory;
   private final String name;
+  private final ConduitMetrics.Of metrics;
   private final Map<Long, byte[]> inMemory = new HashMap<>();
   private final Map<Long, Place> onDisk = new HashMap<>();
   private final ArrayDeque<Segment> segments = new ArrayDeque<>();
   private long forgotten;
   private int segmentNumber;
 
-  InflightLog(Path directory, String name) {
+  InflightLog(Path directory, String name, ConduitMetrics.Of metrics) {
     this.directory = directory;
     this.name = name;
+    this.metrics = metrics;
   }
 
   void keep(long seq, byte[] frame) {
     inMemory.put(seq, frame);
+    metrics.inflightBytes().inc(frame.length);
   }
 
   void spill(long seq) throws IOException {
@@ -72,6 +75,7 @@ final class InflightLog implements AutoCloseable {
     segment.bytes += frame.length;
     segment.lastSeq = seq;
     onDisk.put(seq, new Place(segment, offset, frame.length));
+    metrics.spilledBytes().inc(frame.length);
     inMemory.remove(seq);
   }
 
@@ -96,9 +100,9 @@ final class InflightLog implements AutoCloseable {
 
   void forget(long upto) throws IOException {
     for (long seq = forgotten + 1; seq <= upto; seq++) {
-      if (inMemory.remove(seq) == null) {
-        onDisk.remove(seq);
-      }
+      byte[] kept = inMemory.remove(seq);
+      Place spilled = kept == null ? onDisk.remove(seq) : null;
+      metrics.inflightBytes().dec(kept != null ? kept.length : spilled != null ? spilled.size() : 0);
     }
     forgotten = upto;
     while (!segments.isEmpty() && segments.peek().lastSeq <= upto) {
@@ -108,6 +112,8 @@ final class InflightLog implements AutoCloseable {
 
   @Override
   public void close() throws IOException {
+    inMemory.values().forEach(frame -> metrics.inflightBytes().dec(frame.length));
+    onDisk.values().forEach(place -> metrics.inflightBytes().dec(place.size()));
     inMemory.clear();
     onDisk.clear();
     IOException failure = null;
