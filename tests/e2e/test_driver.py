@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 from driver import Driver, processes_of, until
-from ledger_job import MODES, Run, assert_exact
+from ledger_job import LATER, MODES, SOON, Run, assert_exact
 
 from clonos.faults import Fault, Point, Strike, script
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 
 GONE_SECONDS = 20.0
-# A driver that has just started is slow: its first real-time epoch shall not be over before its first record.
-# A session that has just begun takes seconds until the first rows of its first epoch are visible.
-TRIGGERS = {"microbatch": None, "realtime": {"realTime": "10 seconds"}}
+TRIGGERS = {"microbatch": None, "realtime": {"realTime": "4 seconds"}}
 
 
 @pytest.fixture
@@ -30,8 +28,8 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def driver_struck(point: Point, operator: str, epoch: int | None = None, after: int = 0) -> Fault:
-    return Fault(point=point, strike=Strike.DRIVER, operator=operator, epoch=epoch, after=after)
+def driver_struck(point: Point, operator: str, when: str = SOON, after: int = 0) -> Fault:
+    return Fault(point=point, strike=Strike.DRIVER, operator=operator, asked=when, after=after)
 
 
 def survive(setup: Run, temporary: Path, kills: int) -> None:
@@ -70,7 +68,7 @@ def nobody_left(setup: Run, temporary: Path) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_killed_driver_is_continued(tmp_path: Path, temporary: Path, mode: str) -> None:
     """In the middle of the first epoch, just after the sink has shown something."""
-    fault = driver_struck(Point.AFTER_COMMIT, "sink", 0, 30)
+    fault = driver_struck(Point.AFTER_COMMIT, "sink", after=30)
     survive(Run(tmp_path, mode=mode, faults=script(fault), trigger=TRIGGERS[mode]), temporary, 1)
 
 
@@ -78,7 +76,7 @@ def test_a_killed_driver_is_continued(tmp_path: Path, temporary: Path, mode: str
 @pytest.mark.parametrize("mode", MODES)
 def test_with_logs_shared_one_hop(tmp_path: Path, temporary: Path, mode: str) -> None:
     """Between the snapshot of a later epoch and Spark's commit of it."""
-    fault = driver_struck(Point.AFTER_SNAPSHOT, "second", 1)
+    fault = driver_struck(Point.AFTER_SNAPSHOT, "second", LATER)
     one_hop = {"sharing.depth": "1"}
     survive(
         Run(tmp_path, mode=mode, faults=script(fault), trigger=TRIGGERS[mode], settings=one_hop), temporary, 1

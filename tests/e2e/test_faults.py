@@ -9,56 +9,56 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import Run, assert_exact, in_turns, run
+from ledger_job import LATER, SOON, Run, assert_exact, in_turns, run
 
 from clonos.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 
 
-def fault(point: Point, strike: Strike, operator: str, epoch: int | None, after: int = 0) -> Fault:
-    return Fault(point=point, strike=strike, operator=operator, epoch=epoch, after=after)
+def fault(point: Point, strike: Strike, operator: str, when: str, after: int = 0) -> Fault:
+    return Fault(point=point, strike=strike, operator=operator, asked=when, after=after)
 
 
-P, REPLICA, TASK, STOP = Point, Strike.REPLICA, Strike.TASK, Strike.STOP
+P, REPLICA, TASK = Point, Strike.REPLICA, Strike.TASK
 SINGLE = [
-    fault(P.INPUT, REPLICA, "first", 0, 30),
-    fault(P.INPUT, REPLICA, "second", 1, 20),
-    fault(P.INPUT, REPLICA, "sink", 0, 30),
-    fault(P.INPUT, TASK, "first", 1, 20),
-    fault(P.INPUT, TASK, "second", 0, 30),
-    fault(P.INPUT, TASK, "sink", 1, 20),
-    fault(P.OUTPUT, REPLICA, "first", 0, 30),
-    fault(P.OUTPUT, REPLICA, "second", 1, 20),
-    fault(P.OUTPUT, TASK, "first", 1, 20),
-    fault(P.BEFORE_COMMIT, REPLICA, "sink", 0, 30),
-    fault(P.BEFORE_COMMIT, TASK, "sink", 1),
-    fault(P.AFTER_COMMIT, REPLICA, "sink", 1),
-    fault(P.AFTER_COMMIT, TASK, "sink", 0, 30),
-    fault(P.BEFORE_SNAPSHOT, REPLICA, "first", 1),
-    fault(P.BEFORE_SNAPSHOT, TASK, "second", 0),
-    fault(P.BEFORE_SNAPSHOT, REPLICA, "sink", 0),
-    fault(P.AFTER_SNAPSHOT, REPLICA, "second", 0),
-    fault(P.AFTER_SNAPSHOT, TASK, "first", 0),
-    fault(P.AFTER_SNAPSHOT, TASK, "second", 1),
-    fault(P.AFTER_SNAPSHOT, TASK, "sink", 0),
-    fault(P.BEFORE_SPARK_COMMIT, REPLICA, "first", 0),
-    fault(P.BEFORE_SPARK_COMMIT, REPLICA, "sink", 1),
+    fault(P.INPUT, REPLICA, "first", SOON, 30),
+    fault(P.INPUT, REPLICA, "second", LATER, 20),
+    fault(P.INPUT, REPLICA, "sink", SOON, 30),
+    fault(P.INPUT, TASK, "first", LATER, 20),
+    fault(P.INPUT, TASK, "second", SOON, 30),
+    fault(P.INPUT, TASK, "sink", LATER, 20),
+    fault(P.OUTPUT, REPLICA, "first", SOON, 30),
+    fault(P.OUTPUT, REPLICA, "second", LATER, 20),
+    fault(P.OUTPUT, TASK, "first", LATER, 20),
+    fault(P.BEFORE_COMMIT, REPLICA, "sink", SOON, 30),
+    fault(P.BEFORE_COMMIT, TASK, "sink", LATER),
+    fault(P.AFTER_COMMIT, REPLICA, "sink", LATER),
+    fault(P.AFTER_COMMIT, TASK, "sink", SOON, 30),
+    fault(P.BEFORE_SNAPSHOT, REPLICA, "first", LATER),
+    fault(P.BEFORE_SNAPSHOT, TASK, "second", SOON),
+    fault(P.BEFORE_SNAPSHOT, REPLICA, "sink", SOON),
+    fault(P.AFTER_SNAPSHOT, REPLICA, "second", SOON),
+    fault(P.AFTER_SNAPSHOT, TASK, "first", SOON),
+    fault(P.AFTER_SNAPSHOT, TASK, "second", LATER),
+    fault(P.AFTER_SNAPSHOT, TASK, "sink", SOON),
+    fault(P.BEFORE_SPARK_COMMIT, REPLICA, "first", SOON),
+    fault(P.BEFORE_SPARK_COMMIT, REPLICA, "sink", LATER),
 ]
 PAIRS = [
     # killed during the replay, at the same record
-    (fault(P.INPUT, REPLICA, "first", 0, 30), fault(P.INPUT, REPLICA, "first", 0, 30)),
-    (fault(P.INPUT, REPLICA, "second", 1, 20), fault(P.RECOVERY, REPLICA, "second", 1)),
-    (fault(P.INPUT, TASK, "second", 0, 30), fault(P.RECOVERY, TASK, "second", 0)),
+    (fault(P.INPUT, REPLICA, "first", SOON, 30), fault(P.INPUT, REPLICA, "first", SOON, 30)),
+    (fault(P.INPUT, REPLICA, "second", LATER, 20), fault(P.RECOVERY, REPLICA, "second", LATER)),
+    (fault(P.INPUT, TASK, "second", SOON, 30), fault(P.RECOVERY, TASK, "second", SOON)),
     # two operators at once, and what one of them has handed on to the other
-    (fault(P.AFTER_COMMIT, TASK, "sink", 1, 20), fault(P.INPUT, REPLICA, "first", 1, 30)),
-    (fault(P.AFTER_SNAPSHOT, TASK, "second", 0), fault(P.OUTPUT, REPLICA, "first", 1, 20)),
+    (fault(P.AFTER_COMMIT, TASK, "sink", LATER, 20), fault(P.INPUT, REPLICA, "first", LATER, 30)),
+    (fault(P.AFTER_SNAPSHOT, TASK, "second", SOON), fault(P.OUTPUT, REPLICA, "first", LATER, 20)),
 ]
 SCRIPTS = [(one,) for one in SINGLE] + PAIRS
 
 
 def name_of(faults: tuple[Fault, ...]) -> str:
-    return "+".join(f"{f.point.value}-{f.strike.value}-{f.operator}-{f.epoch}" for f in faults)
+    return "+".join(f"{f.point.value}-{f.strike.value}-{f.operator}-{f.asked or 'soon'}" for f in faults)
 
 
 @pytest.mark.parametrize(("faults", "mode"), in_turns(SCRIPTS, name_of))

@@ -18,7 +18,7 @@ from bad_functions import (
     draws_random,
     reads_clock,
 )
-from ledger_job import MODES, Run, assert_exact, await_end, first, in_turns, run, running
+from ledger_job import LATER, MODES, Run, assert_exact, await_end, first, in_turns, run, running
 
 from clonos.core.determinant_codec import decode_steps
 from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
@@ -54,7 +54,7 @@ def mend(spark: Any, setup: Run) -> None:
 def test_unrecorded_outcomes_are_found_out(
     spark: Any, tmp_path: Path, mode: str, function: Callable[..., Any], cause: str
 ) -> None:
-    fault = Fault(point=Point.INPUT, strike=Strike.REPLICA, operator="first", epoch=1, after=20)
+    fault = Fault(point=Point.INPUT, strike=Strike.REPLICA, operator="first", asked=LATER, after=20)
     error = end_of(spark, Run(tmp_path, mode=mode, first=function, faults=script(fault)), DivergenceError)
     assert "digest" in str(error) and cause in str(error) and "ctx." in str(error)
 
@@ -141,7 +141,7 @@ def test_a_function_that_hangs_each_time_is_named(spark: Any, tmp_path: Path) ->
 @pytest.mark.parametrize("mode", MODES)
 def test_a_process_that_hangs_is_replaced(spark: Any, tmp_path: Path, mode: str) -> None:
     """Stopped by a signal, it cannot even show that it lives."""
-    fault = Fault(point=Point.INPUT, strike=Strike.STOP, operator="second", epoch=1, after=20)
+    fault = Fault(point=Point.INPUT, strike=Strike.STOP, operator="second", asked=LATER, after=20)
     query = run(
         spark,
         setup := Run(tmp_path, mode=mode, faults=script(fault), settings={"replica.deadline": "1s"}),

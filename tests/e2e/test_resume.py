@@ -57,8 +57,7 @@ def test_a_failed_query_goes_on_inside_the_epoch(spark: Any, tmp_path: Path, ope
     with running(spark, setup) as query:
         epoch = max(setup.epochs("commits"), default=-1) + 1
         await_(query, setup, lambda: all(setup.snapshots(one, epoch) >= 4 for one in INSTANCES))
-        (setup.data / "faults").mkdir(exist_ok=True)
-        (setup.data / "faults" / NOW).touch()
+        setup.allow(NOW)
         await_end(query, setup)
     assert_exact(setup)
     assert len(query.restarts) == 1, query.restarts
