@@ -21,7 +21,8 @@ Given like any Spark setting, on the session's builder or at run time; checked w
 
 REST = """
 `clonos.configure(builder)` also sets these of Spark's, where the builder has no value of its own, and appends the
-plugin's jar to `spark.jars`:
+plugin's jar to `spark.jars` and its class to `spark.plugins` (repeat to the builder what
+`spark-defaults.conf` has of these two):
 
 | setting | value |
 | --- | --- |

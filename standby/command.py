@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
     parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="end at the end of standard input, which whoever starts the service holds open",
+    )
+    parser.add_argument(
         "--show", action="store_true", help="only show, as JSON, what the service that listens there runs"
     )
 
@@ -72,6 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
             asked = ReplicaService(service, token, host, port, tls)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda *_: ended.set())
+            if arguments.until_eof:
+                threading.Thread(
+                    target=_await_eof, args=(ended,), name="clonos-lifeline", daemon=True
+                ).start()
             print(f"replica service at {asked.address}, {arguments.slots} slots", flush=True)
             ended.wait()
             service.close()
@@ -79,6 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             service.close()
     return 0
+
+
+def _await_eof(ended: threading.Event) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    ended.set()
 
 
 def address(text: str) -> tuple[str, int]:

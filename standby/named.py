@@ -47,9 +47,16 @@ class NamedServer:
     """One replica server of one query, on another host. Safe to use from several threads."""
 
     def __init__(
-        self, place: str, named: Named, wanted: Wanted, token: str, changed: Callable[[], None]
+        self,
+        place: str,
+        named: Named,
+        wanted: Wanted,
+        token: str,
+        changed: Callable[[], None],
+        generation: int | None = None,
     ) -> None:
-        """`changed` is called when the server may have come, gone or moved."""
+        """`changed` is called when the server may have come, gone or moved. `generation` is the one that the query is
+        in already."""
         self.place = place
         self._host = place.rpartition(":")[0]
         self._tls = named.tls
@@ -60,7 +67,7 @@ class NamedServer:
         self._client = ReplicaClient(place, named.service_token, named.tls)
         self._granted: Granted | None = None
         self._heard = 0.0
-        self._generation: int | None = None
+        self._generation = generation
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"clonos-{place}", daemon=True)
 

@@ -1,4 +1,5 @@
-"""The replica servers of a query: one on the driver's host, and for standbys another there, or those that are named.
+"""The replica servers of a query: one on the driver's host, and for standbys another there, or those that are named, or
+one beside each executor.
 
 A standby is never on the server of its primary, so that losing a server loses one of them. Each has a data directory of
 its own; the first one's is also the home of what the servers of one host have in common. With several named servers the
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +28,18 @@ from standby.address import ServerAddress
 from standby.environment import environment, modules_of
 from standby.holders import SERVER_FOLDER
 from standby.launcher import ReplicaServer
+from standby.log import about
 from standby.named import LOG, Named, NamedServer
 from standby.spec import QuerySpec
+
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where replicas go: whether there are standbys, how many instances may have a replica on each named server, what
-    Spark calls the driver's host, and whether conduits are on others, too."""
+    Spark calls the driver's host, whether conduits are on others, too, and whether it is executors that have the named
+    servers: then there are those that there are, if any at all, and who refuses is left out."""
 
     named: Named
     instances: tuple[int, ...] = ()
@@ -41,6 +47,7 @@ class Placement:
     history: int = 0
     host: str = ""
     spread: bool = False
+    executors: bool = False
 
 
 class ReplicaServers:
@@ -52,17 +59,20 @@ class ReplicaServers:
         self._spread = placement.spread
         self._local: list[ReplicaServer] = []
         self._named: list[NamedServer] = []
-        self._told: dict[object, list[str]] = {}
+        self._generation: int | None = None
+        self._refused: set[str] = set()
+        self._told: dict[tuple[object, int], list[str]] = {}
+        self._telling = threading.Lock()
         self._look = threading.Event()
         self._stopping = False
         self._teller = threading.Thread(target=self._keep_telling, name="clonos-holders", daemon=True)
-        elsewhere = placement.named.services if placement.standbys else ()
+        elsewhere = placement.standbys and (placement.executors or bool(placement.named.services))
         try:
             Path(spec.data, known.FILE).unlink(missing_ok=True)  # of an earlier start
             for number in range(2 if placement.standbys and not elsewhere else 1):
                 data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
                 self._local.append(self._started({**spec.to_document(), "data": data}, data, entry))
-            self._start_named(elsewhere, placement)
+            self._start_named(placement)
             if elsewhere or self._spread:
                 self._tell_holders()
                 self._teller.start()
@@ -79,14 +89,44 @@ class ReplicaServers:
             on_restart=lambda _: self._look.set(),
         ).start()
 
-    def _start_named(self, services: Sequence[str], placement: Placement) -> None:
+    def _start_named(self, placement: Placement) -> None:
+        """All at once: each of them has a process to start. Those that are there already are left alone."""
+        there = {server.place for server in self._named} | self._refused
+        named = placement.named if placement.standbys else Named()
+        new = [one for one in zip(named.services, placement.instances) if one[0] not in there]
+        if not new:
+            return
         raw = msgpack.packb(self._spec.to_document(), use_bin_type=True)
         ours, modules = environment(), modules_of(self._spec.nodes.values())
-        for place, instances in zip(services, placement.instances):
+        fresh = []
+        for place, instances in new:
             wanted = Wanted(self._spec.query, placement.history, instances, raw, ours, modules)
-            server = NamedServer(place, placement.named, wanted, self._spec.token, self._look.set)
-            self._named.append(server)
-            server.start()
+            token, look = self._spec.token, self._look.set
+            fresh.append(NamedServer(place, named, wanted, token, look, self._generation))
+        self._named = [*self._named, *fresh]
+        with ThreadPoolExecutor(min(len(fresh), _AT_ONCE), thread_name_prefix="clonos-hosts") as pool:
+            errors = list(pool.map(_refusal, fresh))
+        for server, error in zip(fresh, errors):
+            if error is not None and not placement.executors:
+                raise error
+            if error is not None:
+                said = "%s; the query goes on without a standby there"
+                LOG.warning(said, error.message, extra=about("service_refused", query=self._spec.query))
+                self._refused.add(server.place)
+                self._give_up([server])
+
+    def settle(self, placement: Placement) -> None:
+        """Between two starts of the Spark query: services that are gone for good are given up, new ones are taken."""
+        self._give_up([one for one in self._named if one.place not in placement.named.services])
+        self._start_named(placement)
+        self._tell_holders()
+
+    def _give_up(self, servers: Sequence[NamedServer]) -> None:
+        self._named = [one for one in self._named if one not in servers]
+        for server in servers:
+            server.stop()
+        with self._telling:
+            self._told = {key: said for key, said in self._told.items() if key[0] not in servers}
 
     @property
     def _all(self) -> list[ReplicaServer | NamedServer]:
@@ -121,6 +161,7 @@ class ReplicaServers:
             server.commit(epoch, truncate)
 
     def set_generation(self, generation: int) -> None:
+        self._generation = generation
         for server in self._all:
             server.set_generation(generation)
 
@@ -136,6 +177,10 @@ class ReplicaServers:
 
     def _tell_holders(self) -> None:
         """Who has not been reached is told the next time."""
+        with self._telling:
+            self._tell_each()
+
+    def _tell_each(self) -> None:
         known.write(
             Path(self._spec.data), [one for server in self._named if (one := server.known) is not None]
         )
@@ -152,6 +197,15 @@ class ReplicaServers:
                     LOG.warning("a replica server could not be told who holds logs; trying again: %s", error)
                 else:
                     self._told[key] = found
+
+
+def _refusal(server: NamedServer) -> ClonosError | None:
+    """Starts it, or says why not."""
+    try:
+        server.start()
+    except ClonosError as error:
+        return error
+    return None
 
 
 def merged(each: Sequence[dict[str, Any]]) -> dict[str, Any]:

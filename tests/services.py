@@ -31,6 +31,7 @@ class Service:
         tls: Tls | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        until_eof: bool = False,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.data = folder / "data"
@@ -41,11 +42,17 @@ class Service:
         command += ["--token-file", str(self.token_file)]
         if tls is not None:
             command += ["--tls-ca", tls.ca, "--tls-cert", tls.cert, "--tls-key", tls.key]
+        if until_eof:
+            command.append("--until-eof")
         path = os.pathsep.join([str(TESTS), str(TESTS / "e2e"), *filter(None, sys.path)])
         self.errors = folder / "service.err"
         with self.errors.open("ab") as stderr:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=stderr, env={**os.environ, "PYTHONPATH": path}
+                command,
+                stdin=subprocess.PIPE if until_eof else None,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**os.environ, "PYTHONPATH": path},
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()

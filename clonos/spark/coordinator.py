@@ -25,7 +25,8 @@ from clonos.core.topology import NodeKind
 from clonos.errors import ClonosError, ResumeFailed, StorageUnavailable
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Address, Compiled
-from clonos.spark.elsewhere import named_servers, reached_at
+from clonos.spark.elsewhere import executors_servers, named_servers, reached_at
+from clonos.spark.executors import ExecutorServices
 from clonos.spark.failure import named
 from clonos.spark.line import draw_line
 from clonos.spark.settings import Settings
@@ -64,8 +65,10 @@ class Coordinator:
         driver_host: str = "",
         spread: bool = False,
         realtime: bool = False,
+        executors: ExecutorServices | None = None,
     ) -> None:
-        """`driver_host` is Spark's name of this host; `spread` whether tasks run on others, too."""
+        """`driver_host` is Spark's name of this host; `spread` whether tasks run on others, too; `executors` are asked
+        for the services of replica servers, where the settings say so."""
         self._compiled = compiled
         self._sink = sink
         self._settings = settings
@@ -84,6 +87,7 @@ class Coordinator:
         self._spread = spread
         self._realtime = realtime
         self._named = named_servers(settings, spread=spread)
+        self._executors = executors if compiled.has_standbys() else None
         self._listen = reached_at(settings, driver_host if spread else "")
 
     # ------------------------------------------------------------------ life
@@ -94,6 +98,8 @@ class Coordinator:
             driver_writes_json()
         Path(self.data).mkdir(parents=True, exist_ok=True)
         self._checkpoint.set_place(self.data)
+        if self._executors is not None:
+            self._executors.await_answers()
         self._service = DeterminantServer(
             self._lookup, self._token, query=self.query, host=self._listen, tls=self._named.tls
         )
@@ -129,15 +135,21 @@ class Coordinator:
             tls=self._named.tls,
             log_format=self._settings.log_format,
         )
-        placement = Placement(
+        return ReplicaServers(spec, self._placement(), entry=self._entry)
+
+    def _placement(self) -> Placement:
+        """With the services that executors have at this moment."""
+        if self._executors is not None:
+            self._named = executors_servers(self._named, self._executors, self.data)
+        return Placement(
             self._named,
             self._compiled.instances_elsewhere(len(self._named.services), spread=self._spread),
             standbys=self._compiled.has_standbys(),
             history=self._checkpoint.given_up(),
             host=self._driver_host,
             spread=self._spread,
+            executors=self._executors is not None,
         )
-        return ReplicaServers(spec, placement, entry=self._entry)
 
     def give_up_history(self) -> None:
         """Somebody depends on what nobody holds, and the user prefers repeated output to none.
@@ -162,6 +174,8 @@ class Coordinator:
         generation = self._generation = self._checkpoint.next_generation()
         self._sink.raise_fence(self.query, generation << 48)
         self._servers.set_generation(generation)
+        if self._executors is not None:
+            self._servers.settle(self._placement())
         write_line(self._checkpoint.location, self._draw_line(generation, resumes=resumes))
         return Address(self._servers.addresses, self._token, generation, self._named.tls, self._spread)
 

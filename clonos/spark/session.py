@@ -1,11 +1,14 @@
 """What a Spark session needs before a causal query can run in it, and the refusals where it lacks that.
 
-`configure` appends to what the builder already has and never overwrites it: a jar list is extended, a setting that
-the user chose stays. The few settings that a causal query cannot do without are checked again when a query starts.
+`configure` appends to what the builder already has and never overwrites it: a list of jars or plugins is extended, a
+setting that the user chose stays. The few settings that a causal query cannot do without are checked again when a query
+starts.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
@@ -22,24 +25,43 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-CONFIGURED = "spark.clonos.configured"
+PLUGIN = "org.clonos.spark.executor.ReplicaPlugin"
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Add the plugin's jar, and every setting a causal query needs, to a session builder."""
+    """Add the plugin's jar and class, and every setting a causal query needs, to a session builder."""
     from clonos.environment import check_spark_version, jar_path
 
     check_spark_version()
     given: dict[str, Any] = getattr(builder, "_options", {})
-    jar = str(jar_path())
-    jars = [j for j in str(given.get("spark.jars", "")).split(",") if j]
-    if jar not in jars:
-        jars.append(jar)
-    builder = builder.config("spark.jars", ",".join(jars))
+    jvm = _running_jvm()
+    builder = builder.config("spark.jars", _extended("spark.jars", str(jar_path()), given, jvm))
+    if jvm is None or _has_class(jvm, PLUGIN):  # else it would keep the session from starting
+        builder = builder.config("spark.plugins", _extended("spark.plugins", PLUGIN, given, jvm))
     for key, value in DEFAULTS.items():
         if key not in given:
             builder = builder.config(key, value)
     return builder
+
+
+def _running_jvm() -> Any:
+    """The JVM that is there before the session, of `spark-submit` or of an earlier session, or None: then it will be
+    started with the plugin's jar."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    SparkContext._ensure_initialized()
+    return SparkContext._jvm
+
+
+def _extended(key: str, one: str, given: Mapping[str, Any], jvm: Any) -> str:
+    """The list that the builder has, or else `spark-submit`, with one more."""
+    has = given.get(key)
+    if has is None and jvm is not None:
+        has = jvm.org.apache.spark.SparkConf().get(key, "")
+    entries = [entry for entry in str(has or "").split(",") if entry]
+    return ",".join(entries if one in entries else [*entries, one])
 
 
 def require_dataframe(df: Any) -> None:

@@ -93,7 +93,13 @@ def _port(text: str) -> int | None:
     return None if text.strip().lower() == "off" else int(_number(0, 65_535).read(text))
 
 
+EXECUTORS = ("executors",)
+"""Instead of the names of services: those that executors start themselves."""
+
+
 def _services(text: str) -> tuple[str, ...]:
+    if text.strip().lower() == EXECUTORS[0]:
+        return EXECUTORS
     places = tuple(place.strip() for place in text.split(",") if place.strip())
     for place in places:
         host, _, port = place.rpartition(":")
@@ -273,9 +279,10 @@ class Settings:
         metadata=_setting(
             "replica.servers",
             "",
-            Reader(_services, "HOST:PORT of services, each once, with commas between them"),
-            "Replica services (`clonos standby`) on other hosts, for standbys and, on a cluster, for primaries near "
-            "their tasks. Default: a second server on the driver's host",
+            Reader(_services, "executors, or HOST:PORT of services, each once, with commas between them"),
+            "Replica services on other hosts, for standbys and, on a cluster, for primaries near their tasks: one "
+            "beside each executor, which has to be said before the session is there, or those that are named "
+            "(`clonos standby`). Default: a second server on the driver's host",
         )
     )
     replica_token_file: str = field(
@@ -330,6 +337,11 @@ class Settings:
             "Wait before the first restart; doubles up to 30 s",
         )
     )
+
+    @property
+    def on_executors(self) -> bool:
+        """Whether executors have replica services of their own."""
+        return self.replica_servers == EXECUTORS
 
 
 SETTINGS: tuple[Setting, ...] = tuple(f.metadata["setting"] for f in fields(Settings))

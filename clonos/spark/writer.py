@@ -12,6 +12,7 @@ from typing import Any
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.spark.compile import Compiled, SinkPlan
 from clonos.spark.coordinator import Coordinator
+from clonos.spark.executors import executor_services
 from clonos.spark.plan import PlanNode
 from clonos.spark.query import CausalQuery
 from clonos.spark.session import is_stopped, require_session
@@ -110,6 +111,7 @@ class CausalStreamWriter:
             driver_host=str(self._spark.sparkContext.getConf().get("spark.driver.host")),
             spread=is_spread(self._spark),
             realtime=mode == "realtime",
+            executors=executor_services(self._spark, jvm, settings),
         )
         coordinator.start()
 

@@ -101,7 +101,7 @@ class Daemon:
 
     def executors(self) -> list[int]:
         """The processes that run tasks for it."""
-        return [pid for pid in _children(self.pid) if _EXECUTOR in _read(pid, "cmdline")]
+        return [pid for pid in children(self.pid) if _EXECUTOR in command_line(pid)]
 
     def kill(self) -> None:
         """Alone: what it has started is left to itself."""
@@ -159,6 +159,11 @@ def executors(spark: Any) -> list[Any]:
     return [said.apply(i) for i in range(said.size()) if said.apply(i).id() != "driver"]
 
 
+def command_line(pid: int) -> bytes:
+    """Of a process; empty once it has ended."""
+    return _read(pid, "cmdline")
+
+
 def talks_over_tcp(pid: int) -> bool:
     """Whether a process has a TCP connection."""
     table = [line.split() for line in _read(pid, "net/tcp").decode().splitlines()[1:]]
@@ -175,7 +180,8 @@ def _target(path: Path) -> str:
         return ""
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Of a process."""
     numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     return [one for one in numbers if _parent(one) == pid]
 

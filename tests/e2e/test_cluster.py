@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,9 @@ EXECUTORS_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def on(cluster: Cluster) -> Iterator[Any]:
+def on(cluster: Cluster, settings: Mapping[str, str] = {}) -> Iterator[Any]:
     """A session with an executor on every host."""
-    spark = conftest.session(cluster.url, SETTINGS)
+    spark = conftest.session(cluster.url, {**SETTINGS, **settings})
     try:
         until(lambda: len(executors(spark)) == len(cluster.workers), EXECUTORS_SECONDS, "executors")
         yield spark

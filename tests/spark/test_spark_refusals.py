@@ -249,7 +249,7 @@ def test_a_session_without_the_plugin_or_with_speculation(
         sessions.require_session(stand_in)
 
 
-def test_configure_appends_and_never_overwrites() -> None:
+def test_configure_appends_and_never_overwrites(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder()
@@ -257,11 +257,26 @@ def test_configure_appends_and_never_overwrites() -> None:
     builder.config("spark.jars", "/mine.jar").config(
         "spark.sql.streaming.realTimeMode.minBatchDuration", "9s"
     )
+    builder.config("spark.plugins", "my.Plugin")
     clonos.configure(clonos.configure(builder))
     jars = builder._options["spark.jars"].split(",")
     assert jars == ["/mine.jar", str(clonos.jar_path())]
+    assert builder._options["spark.plugins"] == f"my.Plugin,{sessions.PLUGIN}"
     assert builder._options["spark.sql.streaming.realTimeMode.minBatchDuration"] == "9s"
     assert builder._options["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] == "2"
+    spark._jvm.java.lang.System.setProperty("spark.plugins", "submitted.Plugin")
+    try:
+        builder._options = {}
+        clonos.configure(builder)
+        assert builder._options["spark.plugins"] == f"submitted.Plugin,{sessions.PLUGIN}"
+    finally:
+        spark._jvm.java.lang.System.clearProperty("spark.plugins")
+    monkeypatch.setattr(sessions, "_has_class", lambda jvm, name: False)
+    builder._options = {}
+    clonos.configure(
+        builder
+    )  # this JVM is there already: what it cannot load would keep a session from starting
+    assert "spark.plugins" not in builder._options
 
 
 # Rows

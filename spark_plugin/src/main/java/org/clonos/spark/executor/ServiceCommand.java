@@ -1,0 +1,60 @@
+package org.clonos.spark.executor;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.FileAttribute;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Stream;
+import org.apache.spark.SparkConf;
+import org.apache.spark.util.Utils;
+
+/** How the service of an executor is started: {@code clonos standby}, which ends when its standard input does. */
+record ServiceCommand(String python, String host, SparkConf conf, String token) {
+  /** The service is the application's alone: who asks for slots there is never more than it has. */
+  private static final int SLOTS = 1 << 20;
+
+  private static final String TLS = "spark.clonos.tls.";
+
+  Process start(int port, String name) throws IOException {
+    Path folder = folder("clonos-" + name);
+    Files.createDirectories(folder, only("rwx------"));
+    return new ProcessBuilder(words(port, folder)).redirectErrorStream(true).start();
+  }
+
+  /** In a local directory of the executor, which Spark clears away; where a predecessor has had it, if it is there. */
+  private Path folder(String name) {
+    return Stream.of(Utils.getConfiguredLocalDirs(conf))
+        .map(directory -> Path.of(directory, name))
+        .filter(Files::isDirectory)
+        .findFirst()
+        .orElseGet(() -> Path.of(Utils.getLocalDir(conf), name));
+  }
+
+  private List<String> words(int port, Path folder) throws IOException {
+    List<String> words = new ArrayList<>(List.of(python, "-P", "-m", "clonos.cli", "standby", "--until-eof"));
+    words.addAll(List.of("--listen", host + ":" + port, "--data", folder.resolve("data").toString()));
+    words.addAll(List.of("--slots", String.valueOf(SLOTS), "--token-file", tokenFile(folder).toString()));
+    for (String file : List.of("ca", "cert", "key")) {
+      String path = conf.get(TLS + file, "");
+      if (!path.isBlank()) {
+        words.addAll(List.of("--tls-" + file, path));
+      }
+    }
+    return words;
+  }
+
+  private Path tokenFile(Path folder) throws IOException {
+    Path file = folder.resolve("token");
+    Files.deleteIfExists(file);
+    Files.createFile(file, only("rw-------"));
+    return Files.writeString(file, token, StandardOpenOption.WRITE);
+  }
+
+  private static FileAttribute<?> only(String permissions) {
+    return PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(permissions));
+  }
+}
