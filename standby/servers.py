@@ -21,7 +21,7 @@ from typing import Any
 
 import msgpack
 
-from clonos.errors import ClonosError
+from clonos.errors import ClonosError, StorageUnavailable
 from clonos.wire.replica_service import Wanted
 from standby import known
 from standby.address import ServerAddress
@@ -112,7 +112,8 @@ class ReplicaServers:
             if error is not None:
                 said = "%s; the query goes on without a standby there"
                 LOG.warning(said, error.message, extra=about("service_refused", query=self._spec.query))
-                self._refused.add(server.place)
+                if not isinstance(error, StorageUnavailable):  # that may be otherwise the next time
+                    self._refused.add(server.place)
                 self._give_up([server])
 
     def settle(self, placement: Placement) -> None:
