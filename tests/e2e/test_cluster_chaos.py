@@ -1,9 +1,10 @@
 """Minutes of random losses on a standalone cluster of two hosts, and the outside judged at the end.
 
 Whatever a query consists of is killed or stopped, by seed: primaries and standbys, both of an instance at once, the
-replica server of the driver's host and that of a replica service on the other one, the service itself, the network
-between the two, executors, and the driver, which is followed by another one over the same checkpoint. The output has to
-be exact, and no Spark task fails and no query starts again for the loss of replicas, of whichever kind.
+replica server of the driver's host and that of a replica service on the other one, the service itself (a named one, or
+those of executors), the network between the two, executors, and the driver, which is followed by another one over the
+same checkpoint. The output has to be exact, and no Spark task fails and no query starts again for the loss of replicas,
+of whichever kind.
 
     CLONOS_SOAK_MINUTES=3 CLONOS_SOAK_SEED=7 make soak ARGS="tests/e2e/test_cluster_chaos.py -s"
 """
@@ -27,6 +28,7 @@ from driver import Driver, until
 from ledger_job import MODES, Run, assert_exact
 from services import Service
 from test_chaos import send
+from test_executors import ON_EXECUTORS, services
 
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.inject.plan import Action, Server, Strike, Target
@@ -71,11 +73,15 @@ class Chaos:
     def __init__(self, cluster: Cluster, setup: Run, folder: Path, temporary: Path, seed: int) -> None:
         self._cluster, self._setup, self._folder, self._temporary = cluster, setup, folder, temporary
         self._dice = random.Random(seed)
-        self._service = Service(folder, host=ELSEWHERE, lease=LEASE)
-        setup.settings.update(self._service.settings)
+        self._open()
         self._driver = self._start_driver()
         self._trouble = (0, 0)
         self.struck = 0
+
+    def _open(self) -> None:
+        """Whatever has to be there before the driver."""
+        self._service = Service(self._folder, host=ELSEWHERE, lease=LEASE)
+        self._setup.settings.update(self._service.settings)
 
     def _start_driver(self) -> Driver:
         return Driver(self._setup, self._temporary, self._cluster.url, SETTINGS)
@@ -84,16 +90,7 @@ class Chaos:
         """Raises where a loss of replicas has cost more than a pause, or something does not come back."""
         self._driver.await_start()
         self._settled("the first start")
-        once = [
-            *[self.strike_primary] * 4,
-            *[self.strike_standby] * 3,
-            *[self.kill_instance] * 3,
-            *[self.strike_server] * 2,
-            *[self.strike_executor] * 2,
-            self.kill_service,
-            self.cut_off,
-            self.strike_driver,
-        ]
+        once = self.kinds()
         left: list[Callable[[float, float], None]] = []
         over = time.monotonic() + seconds
         while time.monotonic() < over:
@@ -106,6 +103,19 @@ class Chaos:
             self._check("the last strike")
         time.sleep(PAUSE[1])
         self._check("the last strike")
+
+    def kinds(self) -> list[Callable[[float, float], None]]:
+        """What is done once before anything is done again."""
+        return [
+            *[self.strike_primary] * 4,
+            *[self.strike_standby] * 3,
+            *[self.kill_instance] * 3,
+            *[self.strike_server] * 2,
+            *[self.strike_executor] * 2,
+            self.kill_service,
+            self.cut_off,
+            self.strike_driver,
+        ]
 
     # ------------------------------------------------------------- replicas
 
@@ -121,8 +131,11 @@ class Chaos:
             self._inject(Action(Kind.KILL), target)
 
     def strike_server(self, lasting: float, whom: float) -> None:
-        servers = (Server(0), Server(1, self._service.address))
+        servers = self.servers()
         self._inject(_kill_or_stop(lasting), servers[int(whom * len(servers))])
+
+    def servers(self) -> tuple[Server, ...]:
+        return (Server(0), Server(1, self._service.address))
 
     def cut_off(self, lasting: float, _whom: float) -> None:
         self._inject(Action(Kind.PARTITION, lasting or LONGEST), Server(1, self._service.address))
@@ -214,6 +227,30 @@ def _strike(pids: list[int], lasting: float) -> None:
     send(pids, signal.SIGCONT)
 
 
+class ChaosOnExecutors(Chaos):
+    """The services are the executors' own: lost with them, and by themselves."""
+
+    def _open(self) -> None:
+        pass
+
+    def _start_driver(self) -> Driver:
+        return Driver(self._setup, self._temporary, self._cluster.url, {**SETTINGS, **ON_EXECUTORS})
+
+    def kinds(self) -> list[Callable[[float, float], None]]:
+        return [kind for kind in super().kinds() if kind != self.cut_off]
+
+    def servers(self) -> tuple[Server, ...]:
+        return (Server(0),)
+
+    def kill_service(self, _lasting: float, whom: float) -> None:
+        host = (HERE, ELSEWHERE)[int(whom * 2)]
+        self._say(f"services on {host}: killed")
+        send(services(self._cluster, host), signal.SIGKILL)
+
+    def close(self) -> None:
+        self._driver.end()
+
+
 @contextlib.contextmanager
 def fed(setup: Run) -> Iterator[None]:
     """Records come as long as it lasts; then it is known how many there are."""
@@ -237,8 +274,9 @@ def fed(setup: Run) -> Iterator[None]:
 
 
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("kind", [Chaos, ChaosOnExecutors])
 @pytest.mark.parametrize("mode", MODES)
-def test_minutes_of_random_losses(plugin_jar: Path, tmp_path: Path, mode: str) -> None:
+def test_minutes_of_random_losses(plugin_jar: Path, tmp_path: Path, mode: str, kind: type[Chaos]) -> None:
     settings = {"standbys": "1", "replica.deadline": f"{DEADLINE:g}s", "restart.limit": "100"}
     setup = Run(tmp_path, mode=mode, trigger=TRIGGERS[mode], deadline=SECONDS + 180.0, settings=settings)
     temporary = Path(tempfile.mkdtemp(prefix="cc-", dir="/tmp"))
@@ -246,7 +284,7 @@ def test_minutes_of_random_losses(plugin_jar: Path, tmp_path: Path, mode: str) -
     with Cluster(tmp_path / "cluster") as cluster, contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         with fed(setup):
-            chaos = Chaos(cluster, setup, tmp_path / "service", temporary, SEED)
+            chaos = kind(cluster, setup, tmp_path / "service", temporary, SEED)
             stack.callback(chaos.close)
             chaos.run(SECONDS)
         chaos.finish()
