@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
 
@@ -25,6 +26,7 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # there where spark-submit has started this process
 PLUGIN = "org.clonos.spark.executor.ReplicaPlugin"
 
 
@@ -49,7 +51,7 @@ def _running_jvm() -> Any:
     started with the plugin's jar."""
     from pyspark import SparkContext
 
-    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if SparkContext._gateway is None and _SUBMITTED not in os.environ:
         return None
     SparkContext._ensure_initialized()
     return SparkContext._jvm
@@ -58,10 +60,11 @@ def _running_jvm() -> Any:
 def _extended(key: str, one: str, given: Mapping[str, Any], jvm: Any) -> str:
     """The list that the builder has, or else `spark-submit`, with one more."""
     has = given.get(key)
-    if has is None and jvm is not None:
+    if has is None and _SUBMITTED in os.environ:
         has = jvm.org.apache.spark.SparkConf().get(key, "")
     entries = [entry for entry in str(has or "").split(",") if entry]
-    return ",".join(entries if one in entries else [*entries, one])
+    there = any(urlsplit(entry).path == one for entry in entries)
+    return ",".join(entries if there else [*entries, one])
 
 
 def require_dataframe(df: Any) -> None:

@@ -264,10 +264,14 @@ def test_configure_appends_and_never_overwrites(spark: Any, monkeypatch: pytest.
     assert builder._options["spark.plugins"] == f"my.Plugin,{sessions.PLUGIN}"
     assert builder._options["spark.sql.streaming.realTimeMode.minBatchDuration"] == "9s"
     assert builder._options["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] == "2"
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as under spark-submit
     spark._jvm.java.lang.System.setProperty("spark.plugins", "submitted.Plugin")
     try:
         builder._options = {}
         clonos.configure(builder)
+        assert (
+            builder._options["spark.jars"].count(str(clonos.jar_path())) == 1
+        )  # as a URI, from this JVM's start
         assert builder._options["spark.plugins"] == f"submitted.Plugin,{sessions.PLUGIN}"
     finally:
         spark._jvm.java.lang.System.clearProperty("spark.plugins")
