@@ -67,6 +67,7 @@ class NamedServer:
         self._client = ReplicaClient(place, named.service_token, named.tls)
         self._granted: Granted | None = None
         self._heard = 0.0
+        self._said = ""
         self._generation = generation
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"clonos-{place}", daemon=True)
@@ -133,8 +134,11 @@ class NamedServer:
                     self._warn("service_failed", "the replica service", error)
 
     def _warn(self, event: str, what: str, error: ClonosError | OSError) -> None:
-        why = error.message if isinstance(error, ClonosError) else error
-        LOG.warning("%s: %s", what, why, extra=about(event, query=self._wanted.query))
+        """Once, however often it is so in a row."""
+        said = f"{what}: {error.message if isinstance(error, ClonosError) else error}"
+        if said != self._said:
+            self._said = said
+            LOG.warning("%s", said, extra=about(event, query=self._wanted.query))
 
     def _pause(self) -> float:
         granted = self._granted
@@ -142,7 +146,7 @@ class NamedServer:
 
     def _host_again(self) -> None:
         granted = self._client.host(self._wanted)
-        self._heard = time.monotonic()
+        self._heard, self._said = time.monotonic(), ""
         self._wanted = replace(self._wanted, port=granted.port)
         self._granted = granted
         if self._generation is not None:

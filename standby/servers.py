@@ -63,6 +63,7 @@ class ReplicaServers:
         self._refused: set[str] = set()
         self._told: dict[tuple[object, int], list[str]] = {}
         self._telling = threading.Lock()
+        self._committed: tuple[int, Mapping[str, Any]] | None = None
         self._look = threading.Event()
         self._stopping = False
         self._teller = threading.Thread(target=self._keep_telling, name="clonos-holders", daemon=True)
@@ -158,8 +159,12 @@ class ReplicaServers:
             server.stop()
 
     def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
-        for server in self._all:
+        """Named servers hear of it a little later: one that stands still must not hold up who watches the commits."""
+        for server in self._local:
             server.commit(epoch, truncate)
+        if self._named:
+            self._committed = epoch, truncate
+            self._look.set()
 
     def set_generation(self, generation: int) -> None:
         self._generation = generation
@@ -171,10 +176,15 @@ class ReplicaServers:
         return merged([status for server in self._all if (status := server.status()) is not None])
 
     def _keep_telling(self) -> None:
-        """Whenever a named server has been heard of or lost. On a thread of its own: leases do not wait for it."""
+        """Whenever a named server has been heard of or lost, or an epoch has committed. On a thread of its own: leases
+        do not wait for it."""
         while self._look.wait() and not self._stopping:
             self._look.clear()
             self._tell_holders()
+            committed, self._committed = self._committed, None
+            if committed is not None:
+                for server in self._named:
+                    server.commit(*committed)
 
     def _tell_holders(self) -> None:
         """Who has not been reached is told the next time."""
