@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import queue
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from clonos.spark.elsewhere import TOKEN_FILE, executors_servers, named_servers,
 from clonos.spark.executors import ExecutorServices, executor_services
 from clonos.spark.settings import read_settings
 from clonos.wire.replica_client import ReplicaClient
-from standby.named import Named
+from standby.named import Named, NamedServer
 from standby.servers import Placement, ReplicaServers
 from standby.spec import QuerySpec
 
@@ -181,6 +183,30 @@ def test_servers_come_and_go_between_two_starts(
             assert len(servers.addresses) == 1
         finally:
             servers.stop()
+
+
+def test_a_server_that_stands_still_does_not_hold_up_commits(
+    spec: QuerySpec, first: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: queue.Queue[int] = queue.Queue()
+    goes_on = threading.Event()
+
+    def commit(self: NamedServer, epoch: int, truncate: Mapping[str, Any]) -> None:
+        goes_on.wait(60)
+        heard.put(epoch)
+
+    monkeypatch.setattr(NamedServer, "commit", commit)
+    servers = ReplicaServers(spec, placement(first.address))
+    try:
+        servers.commit(0, {})
+        servers.commit(1, {})
+        assert heard.empty()
+        goes_on.set()
+        while heard.get(timeout=60) < 1:
+            pass
+    finally:
+        goes_on.set()
+        servers.stop()
 
 
 def test_a_query_without_standbys_has_none_on_executors(spec: QuerySpec, first: Service) -> None:
