@@ -28,8 +28,7 @@ HIDDEN = StructType.fromJson(
 OPERATOR, SINK = 2, 3
 
 
-def new_session(jar: Path, cores: int = 8, metrics: Path | None = None) -> SparkSession:
-    """`metrics`: where Spark's metrics system writes once a second."""
+def new_session(jar: Path, cores: int = 8) -> SparkSession:
     settings = {
         "spark.jars": str(jar),
         "spark.ui.enabled": "false",
@@ -40,14 +39,6 @@ def new_session(jar: Path, cores: int = 8, metrics: Path | None = None) -> Spark
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
-    if metrics is not None:
-        sink = "spark.metrics.conf.*.sink.csv"
-        settings |= {
-            f"{sink}.class": "org.apache.spark.metrics.sink.CsvSink",
-            f"{sink}.directory": str(metrics),
-            f"{sink}.period": "1",
-            f"{sink}.unit": "seconds",
-        }
     builder = SparkSession.builder.master(f"local[{cores},1]").appName("conduit")
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -20,12 +20,21 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def session(plugin_jar: Path) -> Iterator[Any]:
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark's metrics system writes once a second."""
+    return tmp_path_factory.mktemp("metrics")
+
+
+@pytest.fixture(scope="session")
+def session(plugin_jar: Path, metrics: Path) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     builder = clonos.configure(SparkSession.builder).master("local[8,4]").appName("surface")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
+    sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "directory": metrics, "period": 1}
+    for name, value in sink.items():
+        builder = builder.config(f"spark.metrics.conf.*.sink.csv.{name}", str(value))
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     yield made

@@ -1,0 +1,39 @@
+"""Spark's metrics system knows what conduits do: seen through one of its sinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streams import MODES, Place
+
+from clonos.faults import Fault, Point, Strike, script
+
+pytestmark = pytest.mark.spark
+
+ROWS = 3_000
+
+
+def shown(metrics: Path, operator: str) -> dict[str, int]:
+    """What was written last of the conduits of an operator."""
+    files = metrics.glob(f"*.clonos.conduit.{operator}.*.csv")
+    counts = {file.name.split(".")[-2]: file.read_text().splitlines()[-1].split(",")[1] for file in files}
+    return {name: int(count) for name, count in counts.items() if count.isdecimal()}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_conduits_do_is_counted(place: Place, metrics: Path, mode: str) -> None:
+    kept = place.causal("n long").map(lambda row, ctx: (row.n,), "n long", name=f"maps: {mode}")
+    place.write({"n": n} for n in range(ROWS))
+    fault = Fault(point=Point.INPUT, strike=Strike.REPLICA, operator=f"maps: {mode}", instance=0, after=100)
+    place.start(kept, mode, **{"clonos.faults": script(fault)})
+    place.await_rows(ROWS)
+    place.write({"n": n} for n in range(ROWS))
+    place.await_rows(2 * ROWS)
+    place.stop()
+    ended = {"records": 2 * ROWS, "outputRecords": 2 * ROWS, "waitingRecords": 0, "inflightBytes": 0}
+    place.until(lambda: ended.items() <= shown(metrics, f"maps__{mode}").items(), f"metrics {ended}")
+    counted = shown(metrics, f"maps__{mode}")
+    assert 2 <= counted["bundles"] <= 2 * ROWS
+    assert counted["replacements"] == 1
+    assert counted["spilledBytes"] == 0
