@@ -39,7 +39,7 @@ def session(job: Job) -> SparkSession:
 def query(spark: SparkSession, job: Job) -> CausalQuery:
     """Start the job."""
     sink = clonos.sinks.sql(f"sqlite:///{job.database}", TABLE)
-    trigger = {"processingTime": "1 second"} if job.mode == "microbatch" else {"realTime": "30 seconds"}
+    trigger = {"processingTime": "1 second"} if job.mode == "microbatch" else {"realTime": "10 seconds"}
     return (
         clonos.causal(read_events(spark, job.log, "partition", "position"))
         .groupBy("tailnum")

@@ -79,7 +79,7 @@ def query(spark: SparkSession, job: Job) -> StreamingQuery:
     if job.mode == "microbatch":
         writer = writer.outputMode("append").trigger(processingTime="1 second")
     else:
-        writer = writer.outputMode("update").trigger(realTime="30 seconds")
+        writer = writer.outputMode("update").trigger(realTime="10 seconds")
     started: StreamingQuery = writer.start()
     return started
 
