@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--sides", default="recorded,unrecorded", help=f"of {', '.join(SIDES)}")
     options = parser.parse_args()
     sides = options.sides.split(",")
-    if not sides or set(sides) - set(SIDES):
+    if set(sides) - set(SIDES):
         parser.error(f"--sides takes {', '.join(SIDES)}")
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base:
         with LogWriter(f"{base}/in", 2) as writer:

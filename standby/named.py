@@ -161,7 +161,7 @@ class NamedServer:
                 self._warn("service_away", "the query goes on without the server there", error)
                 self._granted = None
             return
-        self._heard, self._granted = time.monotonic(), renewed
+        self._heard, self._granted, self._said = time.monotonic(), renewed, ""
 
     # ------------------------------------------------------------ requests
 

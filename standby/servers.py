@@ -178,13 +178,15 @@ class ReplicaServers:
     def _keep_telling(self) -> None:
         """Whenever a named server has been heard of or lost, or an epoch has committed. On a thread of its own: leases
         do not wait for it."""
+        told = None
         while self._look.wait() and not self._stopping:
             self._look.clear()
             self._tell_holders()
-            committed, self._committed = self._committed, None
-            if committed is not None:
+            committed = self._committed
+            if committed is not None and committed is not told:
                 for server in self._named:
                     server.commit(*committed)
+                told = committed
 
     def _tell_holders(self) -> None:
         """Who has not been reached is told the next time."""

@@ -300,8 +300,8 @@ def test_a_record_that_kills_every_replica_fails_the_query(
     spark: SparkSession, tmp_path: Path, log: LogWriter
 ) -> None:
     rig = Rig(spark, tmp_path, "microbatch", attempts=2)
-    rig.start(tmp_path / "log", [NUMBER], script=lambda node, *_: "die" if node == OPERATOR else None)
     log.append(0, b"1")
+    rig.start(tmp_path / "log", [NUMBER], script=lambda node, *_: "die" if node == OPERATOR else None)
     with pytest.raises(
         Exception,
         match=r"\[clonos:ReplicaLost\] operator 'node 2', instance \d, epoch 0: .* 3 times without progress; "

@@ -104,16 +104,13 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def _run_again(outcomes: Sequence[Outcome]) -> list[str]:
     """Of real time: a micro-batch begins where the last committed one ended, on either side."""
-    known = [one for one in outcomes if one.mode == "realtime" and one.again is not None]
-    if not known:
-        return []
-    lines = ["", "of what operators had done in an epoch before the query failed, was run again:"]
-    for one in known:
-        assert one.again is not None
-        lines.append(
-            f"  {one.scenario:<8}  native: all   clonos: {one.again.share:.0%}, the rest is in snapshots"
-        )
-    return lines
+    lines = [
+        f"  {one.scenario:<8}  native: all   clonos: {one.again.share:.0%}, the rest is in snapshots"
+        for one in outcomes
+        if one.mode == "realtime" and one.again is not None
+    ]
+    head = ["", "of what operators had done in an epoch before the query failed, was run again:"]
+    return [*head, *lines] if lines else []
 
 
 def _problems(outcome: Outcome) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Any
 
 from clonos.core.recovery import OnGap
@@ -87,6 +88,10 @@ def _time(low: str, high: str) -> Reader:
 
 def _one_of(values: Mapping[str, Any]) -> Reader:
     return Reader(lambda text: values[text.strip().lower()], " or ".join(values))
+
+
+def _member_of(kind: type[Enum]) -> Reader:
+    return _one_of({member.value: member for member in kind})
 
 
 def _port(text: str) -> int | None:
@@ -174,7 +179,7 @@ class Settings:
         metadata=_setting(
             "onGap",
             "fail",
-            _one_of({gap.value: gap for gap in OnGap}),
+            _member_of(OnGap),
             "Where somebody depends on determinants that nobody holds: stop, or go on although output may repeat",
         )
     )
@@ -320,7 +325,7 @@ class Settings:
         metadata=_setting(
             "log.format",
             "text",
-            _one_of({form.value: form for form in LogFormat}),
+            _member_of(LogFormat),
             "How servers, replicas and the driver's logger `clonos` write: lines of text, or one JSON object per line",
         )
     )

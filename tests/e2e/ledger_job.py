@@ -263,6 +263,11 @@ def run(spark: Any, setup: Run) -> Any:
     return query
 
 
+def await_quarter(query: Any, setup: Run) -> None:
+    """Until it is well on its way: a quarter of the output is visible."""
+    await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+
+
 def await_end(query: Any, setup: Run) -> None:
     """Until every input has its row, every fault has fired, and an epoch has committed after that."""
     expected = len(json.loads(setup.faults)) if setup.faults and setup.all_fire else 0

@@ -17,7 +17,7 @@ import conftest
 import pytest
 from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, executors, several_hosts, talks_over_tcp
 from driver import failed_tasks, until
-from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, running
 from services import Authority, service
 
 pytestmark = [
@@ -27,6 +27,7 @@ pytestmark = [
 
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "3 seconds"}}
 EXECUTORS_SECONDS = 60.0
+RESTARTS = {"microbatch": 0, "realtime": 2}  # of the query, at most, for the loss of an executor
 
 
 @contextlib.contextmanager
@@ -103,7 +104,7 @@ def test_a_query_on_two_hosts_survives_a_replica_and_an_executor(cluster: Cluste
     with on(cluster) as spark:
         setup = job(tmp_path, "realtime", feed_seconds=3.0)
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             for far in (True, False):
                 await_(query, setup, lambda far=far: far in map(talks_over_tcp, primaries(query).values()))
             kill_replicas(query, setup, ((2, 0),))
@@ -124,7 +125,7 @@ def test_a_lost_replica_costs_neither_a_task_nor_the_query(
     with on(cluster) as spark:
         setup = job(tmp_path, mode, standbys=standbys)
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             kill_replicas(query, setup)
             assert (query.restarts, failed_tasks(spark)) == ([], 0)
             await_end(query, setup)
@@ -143,12 +144,12 @@ def test_exact_through_the_loss_of(
     with on(cluster) as spark:
         setup = job(tmp_path, mode, standbys="1")
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             await_(query, setup, lambda: bool(primaries(query)))
             strike(cluster, host)
             await_end(query, setup)
     assert_exact(setup)
-    assert len(query.restarts) <= {"microbatch": 0, "realtime": 2}[mode]
+    assert len(query.restarts) <= RESTARTS[mode]
 
 
 @pytest.mark.soak
@@ -159,7 +160,7 @@ def test_primaries_are_near_their_tasks_and_the_whole_host_may_be_lost(
     with on(cluster) as spark, service(tmp_path / "service", host=ELSEWHERE, lease=3.0) as where:
         setup = job(tmp_path, mode, standbys="1", **where.settings)
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
 
             def places(*, standby: bool) -> set[str | None]:
                 replicas = [
@@ -173,7 +174,7 @@ def test_primaries_are_near_their_tasks_and_the_whole_host_may_be_lost(
             where.kill()
             await_end(query, setup)
     assert_exact(setup)
-    assert len(query.restarts) <= {"microbatch": 0, "realtime": 2}[mode]
+    assert len(query.restarts) <= RESTARTS[mode]
 
 
 @pytest.mark.soak
@@ -184,7 +185,7 @@ def test_over_tls_between_hosts(cluster: Cluster, tmp_path: Path, mode: str) -> 
     with on(cluster) as spark:
         setup = job(tmp_path, mode, standbys="1", **files)
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             assert not any(map(talks_over_tcp, primaries(query).values()))  # TLS ends before them
             kill_replicas(query, setup)
             kill_executor(cluster, ELSEWHERE)

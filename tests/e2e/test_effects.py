@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_, await_end, first, running
+from ledger_job import MODES, Run, assert_exact, await_end, await_quarter, first, running
 from test_standby import STANDBYS, until_promoted
 
 pytestmark = pytest.mark.spark
@@ -77,7 +77,7 @@ def test_a_primary_dies_behind_an_effect(spark: Any, tmp_path: Path, mode: str) 
         tells.asked(primary["pid"]).touch()
 
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        await_quarter(query, setup)
         until_promoted(query, setup, ask, instances=((2, 0), (2, 1)))
         await_end(query, setup)
     assert_exact(setup)

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from cluster import ELSEWHERE, HERE, Cluster, children, command_line, several_hosts
 from driver import failed_tasks, processes_of, until
-from ledger_job import MODES, Run, assert_exact, await_, await_end, run, running
+from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, run, running
 from services import Authority
-from test_cluster import job, kill_executor, kill_replicas, on
+from test_cluster import RESTARTS, job, kill_executor, kill_replicas, on
 
 pytestmark = [
     pytest.mark.spark,
@@ -83,7 +83,7 @@ def test_every_executor_has_a_service_and_so_has_its_successor(
     with on(cluster, ON_EXECUTORS) as spark:
         setup = job(tmp_path, mode, feed_seconds=4.0, standbys="1")
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             assert [len(services(cluster, host)) for host in (HERE, ELSEWHERE)] == [1, 1]
             await_there(query, setup, ELSEWHERE)
             kill_replicas(query, setup, ((2, 0),))
@@ -91,7 +91,7 @@ def test_every_executor_has_a_service_and_so_has_its_successor(
             lose_executor(query, setup, cluster, ELSEWHERE)
             await_end(query, setup)
     assert_exact(setup)
-    assert len(query.restarts) <= {"microbatch": 0, "realtime": 2}[mode]
+    assert len(query.restarts) <= RESTARTS[mode]
 
 
 @pytest.mark.soak
@@ -102,7 +102,7 @@ def test_exact_through_the_loss_of_every_executor_and_service(
     with on(cluster, ON_EXECUTORS) as spark:
         setup = job(tmp_path, mode, feed_seconds=20.0, standbys="1")
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             for host in (ELSEWHERE, HERE):
                 (lost,) = services(cluster, host)
                 os.kill(lost, signal.SIGKILL)
@@ -139,7 +139,7 @@ def test_over_tls(cluster: Cluster, tmp_path: Path) -> None:
     with on(cluster, ON_EXECUTORS | files) as spark:
         setup = job(tmp_path, "realtime", standbys="1")
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             await_there(query, setup, ELSEWHERE)
             kill_replicas(query, setup)
             assert (query.restarts, failed_tasks(spark)) == ([], 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, running
 from services import Authority, Service, service
 
 from clonos.live_query import find
@@ -68,7 +68,7 @@ def kill(primary: dict[str, Any], standby: dict[str, Any]) -> None:
 def test_a_standby_takes_over(spark: Any, tmp_path: Path, mode: str) -> None:
     setup = Run(tmp_path, mode=mode, count=900, feed_seconds=5.0, settings=STANDBYS)
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        await_quarter(query, setup)
         until_promoted(query, setup, kill)
         said = render(describe(find(str(setup.checkpoint))), time.time())
         await_end(query, setup)
@@ -97,7 +97,7 @@ def test_passive_standbys_in_short_epochs(spark: Any, tmp_path: Path) -> None:
     settings = {**STANDBYS, "standby": "passive"}
     setup = Run(tmp_path, mode="microbatch", count=900, feed_seconds=5.0, settings=settings)
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        await_quarter(query, setup)
         until_promoted(query, setup, kill)
         await_end(query, setup)
     assert_exact(setup)
@@ -114,7 +114,7 @@ def test_a_stopped_primary_counts_as_lost_and_finds_itself_fenced(spark: Any, tm
     settings = {**STANDBYS, "replica.deadline": "1s"}
     setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=settings)
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        await_quarter(query, setup)
         until_promoted(query, setup, stop)
         for pid in stopped:
             with contextlib.suppress(ProcessLookupError):
@@ -133,7 +133,7 @@ def test_primary_and_standby_lost_at_once(spark: Any, tmp_path: Path) -> None:
     setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=STANDBYS)
     struck: list[int] = []
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        await_quarter(query, setup)
 
         def strike() -> bool:
             for node in (2, 3):
@@ -153,7 +153,7 @@ def test_a_lost_server_costs_no_restart(spark: Any, tmp_path: Path) -> None:
     """All primaries on it at once; their standbys are on the other one."""
     setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=STANDBYS)
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+        await_quarter(query, setup)
         await_(query, setup, lambda: all(None not in roles(query, node, 0) for node in (2, 3)))
         os.kill(query.causal_status()["pid"], signal.SIGKILL)
         await_end(query, setup)
@@ -176,7 +176,7 @@ def test_a_standby_on_a_named_server_takes_over(spark: Any, tmp_path: Path) -> N
     with service(tmp_path / "service") as where:
         setup = setup_of(tmp_path, where)
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             until_promoted(query, setup, kill)
             elsewhere = [one for one in query.replicas() if one["place"] == where.address]
             await_end(query, setup)
@@ -191,7 +191,7 @@ def test_over_tls_the_query_survives_the_service_and_uses_it_again(spark: Any, t
     with service(tmp_path / "service", tls=tls, lease=3.0) as where:
         setup = setup_of(tmp_path, where, **files)
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             until_promoted(query, setup, kill)
             where.kill()
             with service(tmp_path / "service", tls=tls, port=int(where.address.rpartition(":")[2])):
@@ -210,7 +210,7 @@ def test_a_named_server_that_is_lost_for_good_is_done_without(spark: Any, tmp_pa
     with service(tmp_path / "service", lease=2.0) as where:
         setup = setup_of(tmp_path, where)
         with running(spark, setup) as query:
-            await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+            await_quarter(query, setup)
             until_promoted(query, setup, kill)
             where.kill() if how == "kill" else where.end()
             seen = setup.visible()

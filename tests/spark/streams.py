@@ -95,9 +95,9 @@ class Place:
         assert len({row.pop("clonos_id") for row in rows}) == count
         return rows
 
-    def until(self, done: Callable[[], bool], what: str, deadline: float = DEADLINE) -> None:
+    def until(self, done: Callable[[], bool], what: object, deadline: float = DEADLINE) -> None:
         end = time.monotonic() + deadline
         while not done():
             if self.query is not None and self.query.awaitTermination(0.05):
                 raise AssertionError("the query has ended by itself")
-            assert time.monotonic() < end, f"no {what} after {deadline} s: {len(self.rows())} rows visible"
+            assert time.monotonic() < end, f"not after {deadline} s: {what}; {len(self.rows())} rows visible"

@@ -17,7 +17,8 @@ ROWS = 3_000
 def shown(metrics: Path, operator: str) -> dict[str, int]:
     """What was written last of the conduits of an operator."""
     files = metrics.glob(f"*.clonos.conduit.{operator}.*.csv")
-    counts = {file.name.split(".")[-2]: file.read_text().splitlines()[-1].split(",")[1] for file in files}
+    written = {file.name.split(".")[-2]: file.read_text().splitlines() for file in files}
+    counts = {name: lines[-1].split(",")[1] for name, lines in written.items() if lines}
     return {name: int(count) for name, count in counts.items() if count.isdecimal()}
 
 
@@ -31,9 +32,16 @@ def test_what_conduits_do_is_counted(place: Place, metrics: Path, mode: str) -> 
     place.write({"n": n} for n in range(ROWS))
     place.await_rows(2 * ROWS)
     place.stop()
-    ended = {"records": 2 * ROWS, "outputRecords": 2 * ROWS, "waitingRecords": 0, "inflightBytes": 0}
-    place.until(lambda: ended.items() <= shown(metrics, f"maps__{mode}").items(), f"metrics {ended}")
-    counted = shown(metrics, f"maps__{mode}")
-    assert 2 <= counted["bundles"] <= 2 * ROWS
-    assert counted["replacements"] == 1
+    counted: dict[str, int] = {}
+    rest = {"waitingRecords": 0, "inflightBytes": 0}
+
+    def settled() -> bool:
+        counted.update(shown(metrics, f"maps__{mode}"))
+        return counted.get("outputRecords", 0) >= 2 * ROWS and rest.items() <= counted.items()
+
+    place.until(settled, counted)
+    # Exactly so many where no more than the one replica was lost, which a slow machine does not promise.
+    assert counted["records"] >= 2 * ROWS
+    assert 2 <= counted["bundles"] <= counted["records"]
+    assert counted["replacements"] >= 1
     assert counted["spilledBytes"] == 0

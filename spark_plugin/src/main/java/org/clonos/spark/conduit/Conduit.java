@@ -108,11 +108,11 @@ final class Conduit implements Runnable {
   }
 
   private void free() {
+    waiting(0);
     try {
       link.disconnect();
       standby.disconnect();
       selector.close();
-      metrics.waitingRecords().dec(rowsSeen);
       inflight.close();
     } catch (IOException e) {
       LOG.warn("{}: could not clean up: {}", place, e.toString());
@@ -173,14 +173,19 @@ final class Conduit implements Runnable {
       throw fill.failure();
     }
     if (fill.rows() != rowsSeen) {
-      metrics.waitingRecords().inc(fill.rows() - rowsSeen);
-      rowsSeen = fill.rows();
+      waiting(fill.rows());
       happen(new Event.Rows(fill.rows(), fill.bytes()));
     }
     if (fill.exhausted() && !exhaustedSeen) {
       exhaustedSeen = true;
       happen(new Event.Exhausted());
     }
+  }
+
+  /** So many rows are in the bundle under construction. */
+  private void waiting(int rows) {
+    metrics.waitingRecords().inc(rows - rowsSeen);
+    rowsSeen = rows;
   }
 
   private void throttle() throws IOException {
@@ -413,9 +418,7 @@ final class Conduit implements Runnable {
         link.send(Frames.frame(Frames.TICK, new byte[0]));
       }
     } else if (action instanceof Action.Secured secured) {
-      FrameBuffer frame = new FrameBuffer(32);
-      frame.putLong(secured.logEnd());
-      link.send(frame.frame(Frames.SECURED));
+      link.send(Frames.frame(Frames.SECURED, secured.logEnd()));
     } else if (action instanceof Action.Forget forget) {
       inflight.forget(forget.seq());
     } else if (action instanceof Action.Spill spill) {
@@ -450,17 +453,13 @@ final class Conduit implements Runnable {
       frame.write(ByteBuffer.wrap(follow.log()));
       standby.send(frame.frame(Frames.FOLLOW));
     } else if (action instanceof Action.EndStandby end) {
-      FrameBuffer frame = new FrameBuffer(32);
-      frame.putLong(end.seq());
-      standby.send(frame.frame(Frames.END));
+      standby.send(Frames.frame(Frames.END, end.seq()));
     } else if (action instanceof Action.CloseStandby) {
       closeStandby();
     } else if (action instanceof Action.Promote promote) {
       promote(promote);
     } else if (action instanceof Action.End end) {
-      FrameBuffer frame = new FrameBuffer(32);
-      frame.putLong(end.seq());
-      link.send(frame.frame(Frames.END));
+      link.send(Frames.frame(Frames.END, end.seq()));
     } else if (action instanceof Action.Close) {
       link.disconnect();
     } else if (action instanceof Action.Finish) {
@@ -475,8 +474,7 @@ final class Conduit implements Runnable {
     inflight.keep(seq, sealed.frame());
     metrics.bundles().inc();
     metrics.records().inc(sealed.rows());
-    metrics.waitingRecords().dec(rowsSeen);
-    rowsSeen = 0;
+    waiting(0);
     happen(new Event.Sealed(seq, 0, sealed.frame().length));
   }
 

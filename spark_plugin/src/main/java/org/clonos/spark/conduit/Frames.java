@@ -38,6 +38,11 @@ final class Frames {
     return frame;
   }
 
+  /** Of a frame whose payload is one number. */
+  static byte[] frame(int type, long number) {
+    return frame(type, ByteBuffer.allocate(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN).putLong(number).array());
+  }
+
   /** Writes the header of a frame whose payload stands in place after {@link #HEADER} bytes. */
   static void finish(byte[] frame, int size, int type) {
     ByteBuffer header = ByteBuffer.wrap(frame).order(ByteOrder.LITTLE_ENDIAN);

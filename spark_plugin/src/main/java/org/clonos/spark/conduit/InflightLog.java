@@ -45,6 +45,7 @@ final class InflightLog implements AutoCloseable {
   private final Map<Long, byte[]> inMemory = new HashMap<>();
   private final Map<Long, Place> onDisk = new HashMap<>();
   private final ArrayDeque<Segment> segments = new ArrayDeque<>();
+  private long bytes;
   private long forgotten;
   private int segmentNumber;
 
@@ -56,7 +57,12 @@ final class InflightLog implements AutoCloseable {
 
   void keep(long seq, byte[] frame) {
     inMemory.put(seq, frame);
-    metrics.inflightBytes().inc(frame.length);
+    count(frame.length);
+  }
+
+  private void count(long more) {
+    bytes += more;
+    metrics.inflightBytes().inc(more);
   }
 
   void spill(long seq) throws IOException {
@@ -100,9 +106,7 @@ final class InflightLog implements AutoCloseable {
 
   void forget(long upto) throws IOException {
     for (long seq = forgotten + 1; seq <= upto; seq++) {
-      byte[] kept = inMemory.remove(seq);
-      Place spilled = kept == null ? onDisk.remove(seq) : null;
-      metrics.inflightBytes().dec(kept != null ? kept.length : spilled != null ? spilled.size() : 0);
+      count(-remove(seq));
     }
     forgotten = upto;
     while (!segments.isEmpty() && segments.peek().lastSeq <= upto) {
@@ -110,10 +114,19 @@ final class InflightLog implements AutoCloseable {
     }
   }
 
+  /** The size of what is gone by this. */
+  private int remove(long seq) {
+    byte[] frame = inMemory.remove(seq);
+    if (frame != null) {
+      return frame.length;
+    }
+    Place place = onDisk.remove(seq);
+    return place == null ? 0 : place.size();
+  }
+
   @Override
   public void close() throws IOException {
-    inMemory.values().forEach(frame -> metrics.inflightBytes().dec(frame.length));
-    onDisk.values().forEach(place -> metrics.inflightBytes().dec(place.size()));
+    count(-bytes);
     inMemory.clear();
     onDisk.clear();
     IOException failure = null;
