@@ -33,15 +33,14 @@ def test_what_conduits_do_is_counted(place: Place, metrics: Path, mode: str) -> 
     place.await_rows(2 * ROWS)
     place.stop()
     counted: dict[str, int] = {}
-    rest = {"waitingRecords": 0, "inflightBytes": 0}
 
     def settled() -> bool:
+        """Awaited as a whole: a sink writes one metric after the other, so that some are of the second before."""
         counted.update(shown(metrics, f"maps__{mode}"))
-        return counted.get("outputRecords", 0) >= 2 * ROWS and rest.items() <= counted.items()
+        # Exactly so many where no more than the one replica was lost, which a slow machine does not promise.
+        least = {"records": 2 * ROWS, "outputRecords": 2 * ROWS, "bundles": 2, "replacements": 1}
+        rest = {"waitingRecords": 0, "inflightBytes": 0, "spilledBytes": 0}
+        return rest.items() <= counted.items() and all(counted.get(of, 0) >= n for of, n in least.items())
 
     place.until(settled, counted)
-    # Exactly so many where no more than the one replica was lost, which a slow machine does not promise.
-    assert counted["records"] >= 2 * ROWS
-    assert 2 <= counted["bundles"] <= counted["records"]
-    assert counted["replacements"] >= 1
-    assert counted["spilledBytes"] == 0
+    assert counted["bundles"] <= counted["records"]
