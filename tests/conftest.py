@@ -13,7 +13,8 @@ from hypothesis import settings
 settings.register_profile("clonos", deadline=None)
 settings.load_profile("clonos")
 
-ROOT = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +30,15 @@ def plugin_jar() -> Path:
     from clonos.environment import jar_path
 
     return jar_path()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `make test`, where two processes share the tests, the second at low priority: it takes what only computes,
+    and the first, one after the other, whatever starts processes and awaits what they do."""
+    for item in items:
+        only_computes = item.path.is_relative_to(TESTS / "core") or item.path.is_relative_to(TESTS / "sim")
+        item.add_marker(pytest.mark.xdist_group(item.path.stem if only_computes else "processes"))
 
 
 class _RanNothing:
