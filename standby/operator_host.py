@@ -41,11 +41,11 @@ from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
 from clonos.core.sharing import fold_deltas
+from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import LogCorrupt, ProtocolError, ReplicaLost, Where
 from clonos.faults import FaultInjector, Point
 from clonos.store.keyed_state import KeyedState
 from clonos.store.log_store import LogStore
-from clonos.store.manifest import SnapshotName
 from clonos.store.snapshots import PendingSnapshot, SnapshotStore
 from clonos.store.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.surface.rows import zone_of

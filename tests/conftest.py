@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 # How long an example takes says something about the machine.
 settings.register_profile("clonos", deadline=None)
 settings.load_profile("clonos")
 
-TESTS = Path(__file__).resolve().parent
-ROOT = TESTS.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +34,25 @@ def plugin_jar() -> Path:
     return jar_path()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+PROCESSES = "processes"
+
+
+class _Lanes(LoadScopeScheduling):
     """For `make test`, where two processes share the tests, the second at low priority: it takes what only computes,
-    and the first, one after the other, whatever starts processes and awaits what they do."""
-    for item in items:
-        only_computes = item.path.is_relative_to(TESTS / "core") or item.path.is_relative_to(TESTS / "sim")
-        item.add_marker(pytest.mark.xdist_group(item.path.stem if only_computes else "processes"))
+    file by file, and the first, one after the other, whatever starts processes and awaits what they do."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return path if path.startswith(("tests/core/", "tests/sim/")) else PROCESSES
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if PROCESSES in self.workqueue:
+            self.workqueue.move_to_end(PROCESSES, last=bool(node.gateway.spec.nice))
+        super()._assign_work_unit(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Lanes:
+    return _Lanes(config, log)
 
 
 class _RanNothing:

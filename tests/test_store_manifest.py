@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import ConfigurationError, SnapshotCorrupt
 from clonos.store.folder import local_root, resolve
-from clonos.store.manifest import Manifest, SnapshotFile, SnapshotName, stored_fence, stored_name
+from clonos.store.manifest import Manifest, SnapshotFile, stored_fence, stored_name
 
 
 def golden_manifest() -> Manifest:

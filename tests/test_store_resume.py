@@ -9,10 +9,11 @@ import pytest
 
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, Resume
+from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, StorageUnavailable
 from clonos.store.keyed_state import KeyedState
 from clonos.store.line import read_line, write_line
-from clonos.store.manifest import Manifest, SnapshotName
+from clonos.store.manifest import Manifest
 from clonos.store.snapshots import SnapshotStore
 
 FIRST, SECOND, THIRD = ((generation << 48) | (generation << 16) for generation in (1, 2, 3))

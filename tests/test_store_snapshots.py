@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
+from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.store.database import MIB
 from clonos.store.folder import Folder
 from clonos.store.keyed_state import KeyedState
-from clonos.store.manifest import Manifest, SnapshotName
+from clonos.store.manifest import Manifest
 from clonos.store.snapshots import SnapshotStore
 from clonos.store.timers import TimerQueue
 

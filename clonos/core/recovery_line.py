@@ -134,17 +134,3 @@ def _receivers_first(topology: Topology) -> Iterator[Node]:
         for node in ready:
             del left[node.number]
             yield node
-
-
-KEPT_INSIDE = 2
-OLDEST_KEPT = 32
-
-
-def is_kept(sequence: int, newest: int) -> bool:
-    """Whether a snapshot inside an epoch, not one of the newest two, is kept for a recovery line: the older, the fewer.
-
-    A receiver's snapshot may be much older than its sender's, so the newest of each do not make a line. Of snapshots
-    that are 2..3, 4..7, 8..15 and 16..31 older than the newest, one each stays.
-    """
-    age = newest - sequence
-    return 0 < age < OLDEST_KEPT and sequence % (1 << (age.bit_length() - 1)) == 0

@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from clonos.core import snapshot_name
 from clonos.core.identity import Origin
 from clonos.core.instance import InstanceSnapshot
-from clonos.core.recovery_line import KEPT_INSIDE, Point, RecoveryLine, Resume, Standing, is_kept
-from clonos.core.replacement import binds, of_same_attempt
+from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing
+from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
-
-
-class SnapshotName(NamedTuple):
-    """Ordered as they supersede each other."""
-
-    epoch: int
-    fence: int
-    sequence: int
-    final: bool
-    resumed: bool = False  # an attempt began here
 
 
 @dataclass(slots=True)
@@ -48,7 +39,7 @@ class Snapshot:
         """The same, as where an attempt begins."""
         return replace(
             self,
-            name=self.name._replace(fence=fence, resumed=True),
+            name=replace(self.name, fence=fence, resumed=True),
             instance=replace(self.instance, owed=dict(resume.owed)),
             taken=0,
         )
@@ -76,24 +67,14 @@ class Snapshots:
     def write(self, snapshot: Snapshot) -> None:
         """The manifest is there. Whether its writer may still do this was checked before it was sent."""
         self.kept[snapshot.name] = snapshot
-        inside = sorted(
-            name
-            for name in self.kept
-            if name.epoch == snapshot.name.epoch
-            and not name.final
-            and not name.resumed
-            and name.fence <= snapshot.name.fence
-        )
-        newest = snapshot.name.sequence
-        self._drop([name for name in inside[:-KEPT_INSIDE] if not is_kept(name.sequence, newest)])
+        self._drop(snapshot_name.superseded(self.kept, snapshot.name))
 
     def latest(
         self, *, epoch: int, fence: int, final_only: bool, usable: Callable[[Snapshot], bool]
     ) -> Snapshot | None:
         """Where a replacement that is to run `epoch` may start from."""
         if not final_only:
-            inside = [name for name in self.kept if name.epoch == epoch]
-            for name in sorted(inside, reverse=True):
+            for name in snapshot_name.in_epoch(self.kept, epoch):
                 if not self.kept[name].damaged and usable(self.kept[name]):
                     return self.kept[name]
         return self.beginning(epoch, fence)
@@ -104,10 +85,8 @@ class Snapshots:
 
     def resumed(self, epoch: int, fence: int) -> Snapshot | None:
         """Where it resumed, if it did so inside the epoch. Raises ResumeFailed."""
-        for name in self.kept:
-            if name.epoch == epoch and name.resumed and of_same_attempt(name.fence, fence):
-                return self._whole(name)
-        return None
+        found = snapshot_name.resumed(self.kept, epoch, fence)
+        return self._whole(found[0]) if found else None
 
     def named(self, text: str) -> Snapshot | None:
         """Raises ResumeFailed."""
@@ -115,24 +94,23 @@ class Snapshots:
 
     def standing(self, epoch: int) -> Standing:
         """At the beginning of `epoch`, and in it, as the newest attempt to claim it left it."""
-        base = max((name for name in self.kept if name.final and name.epoch < epoch), default=None)
-        inside = [
-            self.kept[name].point
-            for name in sorted(self.kept)
-            if name.epoch == epoch and not name.final and of_same_attempt(name.fence, self.claimed)
-        ]
-        return Standing(self.kept[base].point if base is not None else None, inside)
+        base = snapshot_name.ends(self.kept, epoch - 1)
+        inside = snapshot_name.of_newest_attempt(self.kept, epoch, self.claimed)
+        return Standing(
+            self.kept[base[0]].point if base else None, [self.kept[name].point for name in inside]
+        )
 
     def final(self, epoch: int) -> Snapshot | None:
         """How it stood at the end of `epoch`, or of the last one before that it ran. Raises SnapshotCorrupt."""
-        name = max((name for name in self.kept if name.final and name.epoch <= epoch), default=None)
-        if name is None:
+        names = snapshot_name.ends(self.kept, epoch)
+        if not names:
             return None
-        if self.kept[name].damaged:
+        found = self.kept[names[0]]
+        if found.damaged:
             raise SnapshotCorrupt(
-                f"the snapshot of {self.origin} at the end of epoch {name.epoch} is damaged"
+                f"the snapshot of {self.origin} at the end of epoch {found.name.epoch} is damaged"
             )
-        return self.kept[name]
+        return found
 
     def _whole(self, name: SnapshotName) -> Snapshot:
         if self.kept[name].damaged:
@@ -141,29 +119,15 @@ class Snapshots:
 
     def binding(self, epoch: int, fence: int) -> Snapshot | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
-        found = [
-            name for name in self.kept if name.final and name.epoch == epoch and binds(name.fence, fence)
-        ]
-        return self.kept[max(found)] if found else None
+        found = snapshot_name.binding(self.kept, epoch, fence)
+        return self.kept[found[0]] if found else None
 
     def discard_from(self, epoch: int, fence: int) -> None:
         """What attempts before that of `fence` left of the epoch, but how one that binds has ended it."""
-        self._drop(
-            [
-                name
-                for name in self.kept
-                if name.epoch >= epoch
-                and name.fence <= fence
-                and not (name.final and binds(name.fence, fence))
-                and not (name.resumed and of_same_attempt(name.fence, fence))
-            ]
-        )
+        self._drop(snapshot_name.overtaken(self.kept, epoch, fence))
 
     def forget(self, before_epoch: int, fence: int) -> None:
-        last = max((name for name in self.kept if name.final and name.epoch <= before_epoch), default=None)
-        self._drop(
-            [name for name in self.kept if name.epoch < before_epoch and name != last and name.fence <= fence]
-        )
+        self._drop(snapshot_name.outlived(self.kept, before_epoch, fence))
 
     def _drop(self, names: list[SnapshotName]) -> None:
         for name in names:

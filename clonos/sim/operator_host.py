@@ -33,10 +33,11 @@ from clonos.core.resumption import check_resumable, resume_failed
 from clonos.core.retrieval import retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.services import CausalServices
+from clonos.core.snapshot_name import SnapshotName
 from clonos.core.topology import NodeKind
 from clonos.errors import LogCorrupt, ReplicaLost, Where
 from clonos.sim import holders
-from clonos.sim.checkpoint import Snapshot, SnapshotName
+from clonos.sim.checkpoint import Snapshot
 from clonos.sim.disk import LogStore
 from clonos.sim.frames import BundleFrame, Hello, OutputFrame
 from clonos.sim.furniture import Outcomes, Timers

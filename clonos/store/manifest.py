@@ -10,10 +10,9 @@ The body is a map: epoch, sequence, final, fence, meta (bytes of the instance, o
 [path, size, sha256, stored name or "", content or nil, [inode, mtime_ns] or nil]. The last field lets a restore on the
 same host see that a file was not written to since its content was checked; everywhere else the content is read.
 
-The name of a manifest says all that choosing one needs: `<epoch>-<fence>-<sequence>-<final|mid|from>.manifest`, fixed
-width, so that names sort as snapshots do. One that an attempt resumed from, and wrote again as its own, ends in `from`,
-and its body says `resumed`. The fence in the names keeps an incarnation that was replaced from touching
-what its successor wrote.
+The name of a manifest says all that choosing one needs (`clonos.core.snapshot_name`). One that an attempt resumed
+from, and wrote again as its own, ends in `from`, and its body says `resumed`. The fence in a name keeps an incarnation
+that was replaced from touching what its successor wrote.
 """
 
 from __future__ import annotations
@@ -26,39 +25,15 @@ from typing import Any, Final
 
 import msgpack
 
+from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import SnapshotCorrupt
 
 VERSION: Final = 1
 _MAGIC: Final = b"CLONSNAP"
 _HEADER: Final = struct.Struct("<8sHII")
-_NAME: Final = re.compile(r"(\d{20})-([0-9a-f]{16})-(\d{20})-(final|mid|from)\.manifest")
 _STORED: Final = re.compile(r"[0-9a-f]{64}-\d+-([0-9a-f]{16})")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _DIGEST_BYTES: Final = 32
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SnapshotName:
-    """Identity of a snapshot; compares as snapshots of one instance supersede each other."""
-
-    epoch: int
-    fence: int
-    sequence: int
-    final: bool
-    resumed: bool = False
-
-    def __str__(self) -> str:
-        kind = "final" if self.final else "from" if self.resumed else "mid"
-        return f"{self.epoch:020d}-{self.fence:016x}-{self.sequence:020d}-{kind}.manifest"
-
-    @classmethod
-    def parse(cls, text: str) -> SnapshotName | None:
-        """The name that `text` is, or None."""
-        match = _NAME.fullmatch(text)
-        if match is None:
-            return None
-        epoch, fence, sequence, kind = match.groups()
-        return cls(int(epoch), int(fence, 16), int(sequence), kind == "final", kind == "from")
 
 
 def stored_name(size: int, sha256: bytes, fence: int) -> str:

@@ -38,13 +38,14 @@ from typing import Final
 
 from pyarrow import fs
 
-from clonos.core.recovery_line import KEPT_INSIDE, is_kept
-from clonos.core.replacement import binds, of_same_attempt
+from clonos.core import snapshot_name
+from clonos.core.replacement import of_same_attempt
+from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.store.disk_errors import disk
 from clonos.store.folder import TMP, Folder, hash_file, resolve
 from clonos.store.keyed_state import KeyedState
-from clonos.store.manifest import Manifest, SnapshotFile, SnapshotName, stored_fence, stored_name
+from clonos.store.manifest import Manifest, SnapshotFile, stored_fence, stored_name
 
 __all__ = ["Manifest", "PendingSnapshot", "SnapshotStore"]
 
@@ -205,8 +206,7 @@ class SnapshotStore:
         beginning raises, since nothing stands in for it.
         """
         if not final_only:
-            names = [name for name in self._names() if name.epoch == epoch]
-            for name in sorted(names, reverse=True):
+            for name in snapshot_name.in_epoch(self._names(), epoch):
                 try:
                     manifest = self._read(name)
                 except SnapshotCorrupt as error:
@@ -223,10 +223,7 @@ class SnapshotStore:
 
     def resumed(self, epoch: int, fence: int) -> Manifest | None:
         """Where the task attempt of `fence` resumed inside `epoch`, if it did."""
-        for name in self._names():
-            if name.epoch == epoch and name.resumed and of_same_attempt(name.fence, fence):
-                return self._read(name)
-        return None
+        return self._first(snapshot_name.resumed(self._names(), epoch, fence))
 
     def named(self, text: str) -> Manifest | None:
         """The snapshot of that name, if it is still there."""
@@ -234,45 +231,30 @@ class SnapshotStore:
         return self._read(name) if name is not None else None
 
     def inside(self, epoch: int) -> list[Manifest]:
-        """The snapshots inside `epoch` that can be read, oldest first, of the newest task attempt to claim the instance
-        alone: whether what others did has happened is not known."""
+        """The snapshots inside `epoch` that can be read, oldest first, of the newest task attempt alone."""
         claimed = max(self._claims(), default=0)
         found: list[Manifest] = []
-        for name in sorted(self._names()):
-            if name.epoch == epoch and not name.final and of_same_attempt(name.fence, claimed):
-                try:
-                    manifest = self._read(name)
-                except SnapshotCorrupt as error:
-                    self.corrupt.append(error.message)
-                    continue
-                if manifest is not None:
-                    found.append(manifest)
+        for name in snapshot_name.of_newest_attempt(self._names(), epoch, claimed):
+            try:
+                manifest = self._read(name)
+            except SnapshotCorrupt as error:
+                self.corrupt.append(error.message)
+                continue
+            if manifest is not None:
+                found.append(manifest)
         return found
 
     def final(self, epoch: int) -> Manifest | None:
-        """How the instance stood at the end of `epoch`: by the highest fence, of the last epoch that it ran.
-
-        Spark runs no task of a stage that it knows to have no input; such an epoch leaves no snapshot.
-        """
-        for name in sorted(self._finals(epoch), reverse=True):
-            manifest = self._read(name)
-            if manifest is not None:
-                return manifest
-        return None
+        """How the instance stood at the end of `epoch`, or of the last one before that it ran."""
+        return self._first(snapshot_name.ends(self._names(), epoch))
 
     def binding(self, epoch: int, fence: int) -> Manifest | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
-        for name in sorted(self._finals(epoch), reverse=True):
-            if (
-                name.epoch == epoch
-                and binds(name.fence, fence)
-                and (manifest := self._read(name)) is not None
-            ):
-                return manifest
-        return None
+        return self._first(snapshot_name.binding(self._names(), epoch, fence))
 
-    def _finals(self, upto: int) -> list[SnapshotName]:
-        return [name for name in self._names() if name.final and name.epoch <= upto]
+    def _first(self, names: Iterable[SnapshotName]) -> Manifest | None:
+        """The first that has not been forgotten since it was listed."""
+        return next((found for name in names if (found := self._read(name)) is not None), None)
 
     def manifests(self) -> list[SnapshotName]:
         """Every snapshot there is, oldest first."""
@@ -399,13 +381,7 @@ class SnapshotStore:
         stays where that binds, and where this attempt resumed."""
         with self._changing:
             self._claim()
-            self._drop(
-                lambda name: (
-                    name.epoch >= epoch
-                    and not (name.final and binds(name.fence, self.fence))
-                    and not (name.resumed and of_same_attempt(name.fence, self.fence))
-                )
-            )
+            self._drop(snapshot_name.overtaken(self._names(), epoch, self.fence))
             self._collect()
 
     def _collect_if_due(self) -> None:
@@ -428,32 +404,21 @@ class SnapshotStore:
         limit = before
         try:
             self._claim()
-            kept = max(self._finals(limit), default=None)
-            self._drop(lambda name: name.epoch < limit and name != kept)
+            self._drop(snapshot_name.outlived(self._names(), limit, self.fence))
             self._collect()
         except StorageUnavailable:
             with self._due_lock:
                 self._due = limit if self._due is None else max(self._due, limit)
             raise
 
-    def _drop(self, unwanted: Callable[[SnapshotName], bool]) -> None:
-        for name in self._names():
-            if name.fence <= self.fence and unwanted(name):
-                self._folder.delete(f"{_MANIFESTS}/{name}")
-                self._manifests.pop(name, None)
-
-    def _prune(self, newest: SnapshotName) -> None:
-        """Of the snapshots inside an epoch a replacement needs the last, and the one before may just be being restored;
-        some older ones are kept for a recovery line, and the one that the attempt began with."""
-        mid = sorted(
-            name
-            for name in self._names()
-            if name.epoch == newest.epoch and not name.final and not name.resumed and name.fence <= self.fence
-        )
-        unwanted = [name for name in mid[:-KEPT_INSIDE] if not is_kept(name.sequence, newest.sequence)]
+    def _drop(self, unwanted: Iterable[SnapshotName]) -> None:
         for name in unwanted:
             self._folder.delete(f"{_MANIFESTS}/{name}")
             self._manifests.pop(name, None)
+
+    def _prune(self, newest: SnapshotName) -> None:
+        unwanted = snapshot_name.superseded(self._names(), newest)
+        self._drop(unwanted)
         if unwanted:
             self._collect()
 

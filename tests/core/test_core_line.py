@@ -7,18 +7,15 @@ import zlib
 
 import pytest
 from harness import Bench
-from hypothesis import given, strategies as st
 
 from clonos.core.delta import encode_delta, encode_entry
 from clonos.core.identity import Origin
 from clonos.core.instance_snapshot import InstanceSnapshot, still_owed
 from clonos.core.recovery_line import (
-    KEPT_INSIDE,
     Point,
     RecoveryLine,
     Resume,
     Standing,
-    is_kept,
     recovery_line,
 )
 from clonos.core.resumption import check_resumable
@@ -98,16 +95,6 @@ def test_a_line_is_of_one_start_and_one_epoch() -> None:
     assert found.resume(SECOND, generation=3, epoch=5) is None
     assert found.resume(SECOND, generation=2, epoch=6) is None
     assert found.resume(FIRST, generation=2, epoch=5) is None
-
-
-@given(st.integers(0, 300))
-def test_older_snapshots_are_kept_the_more_rarely(newest: int) -> None:
-    kept: set[int] = set()
-    for sequence in range(newest + 1):
-        kept = {one for one in kept if one > sequence - KEPT_INSIDE or is_kept(one, sequence)} | {sequence}
-    assert len(kept) <= KEPT_INSIDE + 4
-    if newest >= 31:
-        assert min(kept) <= newest - 16 + 1
 
 
 def snapshot(log: bytes, received: int) -> InstanceSnapshot:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
+from clonos.core.snapshot_name import SnapshotName
 from clonos.core.topology import NodeKind
-from clonos.sim.checkpoint import SnapshotName, Snapshots
+from clonos.sim.checkpoint import Snapshots
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore

@@ -1,0 +1,127 @@
+"""Which of an instance's snapshots count, and which may go: their names say all that it takes.
+
+A name holds the epoch, the fence of the incarnation that took the snapshot, and a number that the instance counts on
+with. Names compare as snapshots supersede each other, so a successor's snapshot of an epoch wins over one that its
+predecessor was still writing. An incarnation drops only snapshots of its own fence or a lower one.
+
+As a text it is `<epoch>-<fence>-<sequence>-<final|mid|from>.manifest`, of fixed width, so that texts sort alike.
+
+Three kinds: *final*, at the end of an epoch; inside one; and one inside that a task attempt has *resumed* from, written
+again as the attempt's own, with which the epoch begins for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from clonos.core.replacement import binds, of_same_attempt
+
+KEPT_INSIDE: Final = 2
+OLDEST_KEPT: Final = 32
+_TEXT: Final = re.compile(r"(\d{20})-([0-9a-f]{16})-(\d{20})-(final|mid|from)\.manifest")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotName:
+    """See the module."""
+
+    epoch: int
+    fence: int
+    sequence: int
+    final: bool
+    resumed: bool = False
+
+    def __str__(self) -> str:
+        kind = "final" if self.final else "from" if self.resumed else "mid"
+        return f"{self.epoch:020d}-{self.fence:016x}-{self.sequence:020d}-{kind}.manifest"
+
+    @classmethod
+    def parse(cls, text: str) -> SnapshotName | None:
+        """The name that `text` is, or None."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            return None
+        epoch, fence, sequence, kind = match.groups()
+        return cls(int(epoch), int(fence, 16), int(sequence), kind == "final", kind == "from")
+
+
+Names = Iterable[SnapshotName]
+
+
+def in_epoch(names: Names, epoch: int) -> list[SnapshotName]:
+    """Of whatever kind and attempt, the newest first: from one of these a replacement may start."""
+    return sorted((name for name in names if name.epoch == epoch), reverse=True)
+
+
+def ends(names: Names, epoch: int) -> list[SnapshotName]:
+    """How the instance stood at the end of `epoch`, the one to believe first: by the highest fence, of the last epoch
+    that it ran. Spark runs no task of a stage that it knows to have no input; such an epoch leaves no snapshot."""
+    return sorted((name for name in names if name.final and name.epoch <= epoch), reverse=True)
+
+
+def binding(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
+    """How attempts before that of `fence` have ended `epoch`, where it has to end alike; the one to believe first."""
+    return [name for name in ends(names, epoch) if name.epoch == epoch and binds(name.fence, fence)]
+
+
+def resumed(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
+    """Where the task attempt of `fence` resumed inside `epoch`: one, or none."""
+    return [
+        name for name in names if name.epoch == epoch and name.resumed and of_same_attempt(name.fence, fence)
+    ]
+
+
+def of_newest_attempt(names: Names, epoch: int, claimed: int) -> list[SnapshotName]:
+    """Inside `epoch`, oldest first, of the newest task attempt to claim the instance alone: whether what others did has
+    happened is not known."""
+    return sorted(
+        name
+        for name in names
+        if name.epoch == epoch and not name.final and of_same_attempt(name.fence, claimed)
+    )
+
+
+def superseded(names: Names, newest: SnapshotName) -> list[SnapshotName]:
+    """What may go when `newest` has become durable. Of those inside an epoch a replacement needs the last, and the one
+    before may just be being restored; some older ones are kept for a recovery line, and the one that the attempt began
+    with."""
+    inside = sorted(
+        name
+        for name in names
+        if name.epoch == newest.epoch and not name.final and not name.resumed and name.fence <= newest.fence
+    )
+    return [name for name in inside[:-KEPT_INSIDE] if not is_kept(name.sequence, newest.sequence)]
+
+
+def is_kept(sequence: int, newest: int) -> bool:
+    """Whether a snapshot inside an epoch, not one of the newest two, is kept for a recovery line: the older, the fewer.
+
+    A receiver's snapshot may be much older than its sender's, so the newest of each do not make a line. Of snapshots
+    that are 2..3, 4..7, 8..15 and 16..31 older than the newest, one each stays.
+    """
+    age = newest - sequence
+    return 0 < age < OLDEST_KEPT and sequence % (1 << (age.bit_length() - 1)) == 0
+
+
+def overtaken(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
+    """What may go when the attempt of `fence` runs `epoch`, which was not committed: all but how an attempt that binds
+    has ended it, and where this one resumed."""
+    return [
+        name
+        for name in names
+        if name.epoch >= epoch
+        and name.fence <= fence
+        and not (name.final and binds(name.fence, fence))
+        and not (name.resumed and of_same_attempt(name.fence, fence))
+    ]
+
+
+def outlived(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
+    """What may go when `epoch` has committed: all before it, but how the instance stood at its end, even if it has not
+    run since an earlier one."""
+    names = list(names)
+    kept = ends(names, epoch)[:1]
+    return [name for name in names if name.epoch < epoch and name not in kept and name.fence <= fence]
