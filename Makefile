@@ -29,7 +29,7 @@ install: $(INSTALLED) $(JAR)  ## the virtual environment with everything in it
 jar: $(JAR)  ## the Spark plugin, when its sources changed
 
 test: install  ## the test suite, without the soak tests
-	@$(BIN)/python -m pytest --dist loadscope --tx popen --tx popen//nice=19 $(ARGS)
+	@$(BIN)/python -m pytest $(ARGS)
 
 soak: install  ## the soak tests: minutes to hours
 	@$(BIN)/python -m pytest -m soak --timeout 0 $(ARGS)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Candidate
 from clonos.core.instance_snapshot import InstanceSnapshot
 from clonos.core.recovery_line import Point
 from clonos.errors import SnapshotCorrupt, StateError
 from clonos.store import values
+from clonos.store.manifest import Manifest
 
 VERSION = 2
 
@@ -62,19 +64,10 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
 
 
-def log_offset(raw: bytes) -> int:
-    """How far the instance's log had come at a snapshot."""
-    return _number(raw, "log_offset")
-
-
-def emitted(raw: bytes) -> int:
-    """The number of the last row that had left at a snapshot."""
-    return _number(raw, "emitted")
-
-
-def taken(raw: bytes) -> int:
-    """The last bundle of its task attempt that a snapshot covers."""
-    return _number(raw, "taken")
+def candidate(found: Manifest) -> Candidate:
+    """What choosing a snapshot needs of it."""
+    said = _said(found.meta)
+    return Candidate(found.name, said["log_offset"], said["emitted"], said["taken"])
 
 
 def point(name: str, raw: bytes) -> Point:
@@ -98,11 +91,3 @@ def _said(raw: bytes) -> dict[str, Any]:
     except (KeyError, TypeError, StateError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
     return said
-
-
-def _number(raw: bytes, name: str) -> int:
-    try:
-        number: int = values.decode(raw)[name]
-    except (KeyError, TypeError, StateError) as error:
-        raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
-    return number

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
-from xdist.workermanage import WorkerController
 
 # How long an example takes says something about the machine.
 settings.register_profile("clonos", deadline=None)
@@ -32,27 +29,6 @@ def plugin_jar() -> Path:
     from clonos.environment import jar_path
 
     return jar_path()
-
-
-PROCESSES = "processes"
-
-
-class _Lanes(LoadScopeScheduling):
-    """For `make test`, where two processes share the tests, the second at low priority: it takes what only computes,
-    file by file, and the first, one after the other, whatever starts processes and awaits what they do."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("::")[0]
-        return path if path.startswith(("tests/core/", "tests/sim/")) else PROCESSES
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        if PROCESSES in self.workqueue:
-            self.workqueue.move_to_end(PROCESSES, last=bool(node.gateway.spec.nice))
-        super()._assign_work_unit(node)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Lanes:
-    return _Lanes(config, log)
 
 
 class _RanNothing:

@@ -5,28 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.core.conduit import Output
-from clonos.core.identity import Origin
 from clonos.core.instance import Bundle
-from clonos.core.replacement import Move
 from clonos.sim.records import Record
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """Who connects, with HELLO's and RESUME's fields."""
-
-    origin: Origin
-    generation: int
-    epoch: int
-    fence: int
-    fresh: bool
-    passed: int
-    log_start: int
-    log: bytes
-    standby: bool = False
-    moves: tuple[Move, ...] = ()
-    recovered: int = 0
-    again: bool = False  # there was an attempt before
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""An operator's instance inside a replica. Mirrors `standby.operator_host`, call for call.
+"""An operator's instance inside a replica, as `standby.operator_host` is one.
 
-Drives `core.instance`: bundles in, `Persist` to the log store and `Emit` to the conduit out, in the order given;
-restores a snapshot and the log; takes snapshots, between epochs in the background, at an epoch's end in the
-foreground.
+Drives `core.incarnation` and `core.instance`: bundles in, `Persist` to the log store and `Emit` to the conduit out, in
+the order given; takes snapshots, between epochs in the background, at an epoch's end in the foreground.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clonos.core.care import Doubt
+from clonos.core.causal_log import Segment
 from clonos.core.conduit import Follow, Output, Stable
 from clonos.core.destination import Router, route_by_key, route_to
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Candidate, Greeting, Incarnation, Reached
 from clonos.core.instance import (
     Action,
     Emit,
@@ -27,19 +28,17 @@ from clonos.core.instance import (
 )
 from clonos.core.operator import Operator
 from clonos.core.own_log import OwnLog
-from clonos.core.recovery_line import Resume
-from clonos.core.replacement import Known, of_same_attempt
-from clonos.core.resumption import check_resumable, resume_failed
-from clonos.core.retrieval import retrieve
-from clonos.core.sequence import BundlesTaken
+from clonos.core.recovery_line import RecoveryLine, Resume
+from clonos.core.replacement import of_same_attempt
+from clonos.core.retrieval import Recovered
 from clonos.core.services import CausalServices
 from clonos.core.snapshot_name import SnapshotName
 from clonos.core.topology import NodeKind
-from clonos.errors import LogCorrupt, ReplicaLost, Where
+from clonos.errors import LogCorrupt
 from clonos.sim import holders
-from clonos.sim.checkpoint import Snapshot
+from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.disk import LogStore
-from clonos.sim.frames import BundleFrame, Hello, OutputFrame
+from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.furniture import Outcomes, Timers
 from clonos.sim.kernel import Died, Steps
 from clonos.sim.operator import Ledger, Outside, Uses, watermark_of
@@ -51,40 +50,25 @@ if TYPE_CHECKING:
     from clonos.sim.world import World
 
 
-class OperatorHost:
+class OperatorHost(Incarnation[Snapshot]):
     """Also the instance's ports."""
 
     def __init__(self, world: World, replica: Replica) -> None:
+        self._node = world.plan.dataflow.topology.node(replica.origin.node)
+        super().__init__(self._node.name, replica.origin, alone=not world.plan.standbys)
         self._world = world
         self._replica = replica
-        self._origin = replica.origin
-        self._node = world.plan.dataflow.topology.node(replica.origin.node)
         self._snapshots = world.checkpoint.snapshots(replica.origin)
-        self._instance: Instance | None = None
-        self._taken = 0
-        self._covered = BundlesTaken()
-        self._sequence = 0
         self._uploading = False
         self._asked = False
         self._landed: Uploaded | None = None
-        self._ended: SnapshotName | None = None
-        self._since = 0  # the log offset from which on this incarnation goes its own way
         self.state: dict[Any, Any] = {}
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, int] = {}  # for the checkers alone
-        self.reached: dict[int, int] = {}
+        self.consumed: dict[int, int] = {}
 
     # ------------------------------------------------------------------ life
-
-    @property
-    def live(self) -> Instance:
-        assert self._instance is not None
-        return self._instance
-
-    @property
-    def recovered_end(self) -> int:
-        return self.live.log_offset + len(self.live.recorded)
 
     @property
     def running(self) -> bool:
@@ -94,19 +78,8 @@ class OperatorHost:
     def progress(self) -> int:
         return self._instance.processed if self._instance is not None else 0
 
-    def open(self, hello: Hello) -> Steps:
-        self._hello = hello
-        self._taken = 0
-        self._covered = BundlesTaken()
-        if self._instance is not None:
-            self._snapshots.claim(hello.fence)
-            self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
-            self._check_newest(hello)
-            if not self.live.following:
-                self._world.checks.goes_on(self, hello)
-            self._lead(self.recovered_end if self.live.following else self._since)
-        else:
-            yield from self._restore(hello)
+    def open(self, hello: Greeting) -> Steps:
+        yield from self.serve(hello)
         self.live.care = self if self._world.poison.is_careful(self._origin) else None
         self._asked = False
 
@@ -122,178 +95,54 @@ class OperatorHost:
         self._replica.point("has written a letter")
         return False
 
-    def open_standby(self, hello: Hello) -> Steps:
-        """Restored like a replacement, or, where it stands at the end of an epoch, as it is in memory; then it
-        follows. In the middle of one it is told to begin again, from a newer snapshot."""
-        self._hello = hello
-        self._taken = 0
-        self._covered = BundlesTaken()
-        if self._instance is not None and self._ended is not None:
-            self._check_newest(hello)
-        else:
-            self._let_go()
-            yield from self._restore(hello)
-        self._ended = None
-        self.live.begin_following()
-        yield from self._perform(self.live.open_epoch(hello.epoch, ends_at=self._ends_at))
-        yield from self._perform(self.live.follow(hello.log_start, hello.log))
+    def start(self) -> Steps:
+        yield from self.open_epoch()
 
     def follow(self, frame: Follow) -> Steps:
-        yield from self._perform(self.live.follow(frame.log_start, frame.log))
+        yield from self.perform(self.live.follow(frame.log_start, frame.log))
 
-    def promote(self, hello: Hello) -> Steps:
-        """It is the replica. What its predecessor did beyond this log never happened."""
-        self._hello = hello
-        self._snapshots.claim(hello.fence)
-        known = max(self.live.followed, hello.recovered)
-        self._since = known
-        self._store.begin(hello.fence, known)
-        self._world.checks.promoted(self, hello, known, self.live.recorded)
-        self._world.trace(self._replica.name, f"is the replica from log offset {known} on")
-        yield from self._perform(self.live.go_live(hello.passed))
-
-    def end_standby(self, last: int) -> None:
-        """The replica has ended the epoch, and so has its standby, if it has got as far; else it restores in the next
-        one."""
-        newest = self._snapshots.final(self._hello.epoch)
-        if newest is None or self._covered.upto < last or newest.instance.log_offset != self.live.log_offset:
-            self._let_go()
-        else:
-            self._ended = newest.name
-
-    def _let_go(self) -> None:
-        """Of what is in memory, if anything is."""
-        self._instance = None
-        self.state, self.timers, self.event_timers = {}, Timers(), Timers()
-        self.depends, self.reached = {}, {}
-
-    def _check_newest(self, hello: Hello) -> None:
-        """What it holds in memory must still be the newest there is."""
-        if self._ended is None or self._ended.epoch == hello.epoch - 1:
-            return
-        newest = self._snapshots.final(hello.epoch - 1)
-        if newest is None or newest.name != self._ended:
-            raise ReplicaLost(
-                "this process has missed an epoch that another one ran", where=self._where(hello)
-            )
+    # ----------------------------------------------- for the core's incarnation
 
     @property
-    def _ends_at(self) -> int | None:
-        """The log offset at which an earlier attempt has ended the epoch, where this one has to end alike."""
-        hello = self._hello
-        ended = self._snapshots.binding(hello.epoch, hello.fence) if hello.again else None
-        return ended.instance.log_offset if ended is not None else None
+    def snapshots(self) -> Snapshots:
+        return self._snapshots
 
-    def start(self) -> Steps:
-        hello = self._hello
-        yield from self._perform(
-            self.live.open_epoch(hello.epoch, passed=hello.passed, ends_at=self._ends_at)
-        )
-        yield from self._perform(self.live.tick(self.clock()))
+    def open_snapshots(self) -> None:
+        """They are in memory."""
 
-    def _lead(self, since: int) -> None:
-        """It is the one that writes the log from here on."""
-        self.live.lead()
-        self._since = since
-        self._store.begin(self._hello.fence, since)
+    def claim(self) -> None:
+        self._snapshots.claim(self._hello.fence)
+        self._world.checks.acts(self._origin, self._hello.fence, "claims its snapshots")
 
-    def _restore(self, hello: Hello) -> Steps:
-        if not hello.standby:
-            self._snapshots.claim(hello.fence)
-            self._world.checks.acts(self._origin, hello.fence, "claims its snapshots")
-        resume = None
-        if hello.fresh and not hello.standby:
-            line = self._world.checkpoint.line
-            resume = line.resume(self._origin, generation=hello.generation, epoch=hello.epoch)
-            if resume is None:
-                self._snapshots.discard_from(hello.epoch, hello.fence)
+    def discard_from(self, epoch: int) -> None:
+        self._snapshots.discard_from(epoch, self._hello.fence)
+
+    def line(self, generation: int) -> RecoveryLine:
+        return self._world.checkpoint.line
+
+    def candidate(self, found: Snapshot) -> Candidate:
+        return Candidate(found.name, found.instance.log_offset, found.instance.emitted, found.taken)
+
+    def _choose(self, resume: Resume | None) -> Snapshot | None:
         self._world.faults.at_snapshots(self._snapshots)
-        known = Known(
-            hello.fence, hello.passed, hello.log_start, hello.log_start + len(hello.log), hello.moves
-        )
-        found = self._latest(hello, known) if resume is None else self._resume_from(resume)
-        snapshot: InstanceSnapshot | None = None
-        if found is not None:
-            state, timers, event_timers = pickle.loads(found.content)
-            self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
-            snapshot = pickle.loads(pickle.dumps(found.instance))
-            self._sequence = found.name.sequence + 1
-            if found.name.epoch == hello.epoch:
-                self._covered = BundlesTaken(found.taken)
-            if resume is None:
-                self.depends, self.reached = dict(found.depends), dict(found.reached)
-        yield from self._replica.pause("has restored its state")
-        own, held = self._open_log()
-        recovered = yield from self._recover(hello, known, snapshot, own)
-        yield from self._replica.pause("knows its log")
-        if resume is not None and found is not None and snapshot is not None:
-            check_resumable(
-                snapshot,
-                recovered.before,
-                [*held, *recovered.received],
-                self._world.checkpoint.line.stable,
-                where=self._where(hello),
-            )
-            found = yield from self._begin_at(found, resume)
-            snapshot = pickle.loads(pickle.dumps(found.instance))
-            self.depends, self.reached = dict(found.depends), dict(found.reached)  # only now it does
-        self._instance = self._make_instance()
-        self._world.checks.restores(self, hello, found, recovered)
-        self._instance.restore(
-            snapshot,
-            own_before=recovered.before,
-            recorded=recovered.recorded,
-            held=held,
-            received=recovered.received,
-        )
-        if not hello.standby:
-            self._lead(self.recovered_end)
-        reaches = snapshot.log_offset if snapshot else 0
-        self._world.trace(
-            self._replica.name,
-            f"restores {'the end of epoch' if found and found.name.final else 'inside epoch'} "
-            f"{found.name.epoch}, repeats log {reaches}..{reaches + len(recovered.recorded)}"
-            if found
-            else f"begins from nothing, repeats log 0..{len(recovered.recorded)}",
-            Restored(self._origin),
-        )
+        return super()._choose(resume)
 
-    def _latest(self, hello: Hello, known: Known) -> Snapshot | None:
-        return self._snapshots.latest(
-            epoch=hello.epoch,
-            fence=hello.fence,
-            final_only=hello.fresh,
-            usable=lambda one: known.allows(
-                fence=one.name.fence,
-                log_offset=one.instance.log_offset,
-                emitted=one.instance.emitted,
-                before=lambda: self._emitted_before(hello),
-            ),
-        )
-
-    def _resume_from(self, resume: Resume) -> Snapshot:
-        """An attempt that lost its first replica before it was welcomed may have begun already."""
-        hello = self._hello
-        found = self._snapshots.resumed(hello.epoch, hello.fence) or self._snapshots.named(resume.name)
+    def restore_state(self, found: Snapshot | None) -> InstanceSnapshot | None:
         if found is None:
-            raise resume_failed("it is not there any more", self._where(hello))
-        return found
+            return None
+        state, timers, event_timers = pickle.loads(found.content)
+        self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
+        snapshot: InstanceSnapshot = pickle.loads(pickle.dumps(found.instance))
+        return snapshot
 
-    def _begin_at(self, found: Snapshot, resume: Resume) -> Steps:
-        """From now on this attempt's own; what else was left of the epoch may go."""
-        hello = self._hello
-        if not (found.name.resumed and of_same_attempt(found.name.fence, hello.fence)):
-            found = found.resumed_under(hello.fence, resume)
+    def resume(self, found: Snapshot, owed: Resume) -> Steps:
+        if not (found.name.resumed and of_same_attempt(found.name.fence, self._hello.fence)):
+            found = found.resumed_under(self._hello.fence, owed)
             yield from self._finish(found)
-            yield from self._replica.pause("has begun where it resumes")
-        self._snapshots.discard_from(hello.epoch, hello.fence)
+            yield from self.reached(Reached.BEGINNING)
         return found
 
-    def _emitted_before(self, hello: Hello) -> int:
-        snapshot = self._snapshots.beginning(hello.epoch, hello.fence)
-        return snapshot.instance.emitted if snapshot is not None else 0
-
-    def _open_log(self) -> tuple[OwnLog | None, list[bytes]]:
+    def open_log(self) -> tuple[OwnLog | None, list[bytes]]:
         disk = self._replica.server.disk
         self._world.faults.at_store(disk.store(self._origin))
         self._store = disk.store(self._origin)
@@ -303,35 +152,51 @@ class OperatorHost:
             self._store = disk.put_aside(self._origin)
             return None, []
 
-    def _recover(
-        self, hello: Hello, known: Known, snapshot: InstanceSnapshot | None, own: OwnLog | None
-    ) -> Steps:
-        """The own log from the snapshot on, from whoever may know it."""
-        offset = snapshot.log_offset if snapshot is not None else 0
-        where = self._where(hello)
-        retrieval = retrieve(
-            self._origin,
-            offset,
-            own,
-            hello.log,
-            known=known,
-            fresh=hello.fresh,
-            where=where,
-            alone=not self._world.plan.standbys,
-            since=snapshot.epoch_log_offset
-            if snapshot is not None and snapshot.epoch == hello.epoch
-            else None,
-        )
-        answers = []
-        if retrieval.ask_others or hello.standby:
-            answers = yield from holders.ask(self._world, self._replica, self._origin, where=where)
-        recovered = retrieval.put_together(answers, where=where)
-        at, pieces = recovered.missing(own)
-        if pieces or at < self._store.end:
-            self._store.rewrite_own(at, pieces)
-        return recovered
+    def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
+        self._store.rewrite_own(at, list(pieces))
 
-    def _make_instance(self) -> Instance:
+    @property
+    def log_end(self) -> int:
+        return self._store.end
+
+    def begin_log(self, since: int) -> None:
+        self._store.begin(self._hello.fence, since)
+
+    def ask(self, base: int) -> Steps:
+        return holders.ask(self._world, self._replica, self._origin, where=self.where)
+
+    def reached(self, how_far: Reached) -> Steps:
+        if how_far is not Reached.FUNCTION:
+            yield from self._replica.pause(how_far.value)
+
+    def restored(self, found: Snapshot | None, recovered: Recovered) -> None:
+        if found is not None:
+            self.depends, self.consumed = dict(found.depends), dict(found.reached)
+        self._world.checks.restores(self, self._hello, found, recovered)
+        start = found.instance.log_offset if found else 0
+        self._world.trace(
+            self._replica.name,
+            f"restores {'the end of epoch' if found and found.name.final else 'inside epoch'} "
+            f"{found.name.epoch}, repeats log {start}..{start + len(recovered.recorded)}"
+            if found
+            else f"begins from nothing, repeats log 0..{len(recovered.recorded)}",
+            Restored(self._origin),
+        )
+
+    def goes_on(self) -> None:
+        if not self.live.following:
+            self._world.checks.goes_on(self, self._hello)
+
+    def promoted(self, known: int) -> None:
+        self._world.checks.promoted(self, self._hello, self.live.recorded)
+        self._world.trace(self._replica.name, f"is the replica from log offset {known} on")
+
+    def let_go(self) -> None:
+        self._instance = None
+        self.state, self.timers, self.event_timers = {}, Timers(), Timers()
+        self.depends, self.consumed = {}, {}
+
+    def make_instance(self) -> Instance:
         plan, node = self._world.plan, self._node
         target = plan.dataflow.target(node.number)
         services = CausalServices(
@@ -344,7 +209,7 @@ class OperatorHost:
         outside = Outside(
             self._ask,
             self._act,
-            self._consumed,
+            self._consumes,
             lambda record: record in self._world.poison.records,
             self._die,
             lambda: self._world.choices.nature.getrandbits(30),
@@ -374,14 +239,14 @@ class OperatorHost:
 
     def bundle(self, frame: BundleFrame) -> Steps:
         bundle = frame.bundle
-        self._covered.take(frame.seq, self._where(self._hello))
+        self._covered.take(frame.seq, self.where)
         self._world.trace.took(self._replica.name, self._origin, frame.seq, bundle.channels, bundle.positions)
         actions = self.live.take(bundle)
         if self._asked:
             self.live.care, self._asked = None, False
             self._world.poison.passed(self._origin)
         self._taken = frame.seq
-        yield from self._perform(actions)
+        yield from self.perform(actions)
         if self._hello.standby or not any(isinstance(action, Emit) for action in actions):
             self._replica.send(
                 OutputFrame(Output(self._taken, self.live.passed, self.live.log_offset, b"", 0, 0, 0), ())
@@ -390,13 +255,13 @@ class OperatorHost:
             yield from self._snapshot_if_due()
 
     def tick(self) -> Steps:
-        yield from self._perform(self.live.tick(self.clock()))
+        yield from self.perform(self.live.tick(self.clock()))
         yield from self._snapshot_if_due()
 
     def end(self, last: int) -> Steps:
         yield from self._replica.pause("is at the end of its input")
-        self._covered.end(last, self._where(self._hello))
-        yield from self._perform(self.live.end_epoch())
+        self._covered.end(last, self.where)
+        yield from self.perform(self.live.end_epoch())
         while self._uploading:  # joined: what is under way must not be overtaken
             if self._landed is not None:
                 self.uploaded(self._landed)
@@ -408,7 +273,7 @@ class OperatorHost:
         yield from self._replica.pause("has finished its last snapshot")
         return self.live.passed
 
-    def _perform(self, actions: Iterable[Action]) -> Steps:
+    def perform(self, actions: Iterable[Action]) -> Steps:
         """All rows of one call go out in one write, after what must be saved before them."""
         frames = []
         for action in actions:
@@ -461,7 +326,7 @@ class OperatorHost:
             pickle.dumps((self.state, self.timers.entries, self.event_timers.entries)),
             self._covered.upto,
             dict(self.depends),
-            dict(self.reached),
+            dict(self.consumed),
         )
         self._world.checks.snapshots(self, snapshot)
         return snapshot
@@ -480,7 +345,7 @@ class OperatorHost:
             return
         yield from self._replica.pause("begins a snapshot")
         # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
-        yield from self._perform(self.live.flush())
+        yield from self.perform(self.live.flush())
         snapshot = self._begin_snapshot(final=False)
         self._uploading = True
         reached = (self._taken, self.live.log_offset)
@@ -574,7 +439,7 @@ class OperatorHost:
         self._world.act(self._origin.node, key, record, draw)
         self._replica.point("has acted on the outside")
 
-    def _consumed(self, tag: Tag) -> None:
+    def _consumes(self, tag: Tag) -> None:
         self._world.checks.consumed(self, tag)
 
     def _die(self, record: int, tag: Tag) -> None:
@@ -582,9 +447,6 @@ class OperatorHost:
         self._world.poison.died(self._origin, record, tag)
         self._world.trace(self._replica.name, "is killed by a record")
         raise Died
-
-    def _where(self, hello: Hello) -> Where:
-        return Where(self._node.name, self._origin.instance, hello.epoch)
 
     @property
     def origin(self) -> Origin:
@@ -599,5 +461,5 @@ class OperatorHost:
         return self._replica
 
     @property
-    def hello(self) -> Hello:
+    def hello(self) -> Greeting:
         return self._hello

@@ -27,9 +27,10 @@ from clonos.core.conduit import (
     Welcome,
 )
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Greeting
 from clonos.errors import ClonosError, Fenced, ReplicaLost, ResumeFailed
 from clonos.sim import network
-from clonos.sim.frames import BundleFrame, Hello, OutputFrame
+from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Died, Process, Steps
 from clonos.sim.network import Link
 from clonos.sim.operator_host import OperatorHost
@@ -45,7 +46,7 @@ WINDOW_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    hello: Hello
+    hello: Greeting
     link: Link
 
 
@@ -182,7 +183,7 @@ class Replica(Process):
             self.kill()
             yield None
 
-    def _converse(self, hello: Hello) -> Steps:
+    def _converse(self, hello: Greeting) -> Steps:
         host = self.host
         if hello.standby:
             hello = yield from self._stand_by(hello)
@@ -214,12 +215,12 @@ class Replica(Process):
                 self._link = None
                 return
 
-    def _stand_by(self, hello: Hello) -> Steps:
+    def _stand_by(self, hello: Greeting) -> Steps:
         """Until the epoch is over, or it is the replica; under which HELLO."""
         host = self.host
         assert not isinstance(host, SinkHost)
         next_one: Connect | None = None
-        yield from host.open_standby(hello)
+        yield from host.stand_by(hello)
         self.send(Welcome(self.world.plan.window, WINDOW_BYTES, host.recovered_end))
         while True:
             word = yield from self._next()
@@ -233,9 +234,9 @@ class Replica(Process):
                 yield from host.bundle(word)
             elif isinstance(word, Follow):
                 yield from host.follow(word)
-            elif isinstance(word, Hello):  # from a newer snapshot
+            elif isinstance(word, Greeting):  # from a newer snapshot
                 hello = word
-                yield from host.open_standby(hello)
+                yield from host.stand_by(hello)
                 self.send(OutputFrame(Output(0, host.live.passed, host.live.log_offset, b"", 0, 0, 0), ()))
             elif isinstance(word, Promote):
                 promoted = replace(hello, fence=word.fence, passed=word.passed, standby=False)
@@ -243,7 +244,7 @@ class Replica(Process):
                     raise Fenced(f"fence {word.fence:x} of {self.origin} has been overtaken")
                 self.fence = word.fence
                 self.send(Welcome(self.world.plan.window, WINDOW_BYTES, host.recovered_end))
-                yield from host.promote(promoted)
+                yield from host.take_over(promoted)
                 return promoted
             elif isinstance(word, EndStandby):
                 host.end_standby(word.seq)

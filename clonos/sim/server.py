@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from clonos.core.conduit import ReplicaError
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Greeting
 from clonos.core.topology import NodeKind
 from clonos.errors import Fenced
 from clonos.sim.disk import Disk
-from clonos.sim.frames import Hello
 from clonos.sim.kernel import Process
 from clonos.sim.network import Link
 from clonos.sim.replica import Commit, Connect, Replica
@@ -30,11 +30,11 @@ class Serving:
     """One replica as the server sees it."""
 
     replica: Replica
-    hello: Hello | None = None
+    hello: Greeting | None = None
     at_end: int | None = None
     doomed: bool = False
 
-    def serves(self, hello: Hello) -> bool:
+    def serves(self, hello: Greeting) -> bool:
         if self.doomed or not hello.fresh or self.hello is None or self.hello.generation != hello.generation:
             return False
         if hello.again and not hello.standby:
@@ -52,12 +52,12 @@ class ReplicaServer(Process):
         self.world = world
         self.disk = self._disk = disk
         self._serving: dict[Origin, Serving] = {}
-        self._pending: dict[Origin, tuple[Link, Hello]] = {}
+        self._pending: dict[Origin, tuple[Link, Greeting]] = {}
         self._waiting_for_death: list[tuple[set[Replica], Callable[[], None]]] = []
 
     # ----------------------------------------------------------- connections
 
-    def connect(self, link: Link, hello: Hello) -> None:
+    def connect(self, link: Link, hello: Greeting) -> None:
         if hello.generation < self._disk.generation:
             self._refuse(link, Fenced(f"generation {hello.generation} is over"))
         elif not (
@@ -76,14 +76,14 @@ class ReplicaServer(Process):
         self.world.checks.fence_raised(self.name, origin, fence)
         return True
 
-    def _admits_standby(self, hello: Hello) -> bool:
+    def _admits_standby(self, hello: Greeting) -> bool:
         """It acts under no fence of its own, and is told of one when it becomes the replica."""
         if hello.fence >> 48 < self._disk.generation or hello.fence < self._disk.fences.get(hello.origin, -1):
             return False
         self._disk.fences[hello.origin] = hello.fence
         return True
 
-    def _place(self, origin: Origin, link: Link, hello: Hello) -> None:
+    def _place(self, origin: Origin, link: Link, hello: Greeting) -> None:
         overtaken = self._pending.pop(origin, None)
         if overtaken is not None:
             self._refuse(overtaken[0], Fenced("a later attempt has connected"))
@@ -96,7 +96,7 @@ class ReplicaServer(Process):
             self._pending[origin] = (link, hello)
             self._doom(current)
 
-    def _serve(self, origin: Origin, link: Link, hello: Hello) -> None:
+    def _serve(self, origin: Origin, link: Link, hello: Greeting) -> None:
         node = self.world.plan.dataflow.topology.node(origin.node)
         replica = Replica(self.world, origin, self, sink=node.kind is NodeKind.SINK)
         serving = self._serving[origin] = Serving(replica)
@@ -104,7 +104,7 @@ class ReplicaServer(Process):
         replica.launch()
         self._hand_over(serving, link, hello)
 
-    def _hand_over(self, serving: Serving, link: Link, hello: Hello) -> None:
+    def _hand_over(self, serving: Serving, link: Link, hello: Greeting) -> None:
         serving.hello, serving.at_end = hello, None
         self._tell(serving, Connect(hello, link))
 
@@ -153,7 +153,7 @@ class ReplicaServer(Process):
         if serving is not None and serving.replica is replica:
             serving.at_end = epoch
 
-    def promoted(self, replica: Replica, hello: Hello) -> bool:
+    def promoted(self, replica: Replica, hello: Greeting) -> bool:
         """A standby has been told that it is the replica; whether nothing newer has been here."""
         serving = self._serving.get(replica.origin)
         if serving is None or serving.replica is not replica or serving.doomed:

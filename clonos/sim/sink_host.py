@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from clonos.core.conduit import Output, Stable
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Greeting
 from clonos.core.sink_log import SinkInstance, Write
 from clonos.errors import SinkUnavailable
-from clonos.sim.frames import BundleFrame, Hello, OutputFrame
+from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Steps
 from clonos.sim.sinks import SinkPlace
 
@@ -34,7 +35,7 @@ class SinkHost:
         self.progress = 0
         self.recovered_end = 0
 
-    def open(self, hello: Hello) -> Steps:
+    def open(self, hello: Greeting) -> Steps:
         self._hello = hello
         yield from self._replica.pause("opens the sink")
         self._world.checks.acts(self._origin, hello.fence, "opens the sink")

@@ -14,8 +14,9 @@ import numpy as np
 
 from clonos.core import conduit as rules
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Greeting
 from clonos.core.instance import Bundle
-from clonos.sim.frames import BundleFrame, Hello, OutputFrame
+from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Process
 from clonos.sim.network import End, Link
 from clonos.sim.records import Record
@@ -283,19 +284,18 @@ class Task(Process):
         *,
         standby: bool,
     ) -> None:
-        said = Hello(
+        said = Greeting(
             self.origin,
-            self.generation,
             self.epoch,
             hello.fence,
             hello.fresh,
+            self.again,
             resume.passed,
             resume.log_start,
             resume.log,
             standby,
             hello.moves,
             hello.recovered if isinstance(hello, rules.StandbyHello) else 0,
-            self.again,
         )
         if standby and self._standby_greeted is link:
             self._send_standby(said)

@@ -294,7 +294,7 @@ class Coordinator:
                     root = f"{self._checkpoint.location}/clonos/state/{node.number}/{instance}"
                     manifest = SnapshotStore(root, fence=0, pending=scratch).final(epoch)
                     if manifest is not None:
-                        stable[node.number, instance] = metadata.log_offset(manifest.meta)
+                        stable[node.number, instance] = metadata.candidate(manifest).log_offset
         return stable
 
 

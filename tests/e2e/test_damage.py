@@ -61,7 +61,7 @@ def test_a_log_store_that_ends_too_early_is_noticed_and_the_others_are_asked(
         manifest = SnapshotStore(root, fence=0, pending=str(tmp_path / "pending")).latest(
             epoch=epoch, final_only=False
         )
-        known = metadata.log_offset(manifest.meta) if manifest is not None else 0
+        known = metadata.candidate(manifest).log_offset if manifest is not None else 0
         with LogStore.read_only(str(folder)) as reader:
             return sum(offset >= known for offset, _ in reader.own())
 

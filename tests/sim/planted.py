@@ -135,7 +135,7 @@ def divergence_is_not_reported(patch: Patch) -> None:
 
 def rows_leave_before_they_are_saved(patch: Patch) -> None:
     """Process before log: what is to be saved lies about until the next call, in the memory of the process."""
-    real = OperatorHost._perform
+    real = OperatorHost.perform
 
     def perform(self: OperatorHost, actions: Any) -> Any:
         waiting = self.__dict__.setdefault("waiting", [])
@@ -144,7 +144,7 @@ def rows_leave_before_they_are_saved(patch: Patch) -> None:
         self.__dict__["waiting"] = late
         return real(self, now)
 
-    patch.setattr(OperatorHost, "_perform", perform)
+    patch.setattr(OperatorHost, "perform", perform)
 
 
 def received_logs_are_not_saved(patch: Patch) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from planted import OTHERS, Planted, planted
 
-from clonos.core import resumption
+from clonos.core import incarnation, resumption
 from clonos.core.instance import Instance
 from clonos.core.recovery_line import Standing
 from clonos.core.sharing import FULL, Receipts
-from clonos.sim import operator_host
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.plan import Fault
 
@@ -53,7 +52,7 @@ def snapshots_of_an_overtaken_attempt_count(patch: Patch) -> None:
         return replace(real(self, epoch), inside=inside)
 
     patch.setattr(Snapshots, "standing", standing)
-    patch.setattr(operator_host, "check_resumable", lambda *given, **named: None)
+    patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
 
 
 def determinants_that_are_not_held_are_depended_on(patch: Patch) -> None:
@@ -62,7 +61,7 @@ def determinants_that_are_not_held_are_depended_on(patch: Patch) -> None:
 
 def own_log_before_the_snapshot_is_not_needed(patch: Patch) -> None:
     patch.setattr(
-        operator_host,
+        incarnation,
         "check_resumable",
         lambda snapshot, before, held, stable, *, where: resumption.check_resumable(
             replace(snapshot, log_digest=0, log_offset=snapshot.epoch_log_offset),
@@ -72,8 +71,8 @@ def own_log_before_the_snapshot_is_not_needed(patch: Patch) -> None:
             where=where,
         ),
     )
-    real = operator_host.retrieve
-    patch.setattr(operator_host, "retrieve", lambda *given, since, **named: real(*given, since=None, **named))
+    real = incarnation.retrieve
+    patch.setattr(incarnation, "retrieve", lambda *given, since, **named: real(*given, since=None, **named))
 
 
 def replacement_forgets_where_the_attempt_resumed(patch: Patch) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Greeting
 from clonos.core.instance import Emit, Persist, Row
 from clonos.core.retrieval import Recovered
 from clonos.errors import ClonosError
@@ -33,7 +34,7 @@ from clonos.sim.records import Tag
 from clonos.sim.trace import Shown
 
 if TYPE_CHECKING:
-    from clonos.sim.frames import Hello, OutputFrame
+    from clonos.sim.frames import OutputFrame
     from clonos.sim.operator_host import OperatorHost
     from clonos.sim.replica import Replica
     from clonos.sim.sinks import SinkPlace
@@ -63,7 +64,7 @@ class Checks:
     # ---------------------------------------------------------- an operator
 
     def restores(
-        self, host: OperatorHost, hello: Hello, found: Snapshot | None, recovered: Recovered
+        self, host: OperatorHost, hello: Greeting, found: Snapshot | None, recovered: Recovered
     ) -> None:
         start = found.instance.log_offset if found else 0
         if hello.standby:  # beyond what the conduit knows it may have been told of what never happened
@@ -82,12 +83,14 @@ class Checks:
         self.prefix.recovered(host.origin, start, recovered)
         self._goes_live(host, hello, start, found.instance.emitted if found else 0, recovered.recorded)
 
-    def goes_on(self, host: OperatorHost, hello: Hello) -> None:
+    def goes_on(self, host: OperatorHost, hello: Greeting) -> None:
         """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
         live = host.live
         self._goes_live(host, hello, live.log_offset, live.snapshot().emitted, live.recorded)
 
-    def _goes_live(self, host: OperatorHost, hello: Hello, start: int, emitted: int, recorded: bytes) -> None:
+    def _goes_live(
+        self, host: OperatorHost, hello: Greeting, start: int, emitted: int, recorded: bytes
+    ) -> None:
         """Behind `recorded`, which begins at `start`, where rows up to `emitted` had left: more never happened."""
         upto = start + len(recorded)
         self.orphans.restores(host, hello, upto)
@@ -95,7 +98,7 @@ class Checks:
             self.outputs.shortened(host.origin, emitted, recorded)
 
     def _another_history(
-        self, host: OperatorHost, hello: Hello, start: int, emitted: int, recorded: bytes
+        self, host: OperatorHost, hello: Greeting, start: int, emitted: int, recorded: bytes
     ) -> None:
         """With the store of the last incarnation gone, one that it had overtaken may be believed beyond what anybody
         has heard of: then what the last one did never happened."""
@@ -113,14 +116,14 @@ class Checks:
         return bool(self._world.plan.standbys) and self.fencing.has_acted_since(host.origin, host.hello.fence)
 
     def consumed(self, host: OperatorHost, tag: Tag) -> None:
-        self.fifo.consumed(host.origin, host.reached, tag)
+        self.fifo.consumed(host.origin, host.consumed, tag)
         if tag.depends:
             depends = host.depends
             for origin, offset in tag.depends.items():
                 if offset > depends.get(origin, 0):
                     depends[origin] = offset
 
-    def promoted(self, host: OperatorHost, hello: Hello, known: int, recorded: bytes) -> None:
+    def promoted(self, host: OperatorHost, hello: Greeting, recorded: bytes) -> None:
         """A standby goes on from what the conduit knew of the log, and what else it has of it."""
         start = host.live.log_offset
         self.acts(host.origin, hello.fence, "is promoted")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Greeting
 from clonos.sim.checks.violation import Violation
 
 if TYPE_CHECKING:
-    from clonos.sim.frames import Hello
     from clonos.sim.operator_host import OperatorHost
 
 
@@ -25,7 +25,7 @@ class Locality:
         else:
             self._struck.add(origin)
 
-    def restores(self, host: OperatorHost, hello: Hello) -> None:
+    def restores(self, host: OperatorHost, hello: Greeting) -> None:
         begins = hello.fresh and hello.generation == 1
         if not (begins or self._all or host.origin in self._struck or hello.generation > 1):
             raise Violation("I8", f"{host.origin} rolls back although nothing has happened to it")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Greeting
 from clonos.core.replacement import REPLACEMENT_BITS
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.truncation import Truncation
@@ -22,7 +23,6 @@ from clonos.sim.plan import LOSES_EFFECTS, Fault
 from clonos.sim.records import Tag
 
 if TYPE_CHECKING:
-    from clonos.sim.frames import Hello
     from clonos.sim.operator_host import OperatorHost
     from clonos.sim.sinks import SinkPlace
     from clonos.sim.task import Task
@@ -135,7 +135,7 @@ class Orphans:
 
     # ------------------------------------------ nobody may depend on what is gone
 
-    def restores(self, host: OperatorHost, hello: Hello, upto: int) -> None:
+    def restores(self, host: OperatorHost, hello: Greeting, upto: int) -> None:
         """An instance goes on from here; whatever was beyond never happened."""
         origin = host.origin
         if self._truth.visible[origin] > upto and self._knowledge_was_destroyed():

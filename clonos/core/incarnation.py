@@ -1,0 +1,456 @@
+"""The life of one process as an instance of an operator: what it restores, whose log it believes, where its own begins.
+
+It begins when a conduit connects. The order is the rule:
+
+1. The snapshots are claimed under the new fence. A predecessor that has not noticed is stopped by that, or has written
+   what is read from now on; an effect of it was announced in a log that is read later, or does not happen.
+2. A snapshot is chosen: where the conduit keeps what follows, the newest that stands for what it has taken over
+   (`core.replacement`); for a new task attempt where the recovery line begins (`core.recovery_line`), else the end of
+   the epoch before.
+3. The own log from there on is put together from whoever may know it (`core.retrieval`), and where the attempt resumes
+   inside an epoch, it is looked whether everything that the state depends on is held here (`core.resumption`).
+4. Only now there is an instance, and from the end of what was recovered on, the log is what this incarnation writes.
+
+A standby is restored like a replacement, claims nothing, and follows; promoted, it claims, and its own log begins where
+the conduit's knowledge of its primary's ends. A process that stood at the end of an epoch goes on from what it has in
+memory, if nobody has run an epoch in between.
+
+Runtimes are subclasses: what is done here by steps they carry out, at once or with time passing in between.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from clonos.core.causal_log import Segment
+from clonos.core.identity import Origin
+from clonos.core.instance import Action, Instance, InstanceSnapshot
+from clonos.core.own_log import OwnLog
+from clonos.core.recovery_line import RecoveryLine, Resume
+from clonos.core.replacement import GENERATION_SHIFT, Known, Move
+from clonos.core.resumption import check_resumable, resume_failed
+from clonos.core.retrieval import Recovered, retrieve
+from clonos.core.sequence import BundlesTaken
+from clonos.core.snapshot_name import SnapshotName
+from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
+
+Steps: TypeAlias = Generator[Any, None, Any]
+"""What it yields is the runtime's own; the core passes it on."""
+S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
+T = TypeVar("T")
+
+
+def carry_out(steps: Generator[Any, None, T]) -> T:
+    """All steps at once, for a runtime in which time passes by itself."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What a conduit says when it connects.
+
+    `fresh`: the first incarnation of a task attempt. `again`: not the epoch's first attempt. `passed`: the last output
+    row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on. `moves`: where
+    the instance went on on another server. `recovered`: as far as the primary has recovered its log, for a standby.
+    """
+
+    origin: Origin
+    epoch: int
+    fence: int
+    fresh: bool
+    again: bool
+    passed: int
+    log_start: int
+    log: bytes
+    standby: bool = False
+    moves: tuple[Move, ...] = ()
+    recovered: int = 0
+
+    @property
+    def generation(self) -> int:
+        return self.fence >> GENERATION_SHIFT
+
+    @property
+    def known(self) -> Known:
+        return Known(self.fence, self.passed, self.log_start, self.log_start + len(self.log), self.moves)
+
+
+class Reached(Enum):
+    """How far a restoration has come."""
+
+    STATE = "has restored its state"
+    LOG = "knows its log"
+    BEGINNING = "has begun where it resumes"
+    FUNCTION = "is there again"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A snapshot, as far as choosing needs it. `taken` is the last bundle of its task attempt that it covers."""
+
+    name: SnapshotName
+    log_offset: int
+    emitted: int
+    taken: int
+
+
+class Snapshots(Protocol[S_co]):
+    """The instance's snapshots in checkpoint storage (`core.snapshot_name` has the rules)."""
+
+    def latest(
+        self, *, epoch: int, fence: int, final_only: bool, usable: Callable[[S_co], bool]
+    ) -> S_co | None: ...
+
+    def beginning(self, epoch: int, fence: int) -> S_co | None: ...
+
+    def resumed(self, epoch: int, fence: int) -> S_co | None: ...
+
+    def named(self, text: str) -> S_co | None: ...
+
+    def final(self, epoch: int) -> S_co | None: ...
+
+    def binding(self, epoch: int, fence: int) -> S_co | None: ...
+
+
+class Incarnation(ABC, Generic[S]):
+    """See the module. An instance whose operator has no standbys is `alone`."""
+
+    def __init__(self, name: str, origin: Origin, *, alone: bool, numbers_from: int = 0) -> None:
+        self._name = name
+        self._origin = origin
+        self._alone = alone
+        self._numbers_from = numbers_from
+        self._instance: Instance | None = None
+        self._hello: Greeting
+        self._taken = 0
+        self._covered = BundlesTaken()
+        self._sequence = 0
+        self._ended: SnapshotName | None = None
+        self._since = 0  # the log offset from which on this incarnation goes its own way
+
+    # ------------------------------------------------- what a runtime provides
+
+    @property
+    @abstractmethod
+    def snapshots(self) -> Snapshots[S]:
+        """As they were opened last."""
+
+    @abstractmethod
+    def open_snapshots(self) -> None:
+        """As the last greeting has it: a standby only looks."""
+
+    @abstractmethod
+    def claim(self) -> None:
+        """The snapshots, under the last greeting's fence. Raises Fenced."""
+
+    @abstractmethod
+    def discard_from(self, epoch: int) -> None:
+        """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
+
+    @abstractmethod
+    def line(self, generation: int) -> RecoveryLine:
+        """Where this start of the query resumes."""
+
+    @abstractmethod
+    def candidate(self, found: S) -> Candidate: ...
+
+    @abstractmethod
+    def restore_state(self, found: S | None) -> InstanceSnapshot | None:
+        """Keyed state and timers, and the rest. Raises SnapshotCorrupt."""
+
+    @abstractmethod
+    def resume(self, found: S, owed: Resume) -> Steps:
+        """Keep it as this attempt's own; the snapshot under its new name."""
+
+    @abstractmethod
+    def open_log(self) -> tuple[OwnLog | None, list[bytes]]:
+        """The own log and the received deltas that this host has kept; None for a damaged log, which is set aside."""
+
+    @abstractmethod
+    def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
+        """From an offset on the log store holds these."""
+
+    @property
+    @abstractmethod
+    def log_end(self) -> int:
+        """Of the log store."""
+
+    @abstractmethod
+    def begin_log(self, since: int) -> None:
+        """From this offset on the log store holds what is written under the last greeting's fence."""
+
+    @abstractmethod
+    def ask(self, base: int) -> Steps:
+        """Every other holder; a list of replies. Raises RecoveryTimeout."""
+
+    @abstractmethod
+    def make_instance(self) -> Instance: ...
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Of what is in memory, if anything is."""
+
+    @abstractmethod
+    def perform(self, actions: Iterable[Action]) -> Steps: ...
+
+    def reached(self, how_far: Reached) -> Steps:
+        """A restoration has come so far."""
+        yield from ()
+
+    def restored(self, found: S | None, recovered: Recovered) -> None:
+        """There is an instance, which is about to return to this."""
+
+    def goes_on(self) -> None:
+        """It begins an epoch as it stands in memory."""
+
+    def promoted(self, known: int) -> None:
+        """It is the replica, and its own log begins at what was known."""
+
+    def log_too_short(self) -> None:
+        """The log store lacks what the conduit has seen."""
+
+    # ------------------------------------------------------------------- life
+
+    @property
+    def live(self) -> Instance:
+        assert self._instance is not None
+        return self._instance
+
+    @property
+    def recovered_end(self) -> int:
+        return self.live.log_offset + len(self.live.recorded)
+
+    @property
+    def where(self) -> Where:
+        return Where(self._name, self._origin.instance, self._hello.epoch)
+
+    def serve(self, hello: Greeting) -> Steps:
+        """As the replica. What was recovered is not repeated before `open_epoch`."""
+        self._greeted(hello)
+        if self._instance is None:
+            yield from self._restore()
+        else:
+            self.claim()
+            self._check_newest()
+            self.goes_on()
+            self._lead(self.recovered_end if self.live.following else self._since)
+        self._has_read_log()
+
+    def open_epoch(self) -> Steps:
+        hello = self._hello
+        yield from self.perform(self.live.open_epoch(hello.epoch, passed=hello.passed, ends_at=self._ends_at))
+        # An epoch may be over before the conduit's first tick.
+        yield from self.perform(self.live.tick(self.live.clock()))
+
+    def stand_by(self, hello: Greeting) -> Steps:
+        """Restored like a replacement, or, where it stands at the end of an epoch, as it is in memory; from then on it
+        follows. In the middle of one it is told to begin again, from a newer snapshot."""
+        self._greeted(hello)
+        if self._instance is not None and self._ended is not None:
+            self._check_newest()
+        else:
+            self.let_go()
+            yield from self._restore()
+        self._ended = None
+        self.live.begin_following()
+        yield from self.perform(self.live.open_epoch(hello.epoch, ends_at=self._ends_at))
+        yield from self.perform(self.live.follow(hello.log_start, hello.log))
+        self._has_read_log()
+
+    def take_over(self, hello: Greeting) -> Steps:
+        """The primary is lost, and this is the replica. What that did beyond the log that it had recovered, and that
+        the conduit knows, never happened."""
+        self._hello = hello
+        self.claim()
+        known = max(self.live.followed, hello.recovered)
+        self._lead(known)
+        self.promoted(known)
+        yield from self.perform(self.live.go_live(hello.passed))
+
+    def end_standby(self, last: int) -> None:
+        """The replica has ended the epoch after bundle `last`, and so has its standby, if it has come as far; else it
+        restores in the next one."""
+        newest = self.snapshots.final(self._hello.epoch)
+        ended = self.candidate(newest) if newest is not None else None
+        if ended is None or self._covered.upto < last or ended.log_offset != self.live.log_offset:
+            self.let_go()
+        else:
+            self._ended = ended.name
+
+    def _greeted(self, hello: Greeting) -> None:
+        self._hello = hello
+        self._taken = 0
+        self._covered = BundlesTaken()
+
+    def _has_read_log(self) -> None:
+        """What the conduit keeps of it may be long, and is not asked for again."""
+        hello = self._hello
+        self._hello = replace(hello, log_start=hello.log_start + len(hello.log), log=b"")
+
+    def _lead(self, since: int) -> None:
+        """From this offset on the log is what this incarnation writes."""
+        self.live.lead()
+        self._since = since
+        if not self._alone:
+            self.begin_log(since)
+
+    def _check_newest(self) -> None:
+        """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
+        before = self._hello.epoch - 1
+        if self._ended is None or self._ended.epoch == before:
+            return
+        newest = self.snapshots.final(before)
+        if newest is None or self.candidate(newest).name != self._ended:
+            raise ReplicaLost(
+                "this process has missed an epoch that another one ran",
+                where=self.where,
+                hint="A new one starts from the snapshot",
+            )
+
+    @property
+    def _ends_at(self) -> int | None:
+        """The log offset at which an earlier attempt has ended the epoch, where this one has to end alike."""
+        hello = self._hello
+        ended = self.snapshots.binding(hello.epoch, hello.fence) if hello.again else None
+        return self.candidate(ended).log_offset if ended is not None else None
+
+    # -------------------------------------------------------------- restoring
+
+    def _restore(self) -> Steps:
+        hello = self._hello
+        self.open_snapshots()
+        line, resume = self._claim_and_clear()
+        found = self._choose(resume)
+        snapshot = self._return_to(found, resume)
+        yield from self.reached(Reached.STATE)
+        own, held = self.open_log()
+        recovered = yield from self._recover(snapshot, own)
+        yield from self.reached(Reached.LOG)
+        if line is not None and resume is not None and found is not None and snapshot is not None:
+            check_resumable(
+                snapshot,
+                recovered.before,
+                [*held, *recovered.received],
+                line.stable,
+                where=self.where,
+            )
+            snapshot.owed = dict(resume.owed)
+            found = yield from self.resume(found, resume)
+            self.discard_from(hello.epoch)
+        self._instance = self.make_instance()
+        self.restored(found, recovered)
+        self._instance.restore(
+            snapshot,
+            own_before=recovered.before,
+            recorded=recovered.recorded,
+            held=held,
+            received=recovered.received,
+            numbers_from=self._numbers_from,
+        )
+        if not hello.standby:
+            self._lead(self.recovered_end)
+        yield from self.reached(Reached.FUNCTION)
+
+    def _claim_and_clear(self) -> tuple[RecoveryLine | None, Resume | None]:
+        """Whether a new attempt resumes; what others left of an epoch that it runs from the beginning goes.
+
+        It claims the instance either way: should it fail to resume, its predecessor's snapshots do not count again.
+        """
+        hello = self._hello
+        if hello.standby:
+            return None, None
+        self.claim()
+        if not hello.fresh:
+            return None, None
+        line = self.line(hello.generation)
+        resume = line.resume(self._origin, generation=hello.generation, epoch=hello.epoch)
+        if resume is None:
+            self.discard_from(hello.epoch)
+        return line, resume
+
+    def _choose(self, resume: Resume | None) -> S | None:
+        hello, known = self._hello, self._hello.known
+        if resume is not None:
+            return self._where_it_resumes(resume)
+
+        def usable(found: S) -> bool:
+            candidate = self.candidate(found)
+            return known.allows(
+                fence=candidate.name.fence,
+                log_offset=candidate.log_offset,
+                emitted=candidate.emitted,
+                before=self._emitted_before,
+            )
+
+        return self.snapshots.latest(
+            epoch=hello.epoch, fence=hello.fence, final_only=hello.fresh, usable=usable
+        )
+
+    def _where_it_resumes(self, resume: Resume) -> S:
+        """An attempt that lost its first replica before it was welcomed may have begun already. Raises ResumeFailed."""
+        hello = self._hello
+        try:
+            found = self.snapshots.resumed(hello.epoch, hello.fence) or self.snapshots.named(resume.name)
+        except SnapshotCorrupt as error:
+            raise resume_failed(error.message, self.where) from error
+        if found is None:
+            raise resume_failed("it is not there any more", self.where)
+        return found
+
+    def _emitted_before(self) -> int:
+        """The number of the last row of the epochs before."""
+        found = self.snapshots.beginning(self._hello.epoch, self._hello.fence)
+        return max(self._numbers_from, self.candidate(found).emitted if found is not None else 0)
+
+    def _return_to(self, found: S | None, resume: Resume | None) -> InstanceSnapshot | None:
+        """Without a snapshot inside an epoch it can be run again from its beginning; nothing stands in for that one."""
+        if found is None:
+            return self.restore_state(None)
+        candidate = self.candidate(found)
+        inside = candidate.name.epoch == self._hello.epoch
+        try:
+            snapshot = self.restore_state(found)
+        except SnapshotCorrupt as error:
+            if not inside:
+                raise
+            raise resume_failed(error.message, self.where) from error
+        if inside and resume is None:
+            self._covered = BundlesTaken(candidate.taken)
+        self._sequence = candidate.name.sequence + 1
+        return snapshot
+
+    def _recover(self, snapshot: InstanceSnapshot | None, own: OwnLog | None) -> Steps:
+        """The own log from the snapshot on, from whoever may know it."""
+        hello = self._hello
+        inside = snapshot is not None and snapshot.epoch == hello.epoch
+        retrieval = retrieve(
+            self._origin,
+            snapshot.log_offset if snapshot is not None else 0,
+            own,
+            hello.log,
+            known=hello.known,
+            fresh=hello.fresh,
+            where=self.where,
+            alone=self._alone,
+            since=snapshot.epoch_log_offset if snapshot is not None and inside else None,
+        )
+        if retrieval.too_early and not hello.fresh:
+            self.log_too_short()
+        answers = []
+        if retrieval.ask_others or hello.standby:
+            answers = yield from self.ask(retrieval.base)
+        recovered = retrieval.put_together(answers, where=self.where)
+        at, pieces = recovered.missing(own)
+        if pieces or at < self.log_end:
+            self.rewrite_log(at, pieces)
+        return recovered
