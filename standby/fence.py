@@ -1,12 +1,10 @@
-"""Fences: no connection is served under a token that is not newer than all before it.
+"""The highest fences that conduits have shown (`core.admission` says what for), on disk.
 
-Spark may run two attempts of one task at the same time, and a conduit that is presumed dead may only be slow. Each
-connection therefore carries a fence that rises with every incarnation, and the server remembers the highest one per
-instance. It must do so across its own death, or an old task could slip in after a restart. Each rise is one short
-record with its own checksum, appended with a single write before the connection is served: what the kernel has taken
-survives the death of the process, and losing the host loses its connections too, so nothing is synced. A record cut
-short at the end is a write that nobody has acted upon; anything else unreadable is refused, since guessing a fence
-would let an old writer in.
+They must survive the server's death, or an old task could slip in after a restart. Each rise is one short record with
+its own checksum, appended with a single write before the connection is served: what the kernel has taken survives the
+death of the process, and losing the host loses its connections too, so nothing is synced. A record cut short at the end
+is a write that nobody has acted upon; anything else unreadable is refused, since guessing a fence would let an old
+writer in.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import struct
 import zlib
 from pathlib import Path
 
+from clonos.core.admission import admits
 from clonos.errors import ConfigurationError, StorageUnavailable
 
 _RECORD = struct.Struct("<IIQ")
@@ -42,18 +41,22 @@ class FenceTable:
 
     def raise_to(self, node: int, instance: int, fence: int) -> bool:
         """Takes the fence if it is above every earlier one; what is taken is kept before this returns."""
-        if fence >> 48 < self.generation or fence <= self._fences.get((node, instance), -1):
+        if not self._admits((node, instance), fence, standby=False):
             return False
         self._keep((node, instance), fence)
         return True
 
     def admit_standby(self, node: int, instance: int, fence: int) -> bool:
-        """A standby acts under no fence of its own: it may show the one that its primary, on another host, shows."""
-        if fence >> 48 < self.generation or fence < self._fences.get((node, instance), -1):
+        """Takes the fence if it is not below an earlier one."""
+        if not self._admits((node, instance), fence, standby=True):
             return False
         if fence > self._fences.get((node, instance), -1):
             self._keep((node, instance), fence)
         return True
+
+    def _admits(self, key: tuple[int, int], fence: int, *, standby: bool) -> bool:
+        highest = self._fences.get(key, -1)
+        return admits(fence, standby=standby, highest=highest, generation=self.generation)
 
     def raise_generation(self, generation: int) -> None:
         if generation > self.generation:

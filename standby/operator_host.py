@@ -550,7 +550,7 @@ def _greeting(origin: Origin, hello: Hello, resume: Resume) -> Greeting:
         epoch=hello.epoch,
         fence=hello.fence,
         fresh=hello.fresh,
-        again=bool(hello.stage_attempt or hello.task_attempt),
+        again=hello.again,
         passed=resume.passed,
         log_start=resume.log_start,
         log=bytes(resume.log),

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from clonos.core.admission import goes_on
 from clonos.errors import (
     ClonosError,
     ConfigurationError,
@@ -78,16 +79,7 @@ class Replica:
 
     def serves(self, hello: Hello) -> bool:
         """Whether this process may go on with what the HELLO begins."""
-        if self.killed_for is not None or not hello.fresh or self.hello is None:
-            return False
-        if self.hello.generation != hello.generation:
-            return False
-        if not hello.standby and (hello.stage_attempt or hello.task_attempt):
-            return False  # the attempt before may have run elsewhere
-        if self.at_end is not None:
-            return self.at_end < hello.epoch  # Spark runs no task of a stage that it knows to have no input
-        # A standby may still be at the end of the epoch before when its conduit is gone.
-        return hello.standby and self.hello.standby and self.hello.epoch < hello.epoch
+        return self.killed_for is None and goes_on(hello, last=self.hello, at_end=self.at_end)
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clonos.core.admission import admits, goes_on
 from clonos.core.conduit import ReplicaError
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Greeting
@@ -35,13 +36,7 @@ class Serving:
     doomed: bool = False
 
     def serves(self, hello: Greeting) -> bool:
-        if self.doomed or not hello.fresh or self.hello is None or self.hello.generation != hello.generation:
-            return False
-        if hello.again and not hello.standby:
-            return False  # the attempt before may have run elsewhere
-        if self.at_end is not None:
-            return self.at_end < hello.epoch
-        return hello.standby and self.hello.standby and self.hello.epoch < hello.epoch
+        return not self.doomed and goes_on(hello, last=self.hello, at_end=self.at_end)
 
 
 class ReplicaServer(Process):
@@ -70,18 +65,21 @@ class ReplicaServer(Process):
             self._place(hello.origin, link, hello)
 
     def raise_fence(self, origin: Origin, fence: int) -> bool:
-        if fence >> 48 < self._disk.generation or fence <= self._disk.fences.get(origin, -1):
+        if not self._admits(origin, fence, standby=False):
             return False
         self._disk.fences[origin] = fence
         self.world.checks.fence_raised(self.name, origin, fence)
         return True
 
     def _admits_standby(self, hello: Greeting) -> bool:
-        """It acts under no fence of its own, and is told of one when it becomes the replica."""
-        if hello.fence >> 48 < self._disk.generation or hello.fence < self._disk.fences.get(hello.origin, -1):
+        if not self._admits(hello.origin, hello.fence, standby=True):
             return False
         self._disk.fences[hello.origin] = hello.fence
         return True
+
+    def _admits(self, origin: Origin, fence: int, *, standby: bool) -> bool:
+        highest = self._disk.fences.get(origin, -1)
+        return admits(fence, standby=standby, highest=highest, generation=self._disk.generation)
 
     def _place(self, origin: Origin, link: Link, hello: Greeting) -> None:
         overtaken = self._pending.pop(origin, None)

@@ -50,6 +50,11 @@ class Hello:
     recovered: int = 0
     version: int = VERSION
 
+    @property
+    def again(self) -> bool:
+        """Whether there was an attempt before."""
+        return bool(self.stage_attempt or self.task_attempt)
+
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "moves": [list(move) for move in self.moves]}
 
