@@ -132,11 +132,12 @@ def test_a_program_that_does_not_stop_its_query(
 
 
 def test_descriptors_do_not_add_up(spark: Any, tmp_path: Path) -> None:
+    """One per query would be too many. The gateway to the JVM may keep another connection now and then."""
     counts = []
-    for number in range(3):
+    for number in range(5):
         (tmp_path / str(number)).mkdir()
-        setup = Run(tmp_path / str(number), mode="realtime", count=100, feed_seconds=0.1)
+        setup = Run(tmp_path / str(number), mode="realtime", count=50, feed_seconds=0.1)
         with running(spark, setup) as query:
             await_(query, setup, lambda setup=setup: setup.visible() == setup.count)
         counts.append(descriptors())
-    assert counts[2] <= counts[1] <= counts[0] + 2, counts
+    assert counts[-1] < counts[0] + len(counts) - 1, counts

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from planted import PLANTED as EPOCHS
+from planted_incarnation import STARTING
 from planted_line import RESUMING
 
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
-PLANTED = {**EPOCHS, **RESUMING}
+PLANTED = {**EPOCHS, **RESUMING, **STARTING}
 
 
 def test_the_catalogue_is_long_enough() -> None:
