@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 from clonos.wire import messages
@@ -103,7 +104,7 @@ def _obey(command: str, said: list[dict[str, Any]], spec: str) -> Any:
             print(f"line {number} " + "x" * 90)
         return None
     if name == "hang":
-        hang_in_user_function(float(argument))
+        hang_in_user_function(argument)
     if name == "grandchild":
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
     if name == "fetch":
@@ -113,8 +114,9 @@ def _obey(command: str, said: list[dict[str, Any]], spec: str) -> Any:
     return None
 
 
-def hang_in_user_function(seconds: float) -> None:
-    time.sleep(seconds)
+def hang_in_user_function(mark: str) -> None:
+    Path(mark).touch()
+    time.sleep(600)
 
 
 def _fetch(address: str) -> int:

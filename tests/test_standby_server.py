@@ -110,10 +110,17 @@ def test_the_cause_of_a_death_is_named(
     assert trace in (shared.data / "replicas" / f"1-{instance}.err").read_text()
 
 
-def test_a_hanging_replica_is_dumped_killed_and_replaced(shared: ReplicaServer, instance: int) -> None:
+def hang(stuck: Conduit, mark: Path) -> None:
+    stuck.say(f"hang {mark}")
+    until(mark.exists)
+
+
+def test_a_hanging_replica_is_dumped_killed_and_replaced(
+    shared: ReplicaServer, instance: int, tmp_path: Path
+) -> None:
     with Conduit(shared, instance=instance).welcome() as stuck:
         old = Watched(stuck.ask("pid"))
-        stuck.say("hang 600")
+        hang(stuck, tmp_path / "hangs")
         with Conduit(shared, instance=instance, fresh=False).welcome() as conduit:
             assert old.gone(0), "the old one must be dead before the new one is served"
             previous = conduit.ask("said")[-1]["previous"]
@@ -200,10 +207,10 @@ def test_a_promotion_that_cannot_be_kept_is_not_granted_and_ends_nobody(tmp_path
         assert conduit.ask("promote") == {"promoted": True}
 
 
-def test_the_later_of_two_that_wait_is_served(shared: ReplicaServer, instance: int) -> None:
+def test_the_later_of_two_that_wait_is_served(shared: ReplicaServer, instance: int, tmp_path: Path) -> None:
     with Conduit(shared, instance=instance).welcome() as stuck:
         stuck.ask("pid")
-        stuck.say("hang 600")
+        hang(stuck, tmp_path / "hangs")
         first, second = (Conduit(shared, instance=instance, fresh=False) for _ in range(2))
         with first, second:
             second.welcome()
