@@ -179,11 +179,11 @@ class OperatorHost(Incarnation[Manifest]):
         self._recovery = Recovery(hello.epoch, fresh=hello.fresh)
         self._before = _set_aside(self._state_path)
         if hello.standby:
-            self._snapshots = self._reading = self._reading or self._open_snapshots(0)
+            self._snapshots = self._reading = self._reading or self._store_under(0)
         else:
-            self._snapshots = self._open_snapshots(hello.fence)
+            self._snapshots = self._store_under(hello.fence)
 
-    def _open_snapshots(self, fence: int) -> SnapshotStore:
+    def _store_under(self, fence: int) -> SnapshotStore:
         """With fence 0 to read only, as standbys do."""
         return SnapshotStore(self._snapshot_root, fence=fence, pending=self._pending_path)
 

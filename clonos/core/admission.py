@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from clonos.core.replacement import GENERATION_SHIFT
+from clonos.core.replacement import generation_of
 
 
 class Said(Protocol):
@@ -38,7 +38,7 @@ class Said(Protocol):
 def admits(fence: int, *, standby: bool, highest: int, generation: int) -> bool:
     """Whether a connection may be served: `highest` is the highest fence that the instance was shown (-1: none),
     `generation` the start of the query that runs."""
-    if fence >> GENERATION_SHIFT < generation:
+    if generation_of(fence) < generation:
         return False
     return fence >= highest if standby else fence > highest
 
@@ -46,7 +46,7 @@ def admits(fence: int, *, standby: bool, highest: int, generation: int) -> bool:
 def goes_on(said: Said, *, last: Said | None, at_end: int | None) -> bool:
     """Whether the process that serves the instance may go on with this connection, after what it was told `last`.
     `at_end` is the epoch at whose end it stands, if it does."""
-    if not said.fresh or last is None or last.fence >> GENERATION_SHIFT != said.fence >> GENERATION_SHIFT:
+    if not said.fresh or last is None or generation_of(last.fence) != generation_of(said.fence):
         return False
     if said.again and not said.standby:
         return False  # the attempt before may have run elsewhere

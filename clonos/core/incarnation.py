@@ -31,7 +31,7 @@ from clonos.core.identity import Origin
 from clonos.core.instance import Action, Instance, InstanceSnapshot
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery_line import RecoveryLine, Resume
-from clonos.core.replacement import GENERATION_SHIFT, Known, Move
+from clonos.core.replacement import Known, Move, generation_of
 from clonos.core.resumption import check_resumable, resume_failed
 from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
@@ -78,7 +78,7 @@ class Greeting:
 
     @property
     def generation(self) -> int:
-        return self.fence >> GENERATION_SHIFT
+        return generation_of(self.fence)
 
     @property
     def known(self) -> Known:

@@ -41,6 +41,11 @@ class Known:
         )
 
 
+def generation_of(fence: int) -> int:
+    """The start of the query that a fence is of."""
+    return fence >> GENERATION_SHIFT
+
+
 def of_same_attempt(fence: int, other: int) -> bool:
     """Whether two fences (generation, task attempt, replacement: docs/wire.md) are of one task attempt.
 
@@ -56,7 +61,7 @@ def binds(ended: int, fence: int) -> bool:
     In one start of the query Spark runs an instance again when its output is lost after it has ended, and not those who
     have read it. The next start runs everything again.
     """
-    return ended >> GENERATION_SHIFT == fence >> GENERATION_SHIFT and not of_same_attempt(ended, fence)
+    return generation_of(ended) == generation_of(fence) and not of_same_attempt(ended, fence)
 
 
 def is_of_this_history(fence: int, log_offset: int, moves: Iterable[Move]) -> bool:

@@ -38,6 +38,10 @@ class SnapshotName:
         kind = "final" if self.final else "from" if self.resumed else "mid"
         return f"{self.epoch:020d}-{self.fence:016x}-{self.sequence:020d}-{kind}.manifest"
 
+    def begins(self, fence: int) -> bool:
+        """Whether the task attempt of `fence` has resumed here."""
+        return self.resumed and of_same_attempt(self.fence, fence)
+
     @classmethod
     def parse(cls, text: str) -> SnapshotName | None:
         """The name that `text` is, or None."""
@@ -69,9 +73,7 @@ def binding(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
 
 def resumed(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
     """Where the task attempt of `fence` resumed inside `epoch`: one, or none."""
-    return [
-        name for name in names if name.epoch == epoch and name.resumed and of_same_attempt(name.fence, fence)
-    ]
+    return [name for name in names if name.epoch == epoch and name.begins(fence)]
 
 
 def of_newest_attempt(names: Names, epoch: int, claimed: int) -> list[SnapshotName]:
@@ -115,7 +117,7 @@ def overtaken(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
         if name.epoch >= epoch
         and name.fence <= fence
         and not (name.final and binds(name.fence, fence))
-        and not (name.resumed and of_same_attempt(name.fence, fence))
+        and not name.begins(fence)
     ]
 
 

@@ -29,7 +29,6 @@ from clonos.core.instance import (
 from clonos.core.operator import Operator
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery_line import RecoveryLine, Resume
-from clonos.core.replacement import of_same_attempt
 from clonos.core.retrieval import Recovered
 from clonos.core.services import CausalServices
 from clonos.core.snapshot_name import SnapshotName
@@ -136,7 +135,7 @@ class OperatorHost(Incarnation[Snapshot]):
         return snapshot
 
     def resume(self, found: Snapshot, owed: Resume) -> Steps:
-        if not (found.name.resumed and of_same_attempt(found.name.fence, self._hello.fence)):
+        if not found.name.begins(self._hello.fence):
             found = found.resumed_under(self._hello.fence, owed)
             yield from self._finish(found)
             yield from self.reached(Reached.BEGINNING)

@@ -31,7 +31,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -39,7 +39,6 @@ from typing import Final
 from pyarrow import fs
 
 from clonos.core import snapshot_name
-from clonos.core.replacement import of_same_attempt
 from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.store.disk_errors import disk
@@ -206,13 +205,8 @@ class SnapshotStore:
         beginning raises, since nothing stands in for it.
         """
         if not final_only:
-            for name in snapshot_name.in_epoch(self._names(), epoch):
-                try:
-                    manifest = self._read(name)
-                except SnapshotCorrupt as error:
-                    self.corrupt.append(error.message)
-                    continue
-                if manifest is not None and usable(manifest):
+            for manifest in self._readable(snapshot_name.in_epoch(self._names(), epoch)):
+                if usable(manifest):
                     return manifest
         return self.beginning(epoch, self.fence if fence is None else fence)
 
@@ -233,16 +227,18 @@ class SnapshotStore:
     def inside(self, epoch: int) -> list[Manifest]:
         """The snapshots inside `epoch` that can be read, oldest first, of the newest task attempt alone."""
         claimed = max(self._claims(), default=0)
-        found: list[Manifest] = []
-        for name in snapshot_name.of_newest_attempt(self._names(), epoch, claimed):
+        return list(self._readable(snapshot_name.of_newest_attempt(self._names(), epoch, claimed)))
+
+    def _readable(self, names: Iterable[SnapshotName]) -> Iterator[Manifest]:
+        """Those of them that are still there; a damaged one is passed over and noted in `corrupt`."""
+        for name in names:
             try:
                 manifest = self._read(name)
             except SnapshotCorrupt as error:
                 self.corrupt.append(error.message)
                 continue
             if manifest is not None:
-                found.append(manifest)
-        return found
+                yield manifest
 
     def final(self, epoch: int) -> Manifest | None:
         """How the instance stood at the end of `epoch`, or of the last one before that it ran."""
@@ -367,7 +363,7 @@ class SnapshotStore:
 
     def resume(self, manifest: Manifest, meta: bytes) -> Manifest:
         """This attempt begins where that snapshot was taken: it is written again as this one's own."""
-        if manifest.resumed and of_same_attempt(manifest.fence, self.fence):
+        if manifest.name.begins(self.fence):
             return manifest
         own = replace(manifest, fence=self.fence, meta=meta, resumed=True)
         with self._changing:

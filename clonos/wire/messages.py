@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
-from clonos.core.replacement import Move
+from clonos.core.replacement import Move, generation_of
 from clonos.errors import ProtocolError
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 
@@ -78,7 +78,7 @@ class Hello:
         )
         if hello.mode not in MODES:
             raise ProtocolError(f"HELLO: mode {hello.mode!r} is none of {', '.join(MODES)}")
-        if hello.fence >> 48 != hello.generation:
+        if generation_of(hello.fence) != hello.generation:
             raise ProtocolError(f"HELLO: fence {hello.fence} is not of generation {hello.generation}")
         return hello
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Greeting
-from clonos.core.replacement import REPLACEMENT_BITS
+from clonos.core.replacement import REPLACEMENT_BITS, generation_of
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
@@ -150,7 +150,7 @@ class Orphans:
             depends = getattr(other.host, "depends", {})
             if (
                 other.origin != origin
-                and other.fence >> 48 == hello.generation
+                and generation_of(other.fence) == hello.generation
                 and depends.get(origin, 0) > upto
             ):
                 raise Violation(
