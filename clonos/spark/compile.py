@@ -321,18 +321,11 @@ class Compiled:
 
 
 def _ticking(spark: Any, like: Any) -> Any:
-    """No rows, but every second a reason for a micro-batch, so that timers fire while nothing arrives.
-
-    It is what Spark does for its own stateful operators, which ask for batches without data. The condition is never
-    true, and Spark cannot know that: a branch that is known to be empty is cut away, and the stages on it do not run.
-    """
+    """No rows, but every second a reason for a micro-batch, so that timers fire while nothing arrives."""
     from pyspark.sql import functions as f
 
-    ticks = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
-    nothing = ticks.where(f.col("value") < 0)
-    return nothing.select(
-        *[f.lit(None).cast(field.dataType).alias(field.name) for field in like.schema.fields]
-    )
+    ticks = spark.readStream.format("org.clonos.spark.source.TickSource").load()
+    return ticks.select(*[f.lit(None).cast(field.dataType).alias(field.name) for field in like.schema.fields])
 
 
 def _address(address: Address, mode: str, spill: str | None) -> dict[str, Any]:

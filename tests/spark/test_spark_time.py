@@ -48,6 +48,42 @@ def test_a_processing_time_timer_fires_although_nothing_arrives_and_its_replica_
     assert place.query.restarts == []
 
 
+def test_available_now_ends_with_the_data_in_batches_of_the_given_size(place: Place) -> None:
+    """Although timers are due later: those fire when the query runs on."""
+    import clonos
+
+    def begin(key: Any, row: Any, ctx: Any) -> Any:
+        if "seen" not in ctx.state:
+            ctx.timer(dt.timedelta(seconds=3), name="close")
+        ctx.state["seen"] = ctx.state.get("seen", 0) + 1
+        return [(key[0], "row", ctx.state["seen"])]
+
+    def close(key: Any, timer: Any, ctx: Any) -> Any:
+        return [(key[0], timer.name, ctx.state["seen"])]
+
+    def timed() -> Any:
+        log = place.spark.readStream.format("clonos").option("maxRecordsPerBatch", "20")
+        rows = log.load(str(place.base / "in")).selectExpr("cast(value as string) as k")
+        return (
+            clonos.causal(rows)
+            .groupBy("k")
+            .process(begin, "k string, what string, n int", name="timed", on_timer=close)
+        )
+
+    place.write({"k": n % 3} for n in range(60))
+    query = place.writer(timed()).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert len([batch for batch in query.recentProgress if batch["numInputRows"]]) >= 3
+    assert [row["what"] for row in place.rows()].count("row") == 60
+    place.start(timed())
+    place.until(lambda: len(place.rows()) == 63, "three timers")
+    assert {row["k"] for row in place.rows() if row["what"] == "close"} == {
+        '{"k": 0}',
+        '{"k": 1}',
+        '{"k": 2}',
+    }
+
+
 def _has(place: Place, instance: int) -> bool:
     """Whether an instance of the first operator owns the key 'a'."""
     from clonos.core.destination import destination
