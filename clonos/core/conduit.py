@@ -95,7 +95,8 @@ class Limits:
     from there on a bundle leaves when it is full, or `flush_ms` old, and as much older for every further one under
     way. `attempts` is how many replacements without progress are tried; `connect_ms` the time from asking for a
     replica to its WELCOME. `standbys` is 0 or 1, and `passive`
-    one is not sent what the replica is sent. `first_server` is where the instance was when it was last seen.
+    one is not sent what the replica is sent. `settle_ms` is how long, after a loss, the replica's own first work goes
+    before another standby, which restores and repeats. `first_server` is where the instance was when it was last seen.
     """
 
     fence_base: int = 0
@@ -110,6 +111,7 @@ class Limits:
     attempts: int = 3
     standbys: int = 0
     passive: bool = False
+    settle_ms: int = 200
     first_server: int = 0
 
 
@@ -307,7 +309,7 @@ class Conduit:
         self._fresh = False
         self._moved_to(self._server)
         self.state = State.OPEN
-        self._want_standby(0)
+        self._want_standby(self.limits.settle_ms if self.replacement else 0)
         self._pump(now)
 
     def _rows(self, rows: int, size: int, now: int) -> None:

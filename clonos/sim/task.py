@@ -83,6 +83,7 @@ class Task(Process):
             tick_ms=TICK_MS,
             standbys=world.plan.standbys if origin not in world.sinks else 0,
             passive=world.plan.passive,
+            settle_ms=0,  # more can coincide
             first_server=world.home(origin),
         )
         self.conduit = rules.Conduit(limits)

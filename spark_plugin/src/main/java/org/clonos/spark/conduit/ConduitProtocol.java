@@ -219,7 +219,7 @@ public final class ConduitProtocol {
     fresh = false;
     movedTo(server);
     state = State.OPEN;
-    wantStandby(0);
+    wantStandby(replacement > 0 ? limits.settleMs() : 0);
     pump(now);
   }
 

@@ -35,6 +35,7 @@ public record StageSpec(
     long heartbeatMs,
     long connectMs,
     int attempts) {
+  private static final long SETTLE_MS = 200;
   private static final ObjectMapper JSON = new ObjectMapper();
 
   public static StageSpec parse(String json) {
@@ -125,7 +126,7 @@ public record StageSpec(
     long fenceBase = generation << 48 | (taskAttemptId & 0xffffffffL) << 16;
     return new Limits(
         fenceBase, bundleRows, bundleBytes, idleBundles, flushMs, inflightBytes, tickMs, heartbeatMs, connectMs,
-        attempts, standbys, passiveStandbys, firstServer);
+        attempts, standbys, passiveStandbys, SETTLE_MS, firstServer);
   }
 
   /**
