@@ -15,7 +15,13 @@ Beside it stands what a neighbour sees: the latency of rows appended within a se
 through what was killed, and of rows appended away from kills.
 
     python benchmarks/failover.py [--sides cold,passive,hot,native] [--kills 30] [--rounds 3] [--rate 200]
-                                  [--megabytes 10] [--mode realtime|microbatch] [--conf KEY=VALUE]
+                                  [--megabytes 10] [--keys N] [--burst 0] [--mode realtime|microbatch]
+                                  [--conf KEY=VALUE]
+
+With `--keys` only so many keys are still used when the state is there; without, all of them, at random, so that with
+much state nearly every record reads from and writes to RocksDB.
+With `--burst` so many records for each instance come at once before a causal side is struck, as soon as they are
+through: what a recovery has to repeat of them is what came since the last snapshot, and it is told how much that was.
 """
 
 from __future__ import annotations
@@ -65,7 +71,8 @@ def run(spark: Any, name: str, folder: Path, kills: int, options: argparse.Names
     """One round of one side."""
     log = str(folder.with_name(f"in-{folder.name}"))
     LogWriter(log, 2).close()
-    feeder = Feeder(log, options.megabytes * 1_000_000 * INSTANCES // ENTRY_CHARACTERS, options.rate)
+    keys = options.megabytes * 1_000_000 * INSTANCES // ENTRY_CHARACTERS
+    feeder = Feeder(log, keys, min(keys, options.keys or keys), options.rate)
     watch = Watch(folder / "out.db")
     trigger = TRIGGERS[options.mode]
     side: Causal | Native
@@ -86,6 +93,8 @@ def run(spark: Any, name: str, folder: Path, kills: int, options: argparse.Names
         time.sleep(WARM_UP_S)
         for _ in range(kills):
             time.sleep(random.uniform(1.5, 3.5))
+            if options.burst and name != "native":
+                burst(feeder, watch, options.burst * INSTANCES)
             struck.append(kill := side.kill(watch))
             phases = ", ".join(f"{phase} {ms:.0f}" for phase, ms in kill.phases.items())
             print(f"{name:>8}  {(kill.shown - kill.at) * 1000:8.1f} ms  {phases}", flush=True)
@@ -104,6 +113,14 @@ def run(spark: Any, name: str, folder: Path, kills: int, options: argparse.Names
     found.apart += len(struck) - len(quiet)
     neighbours(watch, began + WARM_UP_S / 2, quiet, struck, ends, found)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def burst(feeder: Feeder, watch: Watch, records: int) -> None:
+    """So many at once, and they have come through: each record of a causal side is one row."""
+    wanted = feeder.appended + records
+    feeder.more = records
+    while feeder.appended < wanted or len(watch.rows) < wanted:
+        time.sleep(0.001)
 
 
 def near(moment: float, ends: Iterable[float], seconds: float = AROUND_BOUNDARY_S) -> bool:
@@ -155,6 +172,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=int, default=200, help="records a second")
     parser.add_argument("--megabytes", type=int, default=10, help="keyed state per instance")
+    parser.add_argument("--keys", type=int, default=0, help="that are used, of those in the state; 0: all")
+    parser.add_argument("--burst", type=int, default=0, help="records for each instance before each kill")
     parser.add_argument("--mode", choices=tuple(TRIGGERS), default="realtime")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="of the session")
     options = parser.parse_args()

@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from clonos.core.recovery_line import RecoveryLine
 from clonos.faults import FaultInjector
 from clonos.ledger import LEDGER_SCHEMA, ledger
+from clonos.store.line import write_line
 from clonos.surface.process import ProcessOperator
 from clonos.surface.types import arrow_schema
 from clonos.wire.messages import Bundle, Hello, Resume
@@ -32,6 +34,7 @@ from standby.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Rou
 
 INPUT = arrow_schema("k string, input_id string")
 NODE = 2
+GENERATION = 1
 KEYS = 997
 SIZES = (1, 10, 100, 1000, 4096)
 ROWS_PER_ROUND = 20_000
@@ -70,7 +73,10 @@ def make_host(base: str, recording: bool) -> OperatorHost:
         query, ledger_node(recording), 0, FaultInjector([], operator="ledger", instance=0, marks=Path(base))
     )
     connection: Any = Discard()
-    host.open(Hello("", 1, NODE, 0, 0, 1 << 48, True), Resume(0, 0, memoryview(b"")), connection)
+    write_line(query.checkpoint, RecoveryLine(GENERATION, 0))
+    host.open(
+        Hello("", GENERATION, NODE, 0, 0, GENERATION << 48, True), Resume(0, 0, memoryview(b"")), connection
+    )
     host.start()
     return host
 

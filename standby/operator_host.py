@@ -119,6 +119,7 @@ class OperatorHost(Incarnation[Manifest]):
         self._output_bytes = 0
         self._delta_bytes = 0
         self._to_repeat = 0
+        self._processed_before = 0
         start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
         path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
         self._suspect = Suspect(path, start)
@@ -164,6 +165,7 @@ class OperatorHost(Incarnation[Manifest]):
     def promote(self, hello: Hello, passed: int) -> None:
         self._recovery = Recovery(hello.epoch, fresh=False, promoted=True)
         self._to_repeat = len(self.live.recorded)
+        self._processed_before = self.live.processed
         self._reading = None
         standing = replace(self._hello, fence=hello.fence, standby=False)
         carry_out(self.take_over(replace(standing, passed=passed, recovered=hello.recovered)))
@@ -278,7 +280,7 @@ class OperatorHost(Incarnation[Manifest]):
         yield from ()
 
     def restored(self, found: Manifest | None, recovered: Recovered) -> None:
-        self._to_repeat = len(recovered.recorded)
+        self._to_repeat, self._processed_before = len(recovered.recorded), 0
         if found is None and not recovered.recorded:
             self._recovery = None
 
@@ -414,7 +416,8 @@ class OperatorHost(Incarnation[Manifest]):
 
     def _perform(self, actions: Iterable[Action]) -> None:
         if self._recovery is not None and self.live.state is RecoveryState.LIVE:
-            self.recovered = self._recovery.live(self._to_repeat)
+            records = self.live.processed - self._processed_before
+            self.recovered = self._recovery.live(self._to_repeat, records)
             self._recovery = None
         frames: list[Packed] = []
         for action in actions:

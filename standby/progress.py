@@ -31,14 +31,15 @@ class Recovery:
         self._parts[part] = round((now - self._last) * 1000, 1)
         self._last = now
 
-    def live(self, repeated: int) -> dict[str, Any]:
-        """The instance goes on with new records; `repeated` is the bytes of log it has repeated. What to report."""
+    def live(self, repeated: int, records: int) -> dict[str, Any]:
+        """The instance goes on with new records; `repeated` is the bytes of log it has repeated, `records` how many
+        records it was given until then. What to report."""
         self.done("replay")
         spent = (self._last - self._began) * 1000
         parts = ", ".join(f"{name} {ms:.0f}" for name, ms in self._parts.items())
         if self.resumed is not None:
             parts += f"; resumed {self.resumed} bytes of log into the epoch"
-        said = f"epoch {self._epoch}: live after {spent:.0f} ms ({parts}; {repeated} bytes repeated)"
+        said = f"epoch {self._epoch}: live after {spent:.0f} ms ({parts}; {records} records, {repeated} bytes repeated)"
         log("recovered", said, level=Level.INFO, epoch=self._epoch)
         return {
             "epoch": self._epoch,
@@ -47,5 +48,6 @@ class Recovery:
             "ms": round(spent, 1),
             "phases": self._parts,
             "repeated": repeated,
+            "records": records,
             "resumed": self.resumed,
         }
