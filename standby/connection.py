@@ -6,6 +6,7 @@ whole. A conduit that is gone shows as `ConduitGone`, whichever call finds out.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections import deque
@@ -73,6 +74,9 @@ class Connection:
                 raise ConduitGone(f"the conduit is gone: {error}") from error
 
     def close(self) -> None:
+        """Also for the supervisor, which holds the connection, too."""
+        with contextlib.suppress(OSError):  # it has ended already
+            self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
 

@@ -57,7 +57,7 @@ class SinkHost:
         self._sink.open_epoch(hello.epoch)
         if position.cursors and not continued:
             recovery.done("sink")
-            self.recovered = recovery.live(0)
+            self.recovered = recovery.live(0, 0)
             self._faults.reached(Point.RECOVERY, hello.epoch)
 
     def start(self) -> None:

@@ -104,8 +104,9 @@ class Spare:
     started: float = field(default_factory=time.monotonic)
 
 
-def fork_spare(entry: str, spec_path: str) -> Spare:
-    """Forks a child that runs `entry(control_socket, spec_path)`. Only ever returns in the parent."""
+def fork_spare(entry: str, spec_path: str, enroll: Callable[[], None]) -> Spare:
+    """Forks a child that calls `enroll()` and runs `entry(control_socket, spec_path)`. Only ever returns in the
+    parent."""
     parent = os.getpid()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     reader, writer = os.pipe()
@@ -120,7 +121,7 @@ def fork_spare(entry: str, spec_path: str) -> Spare:
         theirs.close()
         raise
     if pid == 0:
-        _child(parent, theirs, writer, lambda: _resolve(entry)(theirs, spec_path))
+        _child(parent, theirs, writer, enroll, lambda: _resolve(entry)(theirs, spec_path))
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
     theirs.close()
@@ -136,9 +137,16 @@ def _resolve(entry: str) -> Callable[[socket.socket, str], object]:
     return target  # type: ignore[no-any-return]
 
 
-def _child(parent: int, control: socket.socket, writer: int, run: Callable[[], object]) -> None:
+def _child(
+    parent: int,
+    control: socket.socket,
+    writer: int,
+    enroll: Callable[[], None],
+    run: Callable[[], object],
+) -> None:
     code = START_FAILED
     try:
+        enroll()
         _become_child(parent, control, writer)
         run()
         code = 0

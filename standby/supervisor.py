@@ -10,6 +10,9 @@ A conduit that comes back (`fresh` false) while its replica is alive has given u
 replica is asked for a dump of its threads, which only one that can still run will write, and is killed. Conduits count
 attempts and decide when to stop; the supervisor refuses only what can never work (a fence that has been overtaken,
 replicas that do not even start).
+
+A conduit notices a death by the end of its connection. A dying process closes that late (standby.lifeline), so the
+supervisor keeps every connection that it has handed over and shuts it down when it hears of the death.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,7 +43,9 @@ from standby.acceptor import Acceptor
 from standby.account import Account
 from standby.control import ControlChannel
 from standby.death import Death, DeathLog, Ending, classify
+from standby.death_notice import DeathNotice
 from standby.fence import FenceTable
+from standby.lifeline import Lifelines
 from standby.log import log
 from standby.loop import READ, WRITE, Loop, Timer
 from standby.processes import kill_group, look_at, oom_kills, resident_bytes, wait_for
@@ -54,6 +60,7 @@ _GIVE_UP_AFTER = 3
 _PROVEN_SECONDS = 1.0
 _LONGEST_PAUSE = 5.0
 _FAILURES_KEPT = 32
+_LIFELINES = 1024
 
 
 @dataclass(eq=False)
@@ -61,6 +68,8 @@ class Replica:
     """A child process; a spare as long as it has no key."""
 
     spare: Spare
+    lifeline: int | None = None
+    connection: socket.socket | None = None
     key: Key | None = None
     hello: Hello | None = None
     at_end: int | None = None
@@ -80,6 +89,19 @@ class Replica:
     def serves(self, hello: Hello) -> bool:
         """Whether this process may go on with what the HELLO begins."""
         return self.killed_for is None and goes_on(hello, last=self.hello, at_end=self.at_end)
+
+    def keep(self, connection: socket.socket | None) -> None:
+        """In place of the one before."""
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = connection
+
+    def disconnect(self) -> None:
+        """What has been sent arrives, and then the end."""
+        if self.connection is not None:
+            with contextlib.suppress(OSError):  # it has ended already
+                self.connection.shutdown(socket.SHUT_RDWR)
+            self.keep(None)
 
 
 @dataclass(eq=False)
@@ -121,6 +143,8 @@ class Supervisor:
         self._next_fork = 0.0
         self._oom_seen = oom_kills()
         self._waiting_for_death: list[tuple[set[int], Any]] = []
+        lifelines = Lifelines.if_possible(_LIFELINES)
+        self._notice = None if lifelines is None else DeathNotice(loop, lifelines, self._dying, self._living)
         (data / "replicas").mkdir(parents=True, exist_ok=True)
 
     # -- connections -------------------------------------------------------------------------------------------
@@ -193,7 +217,10 @@ class Supervisor:
             self._pending[replica.key] = pending
             self._doom(replica, "deaf")
             return
-        sock.close()
+        if self._notice is not None:
+            replica.keep(sock)
+        else:
+            sock.close()
         self._watch_control(replica)
 
     def _refuse(self, sock: socket.socket, error: ClonosError) -> None:
@@ -234,9 +261,13 @@ class Supervisor:
         return self._fork()
 
     def _fork(self) -> Replica:
+        lifeline = self._notice.lifelines.take() if self._notice else None
         try:
-            replica = Replica(fork_spare(self._entry, self._spec_path))
+            replica = Replica(
+                fork_spare(self._entry, self._spec_path, partial(self._enroll, lifeline)), lifeline
+            )
         except OSError as error:
+            self._no_longer_held(lifeline)
             self._back_off()
             raise ReplicaLost(f"no process can be started on this host: {error}") from None
         self._children[replica.pid] = replica
@@ -245,6 +276,15 @@ class Supervisor:
         self._watch_control(replica)
         self._watch_output(replica)
         return replica
+
+    def _enroll(self, lifeline: int | None) -> None:
+        """In the forked process."""
+        if self._notice is not None and lifeline is not None:
+            self._notice.enroll(lifeline)
+
+    def _no_longer_held(self, lifeline: int | None) -> None:
+        if self._notice is not None and lifeline is not None:
+            self._notice.lifelines.give_back(lifeline)
 
     def _proven(self, replica: Replica) -> None:
         """A spare that is still alive after a while means that replicas start again."""
@@ -353,6 +393,14 @@ class Supervisor:
 
     # -- death -------------------------------------------------------------------------------------------------
 
+    def _living(self) -> list[tuple[int, int]]:
+        return [(child.lifeline, pid) for pid, child in self._children.items() if child.lifeline is not None]
+
+    def _dying(self, pid: int) -> None:
+        """It does nothing any more, but has not ended yet."""
+        if pid in self._children:
+            self._children[pid].disconnect()
+
     def _doom(self, replica: Replica, reason: str) -> None:
         """Kills a process for a reason; one that hangs is asked for its stacks first, if it can still answer."""
         if replica.killed_for is not None:
@@ -397,6 +445,8 @@ class Supervisor:
                 self._buried(replica, *ended)
 
     def _buried(self, replica: Replica, status: int, max_rss: int) -> None:
+        replica.disconnect()
+        self._no_longer_held(replica.lifeline)
         self._hear(replica)  # its last words
         death = self._certify(replica, status, max_rss)
         del self._children[replica.pid]
@@ -532,6 +582,8 @@ class Supervisor:
                 time.sleep(0.002)
         for pending in self._pending.values():
             pending.sock.close()
+        if self._notice is not None:
+            self._notice.close()
         self.fences.close()
 
 

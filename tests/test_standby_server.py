@@ -90,6 +90,17 @@ def test_a_killed_replica_is_replaced_and_its_death_told(shared: ReplicaServer, 
     assert "Z" not in children_states(shared.pid or 0).values()
 
 
+def test_without_the_watcher_a_death_shows_when_it_is_reaped(shared: ReplicaServer, instance: int) -> None:
+    with Conduit(shared, instance=instance).welcome() as conduit:
+        pid = conduit.ask("pid")
+        status = shared.status()
+        known = {*status["spares"], *(replica["pid"] for replica in status["replicas"])}
+        for watcher in children_states(shared.pid or 0).keys() - known:
+            os.kill(watcher, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        assert conduit.lost()
+
+
 @pytest.mark.parametrize(
     ("command", "kind", "detail", "trace"),
     [
