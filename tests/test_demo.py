@@ -195,6 +195,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, str(Path(tests).parent)]))
     monkeypatch.setitem(driver_module.MODULES, "native", "demo_fake_driver")
     monkeypatch.setitem(driver_module.MODULES, "clonos", "demo_fake_exact")
+    monkeypatch.setattr(driver_module, "_GRACE_S", 0.5)  # their children do not go by themselves
 
 
 def a_case(tmp_path: Path, name: str) -> Case:

@@ -60,6 +60,15 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def _left_after_grace(pids: list[int]) -> list[int]:
+    deadline = time.monotonic() + _GRACE_S
+    left = [pid for pid in pids if alive(pid)]
+    while left and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left = [pid for pid in left if alive(pid)]
+    return left
+
+
 class DriverFailed(ClonosError):
     """A driver ended, or said that its query cannot go on."""
 
@@ -149,16 +158,12 @@ class Driver:
             os.killpg(self._process.pid, number)
 
     def _wait_for(self, pids: list[int]) -> None:
-        deadline = time.monotonic() + _GRACE_S
-        left = [pid for pid in pids if alive(pid)]
-        while left and time.monotonic() < deadline:
-            time.sleep(0.02)
-            left = [pid for pid in left if alive(pid)]
+        """Until none of these processes is left; what does not go by itself is killed."""
+        left = _left_after_grace(pids)
         for pid in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        _left_after_grace(left)
 
     def _close(self) -> None:
         self._reader.join(timeout=5)

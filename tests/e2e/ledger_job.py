@@ -6,7 +6,8 @@ twice and the exact clock. Every nondeterministic outcome thus stands in a hash 
 A run is right exactly when both ledgers are (`clonos.ledger.judge`).
 
 Half of the input is there when the query starts, so that the first epoch has enough of it for any fault; the rest
-comes bit by bit once an epoch has committed, so that there is another.
+comes bit by bit once an epoch has committed, so that there is another. A job that `goes_on` gets more of it until its
+end is awaited: what is done to it meanwhile meets a query at work, however long that takes.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTim
 # fault that is bound to one epoch by its number may miss it on a busy machine, where epochs are over without a record.
 SOON, LATER = "", "later"
 STEPS_PER_SECOND = 20
+MORE_PER_STEP = 4  # of what goes on
 PREFIX = "spark.clonos."
 
 
@@ -94,7 +96,10 @@ class Run:
     on_poison: str = "fail"  # of the first operator
     passed_over: tuple[str, ...] = ()  # ids of records that are to end in letters
     all_fire: bool = True  # whether the end is awaited until every fault has fired
+    goes_on: bool = False  # whether there is more input, beyond `count`, until the end is awaited
     appended: int = 0
+    enough: threading.Event = field(default_factory=threading.Event)
+    fed: threading.Event = field(default_factory=threading.Event)
 
     @property
     def database(self) -> Path:
@@ -140,6 +145,12 @@ class Run:
                 self.append(writer, self.count // 2 + half * (step + 1) // steps)
                 if stop.wait(self.feed_seconds / steps):
                     return
+            while self.goes_on and not self.enough.is_set():
+                self.count += MORE_PER_STEP
+                self.append(writer, self.count)
+                if stop.wait(1 / STEPS_PER_SECOND):
+                    return
+        self.fed.set()
 
     # ----------------------------------------------------------------- query
 
@@ -265,11 +276,15 @@ def run(spark: Any, setup: Run) -> Any:
 
 def await_quarter(query: Any, setup: Run) -> None:
     """Until it is well on its way: a quarter of the output is visible."""
-    await_(query, setup, lambda: setup.visible() >= setup.count // 4)
+    quarter = setup.count // 4
+    await_(query, setup, lambda: setup.visible() >= quarter)
 
 
 def await_end(query: Any, setup: Run) -> None:
     """Until every input has its row, every fault has fired, and an epoch has committed after that."""
+    setup.enough.set()
+    if setup.goes_on:
+        await_(query, setup, setup.fed.is_set)
     expected = len(json.loads(setup.faults)) if setup.faults and setup.all_fire else 0
     await_(query, setup, lambda: setup.visible() >= setup.due and len(setup.fired()) >= expected)
     if setup.mode == "realtime":

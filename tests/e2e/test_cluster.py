@@ -47,8 +47,8 @@ def cluster(plugin_jar: Path, tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def job(folder: Path, mode: str, *, feed_seconds: float = 8.0, **settings: str) -> Run:
-    """Long enough for something to be lost in the middle of it, and for Spark to get over it."""
+def job(folder: Path, mode: str, *, feed_seconds: float = 4.0, **settings: str) -> Run:
+    """It goes on, for something to be lost in the middle of it, and for Spark to get over it."""
     return Run(
         folder,
         mode=mode,
@@ -56,6 +56,7 @@ def job(folder: Path, mode: str, *, feed_seconds: float = 8.0, **settings: str) 
         feed_seconds=feed_seconds,
         trigger=TRIGGERS[mode],
         deadline=180.0,
+        goes_on=True,
         settings=settings,
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import Run, assert_exact, await_, await_end, running
+from ledger_job import Run, assert_exact, await_, await_end, await_quarter, running
 
 from clonos.store.log_store import LogStore
 from clonos.store.snapshots import SnapshotStore
@@ -38,7 +38,7 @@ def test_a_damaged_log_store_is_set_aside_and_the_others_are_asked(
 ) -> None:
     setup = Run(tmp_path, mode=mode)
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        await_quarter(query, setup)
         pid, _ = stop_a_replica(query)
         assert damage(setup.data / "logs" / PLACE)
         os.kill(pid, signal.SIGKILL)
@@ -52,7 +52,7 @@ def test_a_log_store_that_ends_too_early_is_noticed_and_the_others_are_asked(
     spark: Any, tmp_path: Path
 ) -> None:
     """Damage to the length of a record leaves a store that looks whole, and is not."""
-    setup = Run(tmp_path, mode="realtime", count=1200, feed_seconds=6.0)
+    setup = Run(tmp_path, mode="realtime", count=1200, feed_seconds=3.0, goes_on=True)
     folder = setup.data / "logs" / PLACE
 
     def behind_the_snapshot(epoch: int) -> int:
@@ -75,7 +75,7 @@ def test_a_log_store_that_ends_too_early_is_noticed_and_the_others_are_asked(
 
     pid = 0
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        await_quarter(query, setup)
         await_(query, setup, caught)
         for path in folder.glob("*.log"):
             os.truncate(path, min(path.stat().st_size, 200))
@@ -93,7 +93,7 @@ def command(name: str, setup: Run, *arguments: str) -> subprocess.CompletedProce
 
 
 def test_a_running_query_is_seen_and_struck_from_outside(spark: Any, tmp_path: Path) -> None:
-    setup = Run(tmp_path, mode="realtime", count=1200, feed_seconds=4.0)
+    setup = Run(tmp_path, mode="realtime", count=1200, feed_seconds=2.0, goes_on=True)
     said: dict[str, Any] = {}
 
     def recovered() -> bool:
@@ -101,7 +101,7 @@ def test_a_running_query_is_seen_and_struck_from_outside(spark: Any, tmp_path: P
         return bool(said["recoveries"])
 
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        await_quarter(query, setup)
         done = command("inject", setup, "--kill", "--operator", "second", "--instance", "0")
         assert done.returncode == 0, done.stderr
         await_(query, setup, recovered)

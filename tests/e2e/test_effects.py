@@ -71,7 +71,9 @@ def events(folder: Path) -> list[dict[str, Any]]:
 def test_a_primary_dies_behind_an_effect(spark: Any, tmp_path: Path, mode: str) -> None:
     tells = Tells(str(tmp_path))
     settings = {**STANDBYS, "log.format": "json"}
-    setup = Run(tmp_path, mode=mode, count=900, feed_seconds=5.0, settings=settings, first=tells)
+    setup = Run(
+        tmp_path, mode=mode, count=900, feed_seconds=2.0, goes_on=True, settings=settings, first=tells
+    )
 
     def ask(primary: dict[str, Any], standby: dict[str, Any]) -> None:
         tells.asked(primary["pid"]).touch()

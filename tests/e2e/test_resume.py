@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,26 +19,47 @@ pytestmark = pytest.mark.spark
 
 INSTANCES = ("2/0", "2/1", "3/0", "3/1")
 NOW = "now"
+EPOCH_SECONDS = 6
+SNAPSHOTS = 4
 
 
 @dataclass
 class Steady(Run):
-    """The input comes bit by bit from the beginning on."""
+    """The input comes bit by bit from the beginning on, until the end is awaited."""
+
+    count: int = 20
 
     def prepare(self) -> None:
         with LogWriter(self.source, 2) as writer:
-            self.append(writer, 20)
+            self.append(writer, self.count)
 
     def feed(self, stop: threading.Event) -> None:
         with LogWriter(self.source, 2) as writer:
-            while self.appended < self.count and not stop.wait(0.02):
-                self.append(writer, min(self.appended + 10, self.count))
+            while not self.enough.is_set() and not stop.wait(0.02):
+                self.count += 10
+                self.append(writer, self.count)
+        self.fed.set()
 
     def snapshots(self, instance: str, epoch: int) -> int:
         """How many an instance has begun inside an epoch; the older ones are not all there any more."""
         folder = self.checkpoint / "clonos" / "state" / instance / "manifests"
         taken = [int(path.name.split("-")[2]) for path in folder.glob(f"{epoch:020d}-*-mid.manifest")]
         return max(taken) - min(taken) + 1 if taken else 0
+
+    def await_snapshots(self, query: Any) -> int:
+        """An epoch in whose first half every instance has begun enough snapshots, so that it can be struck."""
+        epoch, since = -1, 0.0
+
+        def enough() -> bool:
+            nonlocal epoch, since
+            if (now := max(self.epochs("commits"), default=-1) + 1) != epoch:
+                epoch, since = now, time.monotonic()
+            return time.monotonic() - since < EPOCH_SECONDS / 2 and all(
+                self.snapshots(one, epoch) >= SNAPSHOTS for one in INSTANCES
+            )
+
+        await_(query, self, enough)
+        return epoch
 
     def recoveries(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.data / "recoveries.jsonl").read_text().splitlines()]
@@ -49,14 +71,12 @@ def test_a_failed_query_goes_on_inside_the_epoch(spark: Any, tmp_path: Path, ope
     setup = Steady(
         tmp_path,
         mode="realtime",
-        count=2_000,
-        trigger={"realTime": "6 seconds"},
+        trigger={"realTime": f"{EPOCH_SECONDS} seconds"},
         faults=script(failure),
         settings={"snapshot.interval": "100ms", "snapshot.work": "10ms"},
     )
     with running(spark, setup) as query:
-        epoch = max(setup.epochs("commits"), default=-1) + 1
-        await_(query, setup, lambda: all(setup.snapshots(one, epoch) >= 4 for one in INSTANCES))
+        epoch = setup.await_snapshots(query)
         setup.allow(NOW)
         await_end(query, setup)
     assert_exact(setup)

@@ -66,7 +66,7 @@ def kill(primary: dict[str, Any], standby: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_standby_takes_over(spark: Any, tmp_path: Path, mode: str) -> None:
-    setup = Run(tmp_path, mode=mode, count=900, feed_seconds=5.0, settings=STANDBYS)
+    setup = Run(tmp_path, mode=mode, count=900, feed_seconds=2.0, goes_on=True, settings=STANDBYS)
     with running(spark, setup) as query:
         await_quarter(query, setup)
         until_promoted(query, setup, kill)
@@ -80,12 +80,12 @@ def test_a_standby_takes_over(spark: Any, tmp_path: Path, mode: str) -> None:
 def test_a_passive_standby_takes_over(spark: Any, tmp_path: Path) -> None:
     """Snapshot after snapshot, so that it has begun again a few times before."""
     settings = {**STANDBYS, "standby": "passive", "snapshot.interval": "300ms"}
-    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=settings)
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=2.0, goes_on=True, settings=settings)
     with running(spark, setup) as query:
-        await_(query, setup, lambda: setup.visible() >= setup.count // 3)
+        await_quarter(query, setup)
         until_promoted(query, setup, kill)
         seen = setup.visible()
-        await_(query, setup, lambda: setup.visible() >= min(setup.count, seen + setup.count // 10))
+        await_(query, setup, lambda: setup.visible() >= seen + 90)
         until_promoted(query, setup, kill, after=promotions(query))
         await_end(query, setup)
     assert_exact(setup)
@@ -95,7 +95,7 @@ def test_a_passive_standby_takes_over(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_passive_standbys_in_short_epochs(spark: Any, tmp_path: Path) -> None:
     settings = {**STANDBYS, "standby": "passive"}
-    setup = Run(tmp_path, mode="microbatch", count=900, feed_seconds=5.0, settings=settings)
+    setup = Run(tmp_path, mode="microbatch", count=900, feed_seconds=2.0, goes_on=True, settings=settings)
     with running(spark, setup) as query:
         await_quarter(query, setup)
         until_promoted(query, setup, kill)
@@ -112,7 +112,7 @@ def test_a_stopped_primary_counts_as_lost_and_finds_itself_fenced(spark: Any, tm
         stopped.append(primary["pid"])
 
     settings = {**STANDBYS, "replica.deadline": "1s"}
-    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=settings)
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=2.0, goes_on=True, settings=settings)
     with running(spark, setup) as query:
         await_quarter(query, setup)
         until_promoted(query, setup, stop)
@@ -130,7 +130,7 @@ def test_primary_and_standby_lost_at_once(spark: Any, tmp_path: Path) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(replica["pid"], signal.SIGKILL)
 
-    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=STANDBYS)
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=2.0, goes_on=True, settings=STANDBYS)
     struck: list[int] = []
     with running(spark, setup) as query:
         await_quarter(query, setup)
@@ -151,7 +151,7 @@ def test_primary_and_standby_lost_at_once(spark: Any, tmp_path: Path) -> None:
 
 def test_a_lost_server_costs_no_restart(spark: Any, tmp_path: Path) -> None:
     """All primaries on it at once; their standbys are on the other one."""
-    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=5.0, settings=STANDBYS)
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=2.0, goes_on=True, settings=STANDBYS)
     with running(spark, setup) as query:
         await_quarter(query, setup)
         await_(query, setup, lambda: all(None not in roles(query, node, 0) for node in (2, 3)))
@@ -166,7 +166,8 @@ def setup_of(folder: Path, where: Service, **settings: str) -> Run:
         folder,
         mode="realtime",
         count=900,
-        feed_seconds=5.0,
+        feed_seconds=2.0,
+        goes_on=True,
         settings={"standbys": "1", **where.settings, **settings},
     )
 
