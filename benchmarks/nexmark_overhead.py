@@ -31,6 +31,7 @@ from clonos.nexmark.query import Query, Source, causal
 from clonos.nexmark.workload import Workload
 
 BATCHES = 6
+LOOK_S = 0.1
 UNRECORDED, NATIVE = "unrecorded", "native"
 SIDES = ("full", "1", UNRECORDED, NATIVE)
 
@@ -54,14 +55,24 @@ def drain(spark: Any, query: Query, side: str, source: Source, folder: Path, eve
     running = (
         writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     )
-    running.awaitTermination()
-    batches = [batch for batch in running.recentProgress if batch["numInputRows"]]
+    batches = drained(running, events)
     shutil.rmtree(folder, ignore_errors=True)
     if len(batches) < BATCHES:
         raise RuntimeError(f"{query.name} {side} ran in {len(batches)} batches, not {BATCHES}")
     counted = batches[1:]
     share = sum(batch["numInputRows"] for batch in counted) / sum(batch["numInputRows"] for batch in batches)
     return events * share / (sum(batch["durationMs"]["triggerExecution"] for batch in counted) / 1000)
+
+
+def drained(running: Any, events: int) -> list[Any]:
+    """Batches with input, once there is no more of it. Stock Spark with timers goes on for ever after that."""
+    found: dict[int, Any] = {}
+    over = False
+    while not over and sum(batch["numInputRows"] for batch in found.values()) < events:
+        over = running.awaitTermination(LOOK_S)
+        found |= {batch["batchId"]: batch for batch in running.recentProgress if batch["numInputRows"]}
+    running.stop()
+    return list(found.values())
 
 
 def measure(
