@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -291,28 +292,45 @@ def probe(rate: int, held: bool, protection: Protection = Protection.CLONOS, rep
 
 
 def test_a_plan_goes_on_where_it_was() -> None:
-    """Repeat by repeat, then searches in turns; a probe that is known is not run again, nor one that failed now."""
-    sides = [cell(protection=side, failure=Failure.NONE) for side in (Protection.NONE, Protection.CLONOS)]
-    searches = tuple(cell(protection=each.protection, failure=Failure.NONE, probe=True) for each in sides)
+    """Repeat by repeat, then searches in turns, then what they have found, at half of it; a probe that is known is not
+    run again, nor one that failed now."""
+    none, clonos = Protection.NONE, Protection.CLONOS
+    sides = [cell(protection=side, failure=Failure.NONE, rate=70) for side in (none, clonos)]
+    searches = tuple(replace(each, rate=100, probe=True) for each in sides)
     plan = Plan(tuple(sides), searches, repeats=2, within=1.5)
     known: dict[tuple[str, int], Line] = {}
-    order: list[tuple[str, int, int]] = []
+    order: list[tuple[Protection, int, int, bool]] = []
 
     def go_on(most: int) -> None:
         for each, repeat in islice(plan.jobs(known), most):
-            order.append((each.protection.value, each.rate, repeat))
-            native = each.protection is Protection.NONE
-            outcome = {"error": "NotRunning: no"} if native and each.probe else {"sustained": each.rate < 210}
+            order.append((each.protection, each.rate, repeat, each.probe))
+            failed = each.protection is none and each.probe
+            outcome = {"error": "NotRunning: no"} if failed else {"sustained": each.rate < 210}
             known[each.name, repeat] = line_of(each, repeat) | outcome
 
     go_on(6)
     left = len(plan.left(known))
     go_on(100)
-    assert order[:4] == [("none", 100, 0), ("clonos", 100, 0), ("none", 100, 1), ("clonos", 100, 1)]
-    assert order[4:8] == [("none", 100, 0), ("clonos", 100, 0), ("none", 50, 0), ("clonos", 200, 0)]
-    assert len(order[4:]) == len(set(order[4:])) and plan.left(known) == [] and left > 4
+    assert [each[:3] for each in order[:4]] == [(none, 70, 0), (clonos, 70, 0), (none, 70, 1), (clonos, 70, 1)]
+    probes = [each[:2] for each in order if each[2:] == (0, True)]
+    assert probes[:4] == [(none, 100), (clonos, 100), (none, 50), (clonos, 200)]
+    assert [each for each in order[4:] if not each[3]] == [(clonos, 100, 0, False), (clonos, 100, 1, False)]
+    assert order[-1] == (clonos, 100, 1, False)
+    assert len(order) == len(set(order)) and plan.left(known) == [] and left > 4
     held = sustainable(known.values())
     assert [side.text for side in held[0]] == ["< 1", "200 (200..200)"] and held[0][1].below == 283
+
+
+def test_sides_are_compared_at_the_same_load() -> None:
+    sides = [cell(protection=side, failure=Failure.NONE, probe=True) for side in Protection]
+    plan = Plan((), tuple(sides), within=1.5)
+    known: dict[tuple[str, int], Line] = {}
+    for each, repeat in plan.jobs(known):
+        most = 300 if each.protection is Protection.HOT else 2000
+        known[each.name, repeat] = line_of(each, repeat) | {"sustained": each.rate < most}
+    at_half = [line["cell"] for line in known.values() if not line["cell"]["probe"]]
+    assert [each["protection"] for each in at_half] == [side.value for side in Protection]
+    assert {each["rate"] for each in at_half} == {142}  # of 283, the lowest
 
 
 def test_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """What is to be run: cells, each some times, and searches. What is in the results already is not run again.
 
 Cells are run repeat by repeat and searches probe by probe in turns, so that the sides of a comparison share whatever
-else happens on the machine.
+else happens on the machine. What a search has found is then run, undisturbed, at half of it: latency at a load that every
+side of the comparison can take.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import product
 from typing import Any, TypeAlias
 
 from clonos.bench.cell import Cell, Failure, Mode, Pattern, Protection, why_not
-from clonos.bench.search import next_rate, probes_left
+from clonos.bench.search import bounds, next_rate, probes_left, rounded
 
 WITHIN = 1.15
 _AROUND_S = 9.0
@@ -46,6 +47,7 @@ class Plan:
                         open_searches.remove(search)
                     else:
                         yield replace(search, rate=rate), repeat
+            yield from ((cell, repeat) for cell in self._at_half(known, repeat))
 
     def left(self, known: Known) -> list[Cell]:
         """What is still to be run, of searches about."""
@@ -56,7 +58,28 @@ class Plan:
                 tried = self._tried(known, search, repeat)
                 if next_rate(tried, search.rate, self.within) is not None:
                     found += [search] * max(1, probes_left(tried, self.within))
+                    found.append(replace(search, probe=False))
+            found += self._at_half(known, repeat)
         return found
+
+    def _at_half(self, known: Known, repeat: int) -> list[Cell]:
+        """What is not known yet, of comparisons all of whose searches are over. Their sides run at the same rate: half of
+        the lowest that one of them sustains. A side that sustains nothing is left out."""
+        comparisons: dict[Cell, list[Cell]] = {}
+        for search in self.searches:
+            comparisons.setdefault(replace(search, protection=Protection.NONE), []).append(search)
+        found: list[Cell] = []
+        for sides in comparisons.values():
+            tried = [self._tried(known, side, repeat) for side in sides]
+            if any(
+                next_rate(rates, side.rate, self.within) is not None for rates, side in zip(tried, sides)
+            ):
+                continue
+            held = {side: low for side, rates in zip(sides, tried) if (low := bounds(rates).low) is not None}
+            found += [
+                replace(side, rate=rounded(max(1, min(held.values()) / 2)), probe=False) for side in held
+            ]
+        return [cell for cell in found if (cell.name, repeat) not in known]
 
     @staticmethod
     def _tried(known: Known, search: Cell, repeat: int) -> dict[int, bool]:

@@ -45,9 +45,11 @@ def markdown(lines: Sequence[Line]) -> str:
         rows.append(f"| {name} | {' | '.join(values.get(side, '-') for side in shown)} |")
 
     for group in grouped(runs, "protection"):
+        sides = {side[0]["cell"]["protection"]: side for side in grouped(group)}
         if group[0]["cell"]["failure"] != "none":
-            sides = {side[0]["cell"]["protection"]: side for side in grouped(group)}
             row(title(group[0]), {name: _struck(side) for name, side in sides.items()})
+        elif group[0]["cell"]["mode"] == "realtime":
+            row(f"{title(group[0])}: p50 / p99", {name: _latency(side) for name, side in sides.items()})
     for comparison in sustainable(lines):
         cell = comparison[0].cell
         mode = "real time" if cell["mode"] == "realtime" else "micro-batch"
@@ -62,6 +64,12 @@ def markdown(lines: Sequence[Line]) -> str:
     seconds = sorted({run["cell"]["seconds"] for run in runs})
     lasting = " or ".join(map(str, seconds))
     return "\n".join([*rows, "", f"Runs of {lasting} s. {machines(lines)}.", ""])
+
+
+def _latency(runs: Sequence[Line]) -> str:
+    if not all(run["kept_pace"] for run in runs):
+        return "did not keep pace"
+    return f"{said((run['p50_ms'] for run in runs), 0)} / {said((run['p99_ms'] for run in runs), 0)} ms"
 
 
 def _struck(runs: Sequence[Line]) -> str:

@@ -42,7 +42,7 @@ def next_rate(tried: Mapping[int, bool], first: int, within: float) -> int | Non
         return found.high // 2 or None
     if found.high <= found.low * within:
         return None
-    middle = _rounded(math.sqrt(found.low * found.high))
+    middle = rounded(math.sqrt(found.low * found.high))
     return middle if found.low < middle < found.high else None
 
 
@@ -55,6 +55,7 @@ def probes_left(tried: Mapping[int, bool], within: float) -> int:
     return open_sides + max(0, math.ceil(halvings))
 
 
-def _rounded(rate: float) -> int:
+def rounded(rate: float) -> int:
+    """To three digits."""
     unit: int = 10 ** max(0, math.floor(math.log10(rate)) - _DIGITS + 1)
     return round(rate / unit) * unit
