@@ -311,7 +311,12 @@ def test_a_plan_goes_on_where_it_was() -> None:
     go_on(6)
     left = len(plan.left(known))
     go_on(100)
-    assert [each[:3] for each in order[:4]] == [(none, 70, 0), (clonos, 70, 0), (none, 70, 1), (clonos, 70, 1)]
+    assert [each[:3] for each in order[:4]] == [
+        (none, 70, 0),
+        (clonos, 70, 0),
+        (none, 70, 1),
+        (clonos, 70, 1),
+    ]
     probes = [each[:2] for each in order if each[2:] == (0, True)]
     assert probes[:4] == [(none, 100), (clonos, 100), (none, 50), (clonos, 200)]
     assert [each for each in order[4:] if not each[3]] == [(clonos, 100, 0, False), (clonos, 100, 1, False)]

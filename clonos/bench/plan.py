@@ -1,8 +1,8 @@
 """What is to be run: cells, each some times, and searches. What is in the results already is not run again.
 
 Cells are run repeat by repeat and searches probe by probe in turns, so that the sides of a comparison share whatever
-else happens on the machine. What a search has found is then run, undisturbed, at half of it: latency at a load that every
-side of the comparison can take.
+else happens on the machine. What a search has found is then run, undisturbed, at half of it: latency at a load that
+every side of the comparison can take.
 """
 
 from __future__ import annotations
@@ -63,17 +63,15 @@ class Plan:
         return found
 
     def _at_half(self, known: Known, repeat: int) -> list[Cell]:
-        """What is not known yet, of comparisons all of whose searches are over. Their sides run at the same rate: half of
-        the lowest that one of them sustains. A side that sustains nothing is left out."""
+        """What is not known yet, of comparisons all of whose searches are over. Their sides run at the same rate: half
+        of the lowest that one of them sustains. A side that sustains nothing is left out."""
         comparisons: dict[Cell, list[Cell]] = {}
         for search in self.searches:
             comparisons.setdefault(replace(search, protection=Protection.NONE), []).append(search)
         found: list[Cell] = []
         for sides in comparisons.values():
             tried = [self._tried(known, side, repeat) for side in sides]
-            if any(
-                next_rate(rates, side.rate, self.within) is not None for rates, side in zip(tried, sides)
-            ):
+            if any(next_rate(rates, side.rate, self.within) is not None for rates, side in zip(tried, sides)):
                 continue
             held = {side: low for side, rates in zip(sides, tried) if (low := bounds(rates).low) is not None}
             found += [
