@@ -107,7 +107,10 @@ def test_output_that_falls_behind() -> None:
     at = np.arange(0.0, 40.0, 0.01)
     assert not kept_pace(Samples(at, at * 500), 0.0, 20.0)  # what comes at t is visible at 2 t
     assert kept_pace(Samples(at, 15_000 + at), 0.0, 20.0)  # windows may take their time
-    assert not kept_pace(Samples(at[:0], at[:0]), 0.0, 20.0)
+    assert kept_pace(Samples(at[:0], at[:0]), 0.0, 20.0) is None
+    sparse = np.array([1.0, 2.0, 3.0, 11.0, 17.0, 18.0, 19.0])
+    assert kept_pace(Samples(sparse, sparse * 0), 0.0, 20.0)  # some rows a window
+    assert kept_pace(Samples(sparse[:-1], sparse[:-1] * 0), 0.0, 20.0) is None
 
 
 def test_what_is_sustained() -> None:
@@ -482,7 +485,7 @@ def test_figures_are_written_into_a_readme(tmp_path: Path) -> None:
     text = readme.read_text()
     assert text.startswith(f"before\n{BEGIN}\n| |") and text.endswith(f"{END}\nafter\n") and "old" not in text
     assert (
-        "| **7 lost**; silent 0.2 s | **1 repeated**, **2 contradicted**; silent 0.2 s | **1 repeated**"
+        "| **7 lost**; silent 200 ms | **1 repeated**, **2 contradicted**; silent 200 ms | **1 repeated**"
         in text
     )
     assert "**2 contradicted**; did not keep pace |\n" in text

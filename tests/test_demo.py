@@ -17,7 +17,7 @@ import pytest
 from clonos import faults
 from clonos.demo import driver as driver_module
 from clonos.demo.again import RunAgain, run_again
-from clonos.demo.driver import Driver, alive, descendants
+from clonos.demo.driver import Driver
 from clonos.demo.harness import Case, Outcome, run_case
 from clonos.demo.job import Job
 from clonos.demo.native import create_table, fire, report_for_work
@@ -29,6 +29,7 @@ from clonos.demo.script import script_until
 from clonos.demo.watch import Sighting, TableWatch, outage_ms
 from clonos.flights.data import events
 from clonos.ledger import Fault, Verdict
+from clonos.processes import alive, descendants
 
 
 def test_a_scenario_is_the_same_for_the_same_seed() -> None:

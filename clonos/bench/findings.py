@@ -103,6 +103,12 @@ def message_overhead(runs: Sequence[Line]) -> list[float | None]:
     return found
 
 
+def kept_pace(runs: Sequence[Line]) -> bool | None:
+    """Whether all did; None where that is not known of one, and none is known not to have."""
+    found = [run["kept_pace"] for run in runs]
+    return False if False in found else None if None in found else True
+
+
 def wrong(runs: Sequence[Line]) -> dict[str, int]:
     """Rows lost, repeated and contradicted, in all runs together."""
     return {name: sum(run["judgement"][name] for run in runs) for name in WRONG}

@@ -5,8 +5,9 @@
   counted as the last when in the five seconds after it no more than one sample in a hundred is over, as it was before,
   and there are at least half as many as before: silence is not calm.
 - *Recovery*, second rule: the longest time without any output that ends after the first failure.
-- *Kept pace*: in the last two seconds before the failure (or the end) latency was at most two seconds more than in the
-  first two. Where output does not keep pace, latency says how long the run was, and recovery says nothing.
+- *Kept pace*: in the last quarter of the time before the failure (or the end) latency was at most two seconds more than
+  in the first. Where output does not keep pace, latency says how long the run was, and recovery says nothing. Not known
+  where one of the two had fewer than three rows.
 - *Affected*: the share of the samples after the first failure that are over that limit.
 - *Sustained*: in the last quarter of a run the median latency is more than in the first by at most a twentieth of the
   time between them, that is, at least 95 % of the input came out while it came in and the backlog did not grow; the p99
@@ -27,6 +28,7 @@ CALM_S = 5.0
 CALM_SHARE = 0.01
 CALM_ROWS = 0.5
 BEHIND_S = 2.0
+FEW = 3
 GROWTH = 0.05
 DIVERGENCE = 1.5
 DIVERGENCE_MS = 500.0
@@ -50,21 +52,27 @@ class Samples:
         return float(np.quantile(self.latency_ms, share)) if len(self.latency_ms) else None
 
 
-def kept_pace(samples: Samples, begin: float, moment: float) -> bool:
-    """Whether output kept pace with input from `begin` to `moment`."""
-    first = samples.between(begin, begin + BEHIND_S).quantile(0.5)
-    last = samples.between(moment - BEHIND_S, moment).quantile(0.5)
-    return first is not None and last is not None and last - first <= BEHIND_S * 1000
+def _outer_quarters(samples: Samples, begin: float, end: float) -> tuple[Samples, Samples]:
+    """The first and the last quarter of the time."""
+    quarter = (end - begin) / 4
+    return samples.between(begin, begin + quarter), samples.between(end - quarter, end)
+
+
+def kept_pace(samples: Samples, begin: float, moment: float) -> bool | None:
+    """Whether output kept pace with input from `begin` to `moment`; None where there was too little to tell."""
+    first, last = _outer_quarters(samples, begin, moment)
+    if min(len(first.at), len(last.at)) < FEW:
+        return None
+    return bool(np.median(last.latency_ms) - np.median(first.latency_ms) <= BEHIND_S * 1000)
 
 
 def sustained(samples: Samples, begin: float, end: float, fed: float) -> bool:
     """Whether the run was; `fed` is the share of what was due that was appended in time."""
-    quarter = (end - begin) / 4
-    first, last = samples.between(begin, begin + quarter), samples.between(end - quarter, end)
+    first, last = _outer_quarters(samples, begin, end)
     p50s, p99s = ([part.quantile(share) for part in (first, last)] for share in (0.5, 0.99))
     if fed < FED or p50s[0] is None or p50s[1] is None or p99s[0] is None or p99s[1] is None:
         return False
-    grown = (p50s[1] - p50s[0]) / 1000 / (end - begin - quarter)
+    grown = (p50s[1] - p50s[0]) / 1000 / (0.75 * (end - begin))
     return grown <= GROWTH and p99s[1] <= DIVERGENCE * p99s[0] + DIVERGENCE_MS
 
 

@@ -19,7 +19,8 @@ q8  realtime   clonos          none    single
 q11 microbatch clonos          none    single
 q13 realtime   clonos          none    single
 q12 realtime   none,clonos,hot replica single
-q12 microbatch none,clonos     task    single
+q12 microbatch none            none    single
+q12 microbatch clonos          task    single
 q12 realtime   clonos          query   single
 q12 microbatch passive         replica staggered
 q12 realtime   clonos          replica together
@@ -40,12 +41,13 @@ q12    microbatch none,clonos none single
 PRESETS = {
     "smoke": Plan(
         cells=combined(_SMOKE, rate=200, seconds=4, warm_up=1),
-        searches=combined("q12 realtime clonos none single", rate=200, seconds=4, warm_up=1, probe=True),
+        searches=combined("q12 realtime clonos none single", rate=25_600, seconds=4, warm_up=1, probe=True),
         within=4.0,
     ),
     "standard": Plan(
         cells=combined(_FAILURES, rate=200, seconds=24, warm_up=8)
         + combined(_OTHERS, rate=500, seconds=15, warm_up=8),
-        searches=combined(_SEARCHES, rate=1000, seconds=15, warm_up=10, probe=True),
+        searches=combined(_SEARCHES, rate=4000, seconds=15, warm_up=10, probe=True),
+        within=1.25,
     ),
 }

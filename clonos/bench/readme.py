@@ -9,6 +9,7 @@ from clonos.bench.findings import (
     SIDES,
     grouped,
     judged,
+    kept_pace,
     machines,
     message_overhead,
     recovered,
@@ -44,7 +45,7 @@ def markdown(lines: Sequence[Line]) -> str:
     def row(name: str, values: dict[str, str]) -> None:
         rows.append(f"| {name} | {' | '.join(values.get(side, '-') for side in shown)} |")
 
-    for group in grouped(runs, "protection"):
+    for group in sorted(grouped(runs, "protection"), key=lambda group: group[0]["cell"]["failure"] == "none"):
         sides = {side[0]["cell"]["protection"]: side for side in grouped(group)}
         if group[0]["cell"]["failure"] != "none":
             row(title(group[0]), {name: _struck(side) for name, side in sides.items()})
@@ -67,7 +68,7 @@ def markdown(lines: Sequence[Line]) -> str:
 
 
 def _latency(runs: Sequence[Line]) -> str:
-    if not all(run["kept_pace"] for run in runs):
+    if kept_pace(runs) is False:
         return "did not keep pace"
     return f"{said((run['p50_ms'] for run in runs), 0)} / {said((run['p99_ms'] for run in runs), 0)} ms"
 
@@ -76,6 +77,7 @@ def _struck(runs: Sequence[Line]) -> str:
     """What became of the output, and for how long there was none, which says something where it kept pace before."""
     bad = [f"**{count:,} {name}**" for name, count in wrong(runs).items() if count]
     verdict = ", ".join(bad) if bad else "exact"
-    if not all(run["kept_pace"] for run in runs):
+    if kept_pace(runs) is False:
         return f"{verdict}; did not keep pace"
-    return f"{verdict}; silent {said(recovered(runs, 'silent_s'), 1)} s"
+    silent = [seconds and 1000 * seconds for seconds in recovered(runs, "silent_s")]
+    return f"{verdict}; silent {said(silent, 0)} ms"

@@ -10,6 +10,7 @@ from clonos.bench.findings import (
     WRONG,
     grouped,
     judged,
+    kept_pace,
     machines,
     message_overhead,
     ratio,
@@ -23,9 +24,11 @@ from clonos.bench.results import Line
 
 Column = tuple[str, Callable[[Sequence[Line]], str]]
 
+_KEPT = {True: "yes", False: "no", None: "-"}
+
 _PACE: tuple[Column, ...] = (
     ("runs", lambda runs: str(len(runs))),
-    ("kept pace", lambda runs: "yes" if all(run["kept_pace"] for run in runs) else "no"),
+    ("kept pace", lambda runs: _KEPT[kept_pace(runs)]),
     ("p50 ms", lambda runs: said((run["p50_ms"] for run in runs), 1)),
     ("p99 ms", lambda runs: said((run["p99_ms"] for run in runs), 0)),
 )

@@ -59,7 +59,7 @@ def _run(spark: Any, cell: Cell, repeat: int, folder: Path) -> tuple[dict[str, A
             begin, strikes = _measure(cell, side, watch)
             feeder.done.set()
             feeder.join()
-            fed = Run(workload, feeder.written, partitions, INSTANCES)
+            fed = Run(workload, feeder.written, partitions, INSTANCES, native=side.native)
             if not cell.probe:
                 judgement = _settle(cell, fed, side, watch)
             account = side.account(strikes[0] if strikes else begin)

@@ -24,6 +24,7 @@ from clonos.errors import NotRunning
 from clonos.inject.plan import targets
 from clonos.inject.strike import hold
 from clonos.live_query import find
+from clonos.processes import alive
 from clonos.wire.strikes import NoProcess
 
 PATIENCE_S = 20.0
@@ -83,7 +84,7 @@ def workers(folder: Path) -> list[int]:
     if not folder.exists():
         return []
     notes = sorted(tuple(path.name.split("-")) for path in folder.iterdir())
-    return [int(pid) for _, pid in notes if _alive(int(pid))]
+    return [int(pid) for _, pid in notes if alive(int(pid))]
 
 
 def _task(side: Side, number: int) -> float | None:
@@ -107,11 +108,3 @@ def _query(side: Side) -> float | None:
         return moment if side.query.runId != before else None
 
     return _soon(side, over, _CANCEL_S)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clonos.demo.driver import alive
 from clonos.demo.job import Job, Pilot, Role
 from clonos.demo.native import STATE_SCHEMA, Appender, arrow_stage, create_table, ddl, grouped_stage
 from clonos.demo.source import read_events
+from clonos.processes import alive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

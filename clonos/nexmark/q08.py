@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from clonos.core.destination import destination
 from clonos.nexmark.feed import partitions_of
 from clonos.nexmark.judging import Windows
 from clonos.nexmark.native import in_arrow
@@ -92,7 +91,7 @@ def judge(run: Run, rows: Iterable[Row]) -> Judgement:
     for kind, made, key in ((Kind.PERSON, persons, "id"), (Kind.AUCTION, auctions, "seller")):
         where = partitions_of(run.workload, [event["event"] for event in made.values()], run.partitions)
         for event, partition in zip(made.values(), where):
-            paths[event["event"]] = (kind, partition, destination((event[key],), run.parallelism))
+            paths[event["event"]] = (kind, partition, run.owner((event[key],)))
     found, windows = Judgement(), Windows(paths)
     seen: dict[int, Row] = {}
     for row in rows:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from clonos.core.destination import destination
 from clonos.nexmark.feed import partitions_of
 from clonos.nexmark.judging import Windows, numbered
 from clonos.nexmark.native import by_key, in_arrow
@@ -43,7 +42,7 @@ COUNT = Stage("count", count, "bidder bigint, n bigint, window bigint, event big
 def judge(run: Run, rows: Iterable[Row]) -> Judgement:
     bidders = {bid["event"]: bid["bidder"] for bid in run.events(Kind.BID)}
     where = dict(zip(bidders, partitions_of(run.workload, list(bidders), run.partitions)))
-    owners = {bidder: destination((bidder,), run.parallelism) for bidder in set(bidders.values())}
+    owners = {bidder: run.owner((bidder,)) for bidder in set(bidders.values())}
     found = Judgement()
     windows = Windows({event: (owners[bidder], where[event]) for event, bidder in bidders.items()})
     groups = numbered(rows, lambda row: (row["bidder"], row["window"]), found)

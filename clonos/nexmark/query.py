@@ -7,11 +7,12 @@ a Python function of an event, so that the stages can be run, and the reference 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from clonos.core.destination import destination
 from clonos.nexmark.events import events
 from clonos.nexmark.feed import log_of
 from clonos.nexmark.payload import ddl
@@ -95,16 +96,22 @@ class Source:
 
 @dataclass(frozen=True)
 class Run:
-    """What was fed, and to how many instances: enough to say what must have come out."""
+    """What was fed, and to whom: enough to say what must have come out."""
 
     workload: Workload
     count: int  # events, from number 0
     partitions: int = 2  # of each log
     parallelism: int = 2  # of each operator
+    native: bool = False  # Spark sends its keys to workers, and its windows may come when they have ended
 
     def events(self, kind: Kind) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = events(self.workload, 0, self.count).batch(kind).to_pylist()
         return rows
+
+    def owner(self, key: tuple[Any, ...]) -> Hashable:
+        """What stands for the instance that a key goes to: two keys with the same owner share its order and its clock.
+        Which keys share one of Spark's workers is not known."""
+        return key if self.native else destination(key, self.parallelism)
 
 
 @dataclass

@@ -43,7 +43,7 @@ def forget_seeds() -> None:
 
 
 def forget_order() -> None:
-    """A step takes as many records as it had, from whatever channel there are some."""
+    """A step takes as many records as it had, from whatever channel there are some, and last from its own."""
     repeat = Instance._repeat
 
     def arrived(self: Any, step: Any) -> bool:
@@ -52,9 +52,11 @@ def forget_order() -> None:
     def repeat_anyhow(self: Any, step: Any) -> Any:
         if step.kind is Kind.ORDER:
             left = sum(count for _, count in step.runs)
+            had = [channel for channel, _ in step.runs]
+            others = [channel for channel in self._pending if channel not in had]
             step.runs = []
-            for channel in sorted(self._pending, reverse=True):
-                count = min(left, len(self._pending[channel]))
+            for channel in [*others, *dict.fromkeys(reversed(had))]:
+                count = min(left, len(self._pending.get(channel, ())))
                 left -= count
                 if count:
                     step.runs.append((channel, count))

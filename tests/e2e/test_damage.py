@@ -98,7 +98,7 @@ def test_a_running_query_is_seen_and_struck_from_outside(spark: Any, tmp_path: P
 
     def recovered() -> bool:
         said.update(json.loads(command("status", setup, "--json").stdout))
-        return bool(said["recoveries"])
+        return bool(said["recoveries"]) and said["committed"] >= 0
 
     with running(spark, setup) as query:
         await_quarter(query, setup)
