@@ -28,7 +28,9 @@ def test_a_query_that_fails_between_two_tasks(place: Place) -> None:
         seconds=4,
         warm_up=1,
     )
-    often = "spark.clonos.snapshot.interval"  # else a fast machine is through before the work is worth a snapshot
+    often = (
+        "spark.clonos.snapshot.interval"  # else a fast machine is through before the work is worth a snapshot
+    )
     place.spark.conf.set(often, "200ms")
     try:
         figures, samples = run_cell(place.spark, cell, 0, Path(place.base, "bench"))
