@@ -36,6 +36,7 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             "received": [[*origin, upto] for origin, upto in snapshot.received.items()],
             "log_digest": snapshot.log_digest,
             "owed": snapshot.owed,
+            "log": snapshot.log,
         }
     )
 
@@ -56,9 +57,10 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             watermark=said["watermark"],
             pending=[(c, p, tuple.__new__(row_class, row)) for c, p, row in said["pending"]],
             sent=said["sent"],
-            received={Origin(node, instance): upto for node, instance, upto in said["received"]},
+            received=_received(said),
             log_digest=said["log_digest"],
             owed=said["owed"],
+            log=said.get("log", b""),
         )
     except (KeyError, TypeError, ValueError, StateError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
@@ -67,7 +69,14 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
 def candidate(found: Manifest) -> Candidate:
     """What choosing a snapshot needs of it."""
     said = _said(found.meta)
-    return Candidate(found.name, said["log_offset"], said["emitted"], said["taken"])
+    return Candidate(
+        found.name,
+        said["log_offset"],
+        said["emitted"],
+        said["taken"],
+        said.get("log", b""),
+        _received(said),
+    )
 
 
 def point(name: str, raw: bytes) -> Point:
@@ -79,6 +88,10 @@ def point(name: str, raw: bytes) -> Point:
 def resumed(raw: bytes, owed: Mapping[int, int]) -> bytes:
     """The metadata of a snapshot as that of where an attempt begins, ahead of its senders by what they owe."""
     return values.encode({**_said(raw), "taken": 0, "owed": dict(owed)})
+
+
+def _received(said: Mapping[str, Any]) -> dict[Origin, int]:
+    return {Origin(node, instance): upto for node, instance, upto in said["received"]}
 
 
 def _said(raw: bytes) -> dict[str, Any]:

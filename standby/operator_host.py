@@ -266,9 +266,9 @@ class OperatorHost(Incarnation[Manifest]):
             f"the causal log in {self._log_path} lacks what its conduit has seen: the other holders are asked",
         )
 
-    def ask(self, base: int) -> Steps:
+    def ask(self, origin: Origin, base: int) -> Steps:
         yield from ()
-        return holders.ask(self._query, self._origin, base, where=self.where)
+        return holders.ask(self._query, origin, base, where=self.where)
 
     def perform(self, actions: Iterable[Action]) -> Steps:
         self._perform(actions)
@@ -452,7 +452,7 @@ class OperatorHost(Incarnation[Manifest]):
         self._log.fold(fold_deltas)
         pending = self._snapshots.begin(
             self._state,
-            metadata.encode(self.live.snapshot(), taken=self._covered.upto),
+            metadata.encode(self.epoch_end() if final else self.live.snapshot(), taken=self._covered.upto),
             epoch=self._hello.epoch,
             sequence=self._sequence,
             final=final,
@@ -560,6 +560,7 @@ def _greeting(origin: Origin, hello: Hello, resume: Resume) -> Greeting:
         standby=hello.standby,
         moves=hello.moves,
         recovered=hello.recovered,
+        realtime=hello.mode == "realtime",
     )
 
 

@@ -179,7 +179,7 @@ def random_scenario(seed: int) -> list[dict[str, Any]]:
     random = Random(seed)
     limits = conduit.Limits(
         bundle_rows=8, idle_bundles=2, flush_ms=3, inflight_bytes=1500, tick_ms=7, heartbeat_ms=40,
-        connect_ms=60, attempts=4, standbys=seed % 2, passive=seed % 4 == 3,
+        connect_ms=60, attempts=4, standbys=seed % 2, passive=seed % 4 == 3, first_server=seed % 2 * (seed // 4 % 2),
     )  # fmt: skip
     steps: list[dict[str, Any]] = [{"limits": dataclasses.asdict(limits)}]
     machine = conduit.Conduit(limits)

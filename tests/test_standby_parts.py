@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from clonos.core.identity import Origin
+from clonos.core.instance_snapshot import InstanceSnapshot
 from clonos.errors import ConfigurationError, ProtocolError
+from clonos.store import values
+from clonos.store.manifest import Manifest
 from clonos.wire.framing import FrameType, send_frames
 from clonos.wire.messages import End, Secured, Tick, pack_end, pack_secured, pack_tick, parse
+from standby import metadata
 from standby.connection import ConduitGone, Connection
 from standby.control import ControlChannel, ControlClosed, pair
 from standby.death import TAIL_BYTES, Death, DeathLog, Ending, Output, append_bounded, classify
@@ -318,3 +323,37 @@ def test_a_callback_may_drop_another_that_is_ready() -> None:
     for both in pairs:
         for end in both:
             end.close()
+
+
+# -- snapshot metadata -------------------------------------------------------------------------------------------
+
+
+def test_metadata_of_a_snapshot_says_all_of_the_instance() -> None:
+    snapshot = InstanceSnapshot(
+        epoch=7,
+        covered={1: 20},
+        emitted=30,
+        log_offset=100,
+        epoch_log_offset=97,
+        boundary=7,
+        random_state=(3, (1, 2, 3), None),
+        watermark=None,
+        pending=[(1, 21, (5, "a"))],
+        sent={0: 30},
+        received={Origin(1, 0): 40},
+        log_digest=5,
+        owed={2: 9},
+        log=b"abc",
+    )
+    raw = metadata.encode(snapshot, taken=4)
+    assert metadata.decode(raw, tuple) == snapshot
+    found = metadata.candidate(Manifest(7, 2, True, 1 << 16, raw, ()))
+    assert (found.log_offset, found.emitted, found.taken, found.received) == (100, 30, 4, {Origin(1, 0): 40})
+    assert found.own_log.segments == [(97, b"abc")] and found.own_log.incarnations == ((1 << 16, 97),)
+
+
+def test_metadata_without_a_log_is_read() -> None:
+    """As they were written before they could have one."""
+    said = values.decode(metadata.encode(InstanceSnapshot(1, {}, 0, 9, 9, 1, (3, (), None), None)))
+    del said["log"]
+    assert metadata.decode(values.encode(said), tuple).log == b""

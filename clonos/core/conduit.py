@@ -227,7 +227,7 @@ class Conduit:
                 self._time(now)
             case Start():
                 self._connecting_since = now
-                self._actions.append(Connect(self._fence(), True, 0))
+                self._actions.append(Connect(self._fence(), True, 0, self._server))
             case ConnectFailed(reason):
                 self._connect_failed(reason, now)
             case Connected():

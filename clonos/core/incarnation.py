@@ -21,15 +21,17 @@ Runtimes are subclasses: what is done here by steps they carry out, at once or w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from clonos.core.causal_log import Segment
+from clonos.core.dependencies import handed_back, lacking
 from clonos.core.identity import Origin
 from clonos.core.instance import Action, Instance, InstanceSnapshot
 from clonos.core.own_log import OwnLog
+from clonos.core.recovery import HolderReply
 from clonos.core.recovery_line import RecoveryLine, Resume
 from clonos.core.replacement import Known, Move, generation_of
 from clonos.core.resumption import check_resumable, resume_failed
@@ -62,6 +64,7 @@ class Greeting:
     `fresh`: the first incarnation of a task attempt. `again`: not the epoch's first attempt. `passed`: the last output
     row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on. `moves`: where
     the instance went on on another server. `recovered`: as far as the primary has recovered its log, for a standby.
+    `realtime`: Spark runs no task of the epoch again in this start of the query.
     """
 
     origin: Origin
@@ -75,6 +78,7 @@ class Greeting:
     standby: bool = False
     moves: tuple[Move, ...] = ()
     recovered: int = 0
+    realtime: bool = False
 
     @property
     def generation(self) -> int:
@@ -96,12 +100,21 @@ class Reached(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A snapshot, as far as choosing needs it. `taken` is the last bundle of its task attempt that it covers."""
+    """A snapshot, as far as choosing needs it. `taken` is the last bundle of its task attempt that it covers, `log`
+    what it holds of the instance's log, up to `log_offset`; `received`, how far it had been sent others' logs."""
 
     name: SnapshotName
     log_offset: int
     emitted: int
     taken: int
+    log: bytes = b""
+    received: Mapping[Origin, int] = field(default_factory=dict)
+
+    @property
+    def own_log(self) -> OwnLog:
+        """Written by the incarnation that took it, or believed by it."""
+        start = self.log_offset - len(self.log)
+        return OwnLog([(start, self.log)], ((self.name.fence, start),)) if self.log else OwnLog()
 
 
 class Snapshots(Protocol[S_co]):
@@ -190,8 +203,8 @@ class Incarnation(ABC, Generic[S]):
         """From this offset on the log store holds what is written under the last greeting's fence."""
 
     @abstractmethod
-    def ask(self, base: int) -> Steps:
-        """Every other holder; a list of replies. Raises RecoveryTimeout."""
+    def ask(self, origin: Origin, base: int) -> Steps:
+        """Every other holder about an instance; a list of replies. Raises RecoveryTimeout."""
 
     @abstractmethod
     def make_instance(self) -> Instance: ...
@@ -277,6 +290,15 @@ class Incarnation(ABC, Generic[S]):
         self.promoted(known)
         yield from self.perform(self.live.go_live(hello.passed))
 
+    def epoch_end(self) -> InstanceSnapshot:
+        """The instance at the end of an epoch, after `Instance.end_epoch`.
+
+        In micro-batch another attempt may have to end alike (`core.replacement: binds`) when this host is lost, and
+        with it the end of the log, which no standby has been shown yet: so the snapshot holds the log. An instance that
+        is alone leaves it on the driver's host.
+        """
+        return self.live.snapshot(with_log=not self._alone and not self._hello.realtime)
+
     def end_standby(self, last: int) -> None:
         """The replica has ended the epoch after bundle `last`, and so has its standby, if it has come as far; else it
         restores in the next one."""
@@ -318,11 +340,17 @@ class Incarnation(ABC, Generic[S]):
             )
 
     @property
-    def _ends_at(self) -> int | None:
-        """The log offset at which an earlier attempt has ended the epoch, where this one has to end alike."""
+    def _bound_by(self) -> Candidate | None:
+        """How an earlier attempt has ended the epoch, where this one has to end alike."""
         hello = self._hello
         ended = self.snapshots.binding(hello.epoch, hello.fence) if hello.again else None
-        return self.candidate(ended).log_offset if ended is not None else None
+        return self.candidate(ended) if ended is not None else None
+
+    @property
+    def _ends_at(self) -> int | None:
+        """The log offset at which it has to end the epoch."""
+        bound = self._bound_by
+        return bound.log_offset if bound is not None else None
 
     # -------------------------------------------------------------- restoring
 
@@ -336,17 +364,18 @@ class Incarnation(ABC, Generic[S]):
         own, held = self.open_log()
         recovered = yield from self._recover(snapshot, own)
         yield from self.reached(Reached.LOG)
+        received = recovered.received
+        behind = found is not None and self._is_behind(own, found)
+        if snapshot is not None and behind and not hello.standby:
+            received += yield from self._ask_for_others(snapshot, [*held, *received])
         if line is not None and resume is not None and found is not None and snapshot is not None:
-            check_resumable(
-                snapshot,
-                recovered.before,
-                [*held, *recovered.received],
-                line.stable,
-                where=self.where,
-            )
+            check_resumable(snapshot, recovered.before, [*held, *received], line.stable, where=self.where)
             snapshot.owed = dict(resume.owed)
             found = yield from self.resume(found, resume)
             self.discard_from(hello.epoch)
+        elif snapshot is not None and snapshot.epoch == hello.epoch and behind:
+            sent = self._sent_before()
+            check_resumable(snapshot, recovered.before, [*held, *received], sent, where=self.where)
         self._instance = self.make_instance()
         self.restored(found, recovered)
         self._instance.restore(
@@ -354,7 +383,7 @@ class Incarnation(ABC, Generic[S]):
             own_before=recovered.before,
             recorded=recovered.recorded,
             held=held,
-            received=recovered.received,
+            received=received,
             numbers_from=self._numbers_from,
         )
         if not hello.standby:
@@ -409,8 +438,17 @@ class Incarnation(ABC, Generic[S]):
 
     def _emitted_before(self) -> int:
         """The number of the last row of the epochs before."""
+        began = self._beginning()
+        return max(self._numbers_from, began.emitted if began is not None else 0)
+
+    def _sent_before(self) -> Mapping[Origin, int]:
+        """How far it had been sent others' logs in the epochs before."""
+        began = self._beginning()
+        return began.received if began is not None else {}
+
+    def _beginning(self) -> Candidate | None:
         found = self.snapshots.beginning(self._hello.epoch, self._hello.fence)
-        return max(self._numbers_from, self.candidate(found).emitted if found is not None else 0)
+        return self.candidate(found) if found is not None else None
 
     def _return_to(self, found: S | None, resume: Resume | None) -> InstanceSnapshot | None:
         """Without a snapshot inside an epoch it can be run again from its beginning; nothing stands in for that one."""
@@ -429,6 +467,21 @@ class Incarnation(ABC, Generic[S]):
         self._sequence = candidate.name.sequence + 1
         return snapshot
 
+    def _is_behind(self, own: OwnLog | None, found: S) -> bool:
+        """Whether the store at hand is not of the incarnation that took the snapshot, or of a later one: it need not
+        hold what the snapshot depends on."""
+        return not self._alone and (own is None or own.fence < self.candidate(found).name.fence)
+
+    def _ask_for_others(self, snapshot: InstanceSnapshot, held: list[bytes]) -> Steps:
+        """What the snapshot depends on, from whomever (`core.dependencies`), where no store of this instance has it."""
+        stable = self.line(self._hello.generation).stable
+        found: list[bytes] = []
+        for origin in lacking(snapshot.received, stable, held):
+            start, upto = stable.get(origin, 0), snapshot.received[origin]
+            answers = yield from self.ask(origin, start)
+            found += handed_back(origin, start, upto, answers)
+        return found
+
     def _recover(self, snapshot: InstanceSnapshot | None, own: OwnLog | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         hello = self._hello
@@ -446,9 +499,12 @@ class Incarnation(ABC, Generic[S]):
         )
         if retrieval.too_early and not hello.fresh:
             self.log_too_short()
-        answers = []
+        answers: list[HolderReply] = []
         if retrieval.ask_others or hello.standby:
-            answers = yield from self.ask(retrieval.base)
+            answers += yield from self.ask(self._origin, retrieval.base)
+        bound = self._bound_by
+        if bound is not None:
+            answers.append(HolderReply("the snapshot of the epoch's end", own=(bound.own_log,)))
         recovered = retrieval.put_together(answers, where=self.where)
         at, pieces = recovered.missing(own)
         if pieces or at < self.log_end:

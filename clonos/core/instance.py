@@ -260,8 +260,9 @@ class Instance:
             self._release(0, None, [])
         return self._saved_first()
 
-    def snapshot(self) -> InstanceSnapshot:
-        """The instance between two steps."""
+    def snapshot(self, *, with_log: bool = False) -> InstanceSnapshot:
+        """The instance between two steps; `with_log`, its log since the epoch began, if that is held."""
+        log = self._journal.own_since(self._config.origin, self._epoch_log_offset) if with_log else b""
         return InstanceSnapshot(
             epoch=self._epoch,
             covered=dict(self._frontier.covered),
@@ -276,6 +277,7 @@ class Instance:
             received=self._journal.received,
             log_digest=self._log_digest,
             owed=dict(self._owed),
+            log=log if len(log) == self._log_end - self._epoch_log_offset else b"",
         )
 
     def end_epoch(self) -> list[Action]:

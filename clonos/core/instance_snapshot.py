@@ -30,6 +30,7 @@ class InstanceSnapshot:
     received: dict[Origin, int] = field(default_factory=dict)  # how far it has been sent others' logs
     log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
     owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
+    log: bytes = b""  # the own log from `epoch_log_offset` on, where another attempt may have to end alike
 
     @property
     def reached(self) -> dict[int, int]:

@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 from clonos.core.causal_log import CausalLog, Segment
+from clonos.core.dependencies import lacking
 from clonos.core.identity import Origin
 from clonos.core.instance_snapshot import InstanceSnapshot
-from clonos.core.sharing import Receipts
 from clonos.errors import ResumeFailed, Where
 
 
@@ -37,14 +37,9 @@ def check_resumable(
         raise resume_failed(f"its own log is known up to {begins + len(known)}, not {ends}", where)
     if zlib.crc32(known) != snapshot.log_digest:
         raise resume_failed("it was taken in a history that has been overtaken", where)
-    receipts = Receipts()
-    for raw in held:
-        receipts.take(raw)
-    for origin, upto in snapshot.received.items():
-        if not receipts.covers(origin, stable.get(origin, 0), upto):
-            raise resume_failed(
-                f"it depends on the log of {origin} up to {upto}, which is not held here", where
-            )
+    for origin in lacking(snapshot.received, stable, held):
+        upto = snapshot.received[origin]
+        raise resume_failed(f"it depends on the log of {origin} up to {upto}, which is not held here", where)
 
 
 def resume_failed(why: str, where: Where) -> ResumeFailed:

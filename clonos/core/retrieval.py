@@ -142,14 +142,21 @@ def put_together(
 ) -> Recovered:
     """The log from `snapshot` on, and what is known of it between `base` and `snapshot`."""
     recorded = longest_prefix(origin, snapshot, replies, where=where)
-    log = CausalLog()
-    for reply in replies:
-        for offset, data in reply.segments:
-            if offset < snapshot and offset + len(data) > base:
-                log.merge(max(offset, base), data[max(base - offset, 0) : snapshot - offset])
-    stores = believed([own for reply in replies for own in reply.own])
-    for store in stores:
-        log.merge_agreeing((at, data[: snapshot - at]) for at, data in store.segments if at < snapshot)
+    log = known_between(base, snapshot, replies)
     before = list(log)
     log.merge(snapshot, recorded)
     return Recovered(before, recorded, log=log)
+
+
+def known_between(base: int, end: int, replies: Iterable[HolderReply]) -> CausalLog:
+    """What there is of an instance's log before `end`, and not before `base` if it was handed on."""
+    log = CausalLog()
+    stores: list[OwnLog] = []
+    for reply in replies:
+        stores += reply.own
+        for offset, data in reply.segments:
+            if offset < end and offset + len(data) > base:
+                log.merge(max(offset, base), data[max(base - offset, 0) : end - offset])
+    for store in believed(stores):
+        log.merge_agreeing((at, data[: end - at]) for at, data in store.segments if at < end)
+    return log

@@ -97,6 +97,14 @@ class Journal:
         """A new piece of the instance's own log."""
         self._push(Piece(origin, start, len(data), 1, data if self._depth > 0 else None))
 
+    def own_since(self, origin: Origin, start: int) -> bytes:
+        """The instance's own log from offset `start` on, as far as it is held."""
+        return b"".join(
+            piece.data[max(start - piece.start, 0) :]
+            for piece in self._pieces
+            if piece.data is not None and piece.origin == origin and piece.end > start
+        )
+
     def receive(self, raw: bytes) -> bool:
         """Take in a delta; whether it brought anything new. Raises LogCorrupt."""
         fresh = self._receipts.take(raw)

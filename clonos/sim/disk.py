@@ -194,6 +194,12 @@ class Disk:
         self.generation = 0
         self.set_aside: list[LogStore] = []
 
+    def lose(self) -> None:
+        """Everything but what the driver tells whoever serves here next."""
+        for store in [*self.stores.values(), *self.set_aside]:
+            store.lose()
+        self.fences.clear()
+
     def store(self, origin: Origin) -> LogStore:
         if origin not in self.stores:
             self.stores[origin] = LogStore(origin)

@@ -9,7 +9,7 @@ epoch is running already.
 from __future__ import annotations
 
 import functools
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from clonos import errors
@@ -57,6 +57,8 @@ class Driver(Process):
         self._running: dict[Origin, Task] = {}
         self._began: dict[Origin, tuple[int, int]] = {}
         self._files: dict[Origin, list[tuple[int, Record]]] = {}
+        self._written_at: dict[Origin, int] = {}
+        self._lost_files: set[Origin] = set()
         self._late_commit: int | None = None
         self._may_resume = True
 
@@ -137,6 +139,13 @@ class Driver(Process):
         for task in self._running.values():
             self.world.interrupt_later(task, zombie=self.world.faults.strikes(Fault.TASK_ZOMBIE, task.name))
         self.world.driver_lost(self)
+
+    def lose_executor(self, host: int) -> None:
+        for task in self._running.values():
+            if task.host == host and task.alive:
+                task.lose_host()
+                self.world.report(self, task, ("ExecutorLost", f"{task.name} is lost"))
+        self._lost_files |= {origin for origin, at in self._written_at.items() if at == host}
 
     def report(self, task: Task, result: tuple[str, str] | None) -> None:
         self._inbox.append((task, result))
@@ -233,6 +242,8 @@ class Driver(Process):
         if end is None:
             end = self._checkpoint.offsets[epoch] = self._draw_end(begin)
         self._files = {}
+        self._written_at = {}
+        self._lost_files = set()
         for partition, upto in end.items():
             self._files[partition] = self.world.source_records(partition, begin[partition], upto)
         for stage in self.world.plan.dataflow.stages():
@@ -261,10 +272,9 @@ class Driver(Process):
         return self.world.plan.dataflow.topology.node(origin.node).kind is NodeKind.SOURCE
 
     def _run_stage(self, epoch: int, instances: list[Origin]) -> Steps:
-        failures = dict.fromkeys(instances, 0)
-        for origin in instances:
-            self._attempt(origin, epoch)
-        waiting = set(instances)
+        failures = Counter[Origin]()
+        waiting = dict.fromkeys(instances)
+        self._attempt_all(waiting, epoch)
         while waiting:
             ended: Lost = yield from self._next_report()
             task, result = ended
@@ -273,13 +283,32 @@ class Driver(Process):
             del self._running[task.origin]
             if result is None:
                 self._files[task.origin] = task.written
-                waiting.discard(task.origin)
+                self._written_at[task.origin] = task.host
+                self._lost_files.discard(task.origin)
+                del waiting[task.origin]
+                self._attempt_all(waiting, epoch)
                 continue
             failures[task.origin] += 1
             if failures[task.origin] >= TASK_FAILURES:
                 raise QueryFailed(*result)
             yield self.world.choices.schedule.randint(50, 2_000)
-            self._attempt(task.origin, epoch)
+            self._attempt_all(waiting, epoch)
+
+    def _attempt_all(self, waiting: dict[Origin, None], epoch: int) -> None:
+        """Of those that have not ended, whoever can run. Whose input was lost waits until it has been written again."""
+        asking = [origin for origin in waiting if origin not in self._running]
+        for origin in asking:
+            asking += sorted(self._writers_to(origin) & self._lost_files - set(asking))
+        waiting.update(dict.fromkeys(origin for origin in asking if origin not in waiting))
+        for origin in asking:
+            if origin not in self._running and not self._writers_to(origin) & waiting.keys():
+                self._attempt(origin, epoch)
+
+    def _writers_to(self, origin: Origin) -> set[Origin]:
+        upstream = self.world.plan.dataflow.topology.node(origin.node).upstream
+        return {
+            each for each in self.world.plan.dataflow.instances(NodeKind.OPERATOR) if each.node in upstream
+        }
 
     def _input_of(self, origin: Origin) -> list[tuple[int, list[Record]]]:
         """By channel, the records of the shuffle files that are for this instance."""

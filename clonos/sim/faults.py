@@ -145,6 +145,9 @@ class Faults:
             self._world.checks.victim(None)
             servers = len(self._world.servers)
             self._world.lose_server(self._rng.randrange(servers) if servers > 1 else 0)
+        if self._world.plan.executors and self.strikes(Fault.HOST_LOST, "second host"):
+            self._world.checks.victim(None)
+            self._world.lose_host(1)
         if self.strikes(Fault.DRIVER_LOSS, "driver"):
             self._world.checks.victim(None)
             self.at_restart()

@@ -120,7 +120,15 @@ class OperatorHost(Incarnation[Snapshot]):
         return self._world.checkpoint.line
 
     def candidate(self, found: Snapshot) -> Candidate:
-        return Candidate(found.name, found.instance.log_offset, found.instance.emitted, found.taken)
+        instance = found.instance
+        return Candidate(
+            found.name,
+            instance.log_offset,
+            instance.emitted,
+            found.taken,
+            instance.log,
+            instance.received,
+        )
 
     def _choose(self, resume: Resume | None) -> Snapshot | None:
         self._world.faults.at_snapshots(self._snapshots)
@@ -161,8 +169,8 @@ class OperatorHost(Incarnation[Snapshot]):
     def begin_log(self, since: int) -> None:
         self._store.begin(self._hello.fence, since)
 
-    def ask(self, base: int) -> Steps:
-        return holders.ask(self._world, self._replica, self._origin, where=self.where)
+    def ask(self, origin: Origin, base: int) -> Steps:
+        return holders.ask(self._world, self._replica, origin, where=self.where)
 
     def reached(self, how_far: Reached) -> Steps:
         if how_far is not Reached.FUNCTION:
@@ -321,7 +329,7 @@ class OperatorHost(Incarnation[Snapshot]):
         self._sequence += 1
         snapshot = Snapshot(
             name,
-            pickle.loads(pickle.dumps(self.live.snapshot())),
+            pickle.loads(pickle.dumps(self.epoch_end() if final else self.live.snapshot())),
             pickle.dumps((self.state, self.timers.entries, self.event_timers.entries)),
             self._covered.upto,
             dict(self.depends),

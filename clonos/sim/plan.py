@@ -43,6 +43,7 @@ class Fault(Enum):
     SINK_LATE = "sink takes effect late"
     CLOCK_JUMP = "clock jumps"
     FILES_LOST = "executor is lost with the shuffle files that an instance wrote"
+    HOST_LOST = "host is lost with its replica server and disk, its tasks and the shuffle files they wrote"
 
 
 class SinkKind(Enum):
@@ -119,7 +120,7 @@ class Plan:
         return replace(self, rates=tuple(sorted(rates.items(), key=lambda item: item[0].name)))
 
 
-LOSES_EFFECTS = (Fault.STORE_LOST, Fault.STORE_PAGE)
+LOSES_EFFECTS = (Fault.STORE_LOST, Fault.STORE_PAGE, Fault.HOST_LOST)
 """What an effect was stable on may be gone: its outcome cannot be kept from changing."""
 
 MAY_END_THE_QUERY = (Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE)
@@ -128,6 +129,8 @@ MAY_END_THE_QUERY = (Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE)
 
 FILES_RATE = 0.04
 """Chance of `FILES_LOST`, for each instance that has ended, at the beginning of every later stage."""
+HOST_RATE = 0.001
+"""Chance of `HOST_LOST`, where there is a second one."""
 
 
 def draw_plan(seed: int) -> Plan:
@@ -146,7 +149,7 @@ def draw_plan(seed: int) -> Plan:
     executors = Random(f"{seed}/executors").random() < 0.3
     if executors and not realtime:
         rates[Fault.FILES_LOST] = FILES_RATE * intensity
-    return Plan(
+    plan = Plan(
         seed=seed,
         realtime=realtime,
         dataflow=draw_dataflow(rng),
@@ -172,6 +175,9 @@ def draw_plan(seed: int) -> Plan:
         passive=Random(f"{seed}/passive").random() < 0.5,
         executors=executors,
     )
+    if executors and standbys and not plan.effects:
+        plan = plan.with_rates(HOST_LOST=HOST_RATE * intensity)
+    return plan
 
 
 STORM_FAULTS = 150

@@ -54,6 +54,7 @@ class Task(Process):
         self.generation = generation
         self.attempt = attempt
         self.again = again
+        self.host = world.host()
         self.result: tuple[str, str] | None = None
         self.finished = False
         self.taken_position: dict[int, int] = {}
@@ -84,7 +85,7 @@ class Task(Process):
             standbys=world.plan.standbys if origin not in world.sinks else 0,
             passive=world.plan.passive,
             settle_ms=0,  # more can coincide
-            first_server=world.home(origin),
+            first_server=world.home(origin, self.host),
         )
         self.conduit = rules.Conduit(limits)
 
@@ -297,6 +298,7 @@ class Task(Process):
             standby,
             hello.moves,
             hello.recovered if isinstance(hello, rules.StandbyHello) else 0,
+            self.world.plan.realtime,
         )
         if standby and self._standby_greeted is link:
             self._send_standby(said)
@@ -373,6 +375,13 @@ class Task(Process):
         self._happen(rules.Resumed())
         for frame in unread:
             self._receive(link, frame)
+
+    def lose_host(self) -> None:
+        """What it had sent does not arrive."""
+        for link in (self._link, self._standby):
+            if link is not None:
+                link.cut("the task's host is lost")
+        self.kill()
 
     def died(self) -> None:
         for link in (self._link, self._standby):

@@ -81,6 +81,7 @@ class World:
         self.poison = Poison(self.choices.stream("poison"), self.partitions, plan.poison)
         self.servers: list[ReplicaServer] = []
         self._executors = self.choices.stream("executors")
+        self._hosts = self.choices.stream("hosts")
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
         self.services = [
             Service(self, "the driver", lambda origin: look_up_sinks(self, origin)),
@@ -124,6 +125,14 @@ class World:
     def lose_server(self, at: int) -> None:
         self.servers[at].kill()
         self.kernel.after(self.choices.schedule.randint(2_000, 30_000), self._server_back, at)
+
+    def lose_host(self, at: int) -> None:
+        """Another one takes its place soon, with an empty disk."""
+        assert self.driver is not None
+        self.driver.lose_executor(at)
+        self.lose_server(at)
+        self.disks[at].lose()
+        self.checks.fencing.forgotten(self.disks[at].holder)
 
     def _server_back(self, at: int) -> None:
         if not self.servers[at].alive:
@@ -170,10 +179,14 @@ class World:
         )
         self.kernel.after(delay, task.call, task.interrupt)
 
-    def home(self, origin: Origin) -> int:
-        """Where the next task of an instance begins: in the executor that ran the last one, or in another."""
+    def host(self) -> int:
+        """Where the next task runs."""
+        return self._hosts.randrange(len(self.disks)) if self.plan.executors else 0
+
+    def home(self, origin: Origin, host: int) -> int:
+        """Where the next task of an instance begins: where the executor remembers it, or on the task's own host."""
         here = not self.plan.executors or self._executors.random() < 0.5
-        return self.homes.get(origin, 0) if here else 0
+        return self.homes.get(origin, 0) if here else host
 
     def wires(self) -> Wires:
         return Wires(self)

@@ -186,8 +186,8 @@ class Bench:
 
     # driving
 
-    def restore(self, recorded: bytes, snapshot: InstanceSnapshot | None = None) -> None:
-        self.instance.restore(snapshot, recorded=recorded)
+    def restore(self, recorded: bytes, snapshot: InstanceSnapshot | None = None, before: bytes = b"") -> None:
+        self.instance.restore(snapshot, own_before=[(0, before)] if before else [], recorded=recorded)
         self.durable = len(recorded)
         self.shown = (snapshot.log_offset if snapshot is not None else 0) + len(recorded)
 

@@ -126,12 +126,17 @@ def test_snapshot_between_bundles_and_the_log_after_it(program: Any, seed: int) 
     again.saved = [(0, first.log[: snapshot.log_offset])]
     again.services.state.update(state[0])
     again.services.timers.entries += state[1]
-    again.restore(first.log[snapshot.log_offset :], snapshot)
+    at = snapshot.log_offset
+    again.restore(first.log[at:], snapshot, before=first.log[:at])
     again.open(passed=snapshot.emitted)
     feed(again, records, rng, ticks=False)  # the conduit may send more than what the snapshot lacks
     assert again.rows == first.rows[snapshot.emitted :]
     assert again.services.state == first.services.state
     assert again.log == first.log
+    assert (
+        again.instance.snapshot(with_log=True).log == first.instance.snapshot(with_log=True).log == first.log
+    )
+    assert not again.instance.snapshot().log
 
 
 def _copy(bench: Bench) -> tuple[dict[Any, Any], list[Any]]:

@@ -75,7 +75,8 @@ class Checks:
         self.fencing.begins(host.origin, host.replica)
         if found is not None and found.name.epoch == hello.epoch:
             self.fencing.starts_from(host.origin, hello.fence, found.name.fence)
-        self.locality.restores(host, hello)
+        here = self._world.servers.index(host.replica.server)
+        self.locality.restores(host, hello, moved=self._world.homes.get(host.origin, 0) != here)
         if self._world.plan.standbys:
             emitted = found.instance.emitted if found else 0
             self._another_history(host, hello, start, emitted, recovered.recorded)

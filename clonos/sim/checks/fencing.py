@@ -28,6 +28,10 @@ class Fencing:
             )
         self._raised[server, origin] = fence
 
+    def forgotten(self, server: str) -> None:
+        """With its disk. Then it is the snapshots' fence that an older incarnation finds raised."""
+        self._raised = {place: fence for place, fence in self._raised.items() if place[0] != server}
+
     def begins(self, origin: Origin, replica: Replica) -> None:
         other = self._running.get(origin)
         here = other is not None and other.server.disk is replica.server.disk

@@ -1,4 +1,5 @@
-"""I8: an instance returns to a snapshot only because of what happened to itself, its task, the query or the host."""
+"""I8: an instance returns to a snapshot only because of what happened to itself, its task, the query or the host, or
+because its task runs elsewhere now."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ class Locality:
         else:
             self._struck.add(origin)
 
-    def restores(self, host: OperatorHost, hello: Greeting) -> None:
-        begins = hello.fresh and hello.generation == 1
+    def restores(self, host: OperatorHost, hello: Greeting, *, moved: bool) -> None:
+        """`moved`: it is on another host than when it ended its last epoch."""
+        begins = hello.fresh and (hello.generation == 1 or moved)
         if not (begins or self._all or host.origin in self._struck or hello.generation > 1):
             raise Violation("I8", f"{host.origin} rolls back although nothing has happened to it")
 

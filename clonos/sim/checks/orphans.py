@@ -91,6 +91,8 @@ class Orphans:
                 continue
             if self._somebody_holds(origin, start, upto):
                 continue
+            if origin == owner and self._was_alone_on_its_host():
+                raise BeyondPromise(f"{who}, but the end of its log was lost with its host")
             raise Violation(
                 "I1",
                 f"{who}, which depends on the log of {origin} up to {upto}, but does not hold all of it from "
@@ -111,10 +113,16 @@ class Orphans:
             struck.kind in (Fault.STORE_PAGE, Fault.SINK_LOG_PAGE) for struck in self._world.faults.struck
         )
 
+    def _was_alone_on_its_host(self) -> bool:
+        """In real time an epoch may end while the standby is not there, and then its end is in one store alone until
+        rows of the next epoch, or the commit, make that good."""
+        struck = [struck.kind for struck in self._world.faults.struck]
+        return self._world.plan.realtime and Fault.HOST_LOST in struck and len(struck) > 1
+
     def _knowledge_was_destroyed(self) -> bool:
         """A log store gone, and a page of another holder damaged: what the page said, nobody can tell."""
         kinds = {struck.kind for struck in self._world.faults.struck}
-        gone = kinds & {Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE}
+        gone = kinds & {Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE, Fault.HOST_LOST}
         return Fault.SINK_LOG_PAGE in kinds and bool(gone)
 
     def _everybody(self) -> Iterable[Held]:

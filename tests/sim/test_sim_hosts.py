@@ -1,0 +1,82 @@
+"""Hosts are lost: replica server, disk, tasks, and the shuffle files that those wrote. A standby is on another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clonos.core import incarnation
+from clonos.core.incarnation import Incarnation
+from clonos.core.sharing import FULL
+from clonos.sim.plan import Fault, Plan, draw_plan
+from clonos.sim.run import Report, run
+
+Patch = pytest.MonkeyPatch
+ENDED = "has ended the epoch at"
+
+
+def micro_batch(seed: int) -> Plan:
+    return _plan(seed, faults=30, epoch=3, realtime=False).with_rates(HOST_LOST=0.1)
+
+
+def real_time(seed: int) -> Plan:
+    return _plan(seed, faults=3, epoch=6, realtime=True).with_rates(HOST_LOST=0.02)
+
+
+def _plan(seed: int, *, faults: int, epoch: int, realtime: bool) -> Plan:
+    return replace(
+        draw_plan(seed),
+        realtime=realtime,
+        faults=faults,
+        epoch=epoch,
+        records=60,
+        executors=True,
+        standbys=1,
+        effects=False,
+        impure=False,
+        depth=FULL,
+        rates=(),
+    )
+
+
+def right(plan: Plan) -> Report:
+    report = run(plan, tracing=True)
+    assert report.right and report.outcome == "exact", str(report)
+    return report
+
+
+def nobody_is_asked_for_what_was_lost(patch: Patch) -> None:
+    patch.setattr(incarnation, "lacking", lambda sent, stable, held: [])
+
+
+def what_nobody_holds_is_depended_on(patch: Patch) -> None:
+    nobody_is_asked_for_what_was_lost(patch)
+    patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
+
+
+def test_queries_outlive_hosts() -> None:
+    plans = [plan(seed) for seed in range(40) for plan in (micro_batch, real_time)]
+    assert sum(struck.kind is Fault.HOST_LOST for plan in plans for struck in right(plan).struck) > 1000
+
+
+@pytest.mark.parametrize("seed", [16, 45])
+def test_the_end_of_an_epoch_is_not_lost_with_its_host(seed: int, monkeypatch: Patch) -> None:
+    """Else an instance that has to end its epoch as it did before cannot, and the whole query begins the epoch anew."""
+    assert ENDED not in right(micro_batch(seed)).trace
+    monkeypatch.setattr(Incarnation, "epoch_end", lambda self: self.live.snapshot())
+    assert ENDED in right(micro_batch(seed)).trace
+
+
+@pytest.mark.parametrize("seed", [239, 789])
+def test_what_was_lost_of_others_logs_is_asked_for(seed: int, monkeypatch: Patch) -> None:
+    right(real_time(seed))
+    nobody_is_asked_for_what_was_lost(monkeypatch)
+    assert "but does not hold all of it" in str(run(real_time(seed)))
+
+
+def test_a_snapshot_that_depends_on_what_nobody_holds_is_not_gone_on_from(monkeypatch: Patch) -> None:
+    assert "cannot be resumed from" in right(micro_batch(10)).trace
+    right(micro_batch(127))
+    what_nobody_holds_is_depended_on(monkeypatch)
+    assert "but does not hold all of it" in str(run(micro_batch(127)))
