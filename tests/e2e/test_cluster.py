@@ -62,9 +62,12 @@ def job(folder: Path, mode: str, *, feed_seconds: float = 4.0, **settings: str) 
 
 
 def primaries(query: Any) -> dict[tuple[int, int], int]:
-    """The replicas that are at work just now, by node and instance."""
+    """The replicas that are at work just now, and have been given records, by node and instance. Before that there is
+    nothing to recover, which an instance whose task begins late may be although others have output."""
     found = [
-        replica for replica in query.replicas() if replica["busy"] is not None and not replica["standby"]
+        replica
+        for replica in query.replicas()
+        if replica["busy"] is not None and replica["records"] and not replica["standby"]
     ]
     return {(replica["node"], replica["instance"]): replica["pid"] for replica in found}
 
