@@ -473,8 +473,12 @@ class Incarnation(ABC, Generic[S]):
         return not self._alone and (own is None or own.fence < self.candidate(found).name.fence)
 
     def _ask_for_others(self, snapshot: InstanceSnapshot, held: list[bytes]) -> Steps:
-        """What the snapshot depends on, from whomever (`core.dependencies`), where no store of this instance has it."""
-        stable = self.line(self._hello.generation).stable
+        """What the snapshot depends on, from whomever (`core.dependencies`), where no store of this instance has it.
+
+        In micro-batch the epochs before this one have committed; in real time those before the query's last start.
+        """
+        hello = self._hello
+        stable = self.line(hello.generation).stable if hello.realtime else self._sent_before()
         found: list[bytes] = []
         for origin in lacking(snapshot.received, stable, held):
             start, upto = stable.get(origin, 0), snapshot.received[origin]
