@@ -80,6 +80,12 @@ def table(name: str) -> pd.DataFrame:
     return pd.read_csv(path, low_memory=False)
 
 
+def _minutes(column: pd.Series) -> pd.Series:
+    """Whole minutes as time, NaN as NaT. pandas would round uninitialised memory in place of a NaN, and warn of it."""
+    known = column.notna()
+    return pd.to_timedelta(column.where(known, 0).astype("int64"), unit="min").where(known)
+
+
 @cache
 def flights() -> pd.DataFrame:
     """The flights with what events need: `row`, `departed` and `arrived` (UTC), `scheduled` (UTC) and
@@ -89,7 +95,7 @@ def flights() -> pd.DataFrame:
     if len(raw) != FLIGHTS:
         raise ConfigurationError(f"the table of flights has {len(raw):,} rows instead of {FLIGHTS:,}")
     scheduled = pd.to_datetime(raw["time_hour"], utc=True) + pd.to_timedelta(raw["minute"], unit="min")
-    departed = scheduled + pd.to_timedelta(raw["dep_delay"], unit="min")
+    departed = scheduled + _minutes(raw["dep_delay"])
     seats = raw["tailnum"].map(table("planes").set_index("tailnum")["seats"])
     return pd.DataFrame(
         {
@@ -113,7 +119,7 @@ def flights() -> pd.DataFrame:
 def _arrivals(departed: pd.Series, arr_time: pd.Series, dest: pd.Series) -> pd.Series:
     """The flights with what events need: `row`, `scheduled`, `departed` and `arrived` (UTC), `seats`."""
     zones = dest.map(table("airports").set_index("faa")["tzone"]).fillna(_CARIBBEAN)
-    of_day = pd.to_timedelta((arr_time // 100) * 60 + arr_time % 100, unit="min")
+    of_day = _minutes((arr_time // 100) * 60 + arr_time % 100)
     arrived = pd.Series(pd.NaT, index=departed.index, dtype="datetime64[ns, UTC]")
     for zone, group in departed.groupby(zones):
         midnight = group.dt.tz_convert(zone).dt.tz_localize(None).dt.normalize()

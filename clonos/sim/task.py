@@ -75,6 +75,7 @@ class Task(Process):
         self._standby_greeted: Link | None = None
         self._standby_asked = 0
         self._unread: list[Any] | None = None  # what arrived while Spark took nothing
+        standbys = world.plan.standbys if origin not in world.sinks else 0
         limits = rules.Limits(
             fence_base=generation << 48 | (attempt & 0xFFFFFFFF) << 16,
             bundle_rows=world.plan.bundle,
@@ -82,10 +83,10 @@ class Task(Process):
             heartbeat_ms=HEARTBEAT_MS,
             connect_ms=CONNECT_MS,
             tick_ms=TICK_MS,
-            standbys=world.plan.standbys if origin not in world.sinks else 0,
+            standbys=standbys,
             passive=world.plan.passive,
             settle_ms=0,  # more can coincide
-            first_server=world.home(origin, self.host),
+            first_server=world.home(origin, self.host if standbys else 0),
         )
         self.conduit = rules.Conduit(limits)
 

@@ -341,8 +341,8 @@ def _snapshots_without(field: str, value: Any) -> Callable[[Patch], None]:
     def mutate(patch: Patch) -> None:
         real = Instance.snapshot
 
-        def snapshot(self: Instance) -> Any:
-            made = real(self)
+        def snapshot(self: Instance, **how: Any) -> Any:
+            made = real(self, **how)
             setattr(made, field, value)
             return made
 
@@ -529,13 +529,18 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.standby_runs_ahead, rates=CRASHES | RESTARTS, **STANDBYS),
         planted(bugs.standby_runs_steps_that_are_not_complete, rates=CRASHES, **STANDBYS),
         planted(bugs.promoted_standby_hands_on_what_was_handed_on, first=70, rates=CRASHES, **STANDBYS),
-        planted(bugs.log_of_what_never_happened_is_believed, first=98, rates=CRASHES | RESTARTS, **STANDBYS),
+        planted(
+            bugs.log_of_what_never_happened_is_believed,
+            first=98,
+            rates=CRASHES | RESTARTS,
+            **{**STANDBYS, "executors": True},
+        ),
         planted(bugs.instance_that_moved_asks_nobody, first=36, rates=CRASHES | SERVERS, **STANDBYS),
         planted(bugs.what_was_received_elsewhere_is_not_held, rates=CRASHES | SERVERS, **STANDBYS),
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
-            first=179,
+            first=400,
             rates=CRASHES,
             snapshot_rate=0.3,
             **STANDBYS,

@@ -28,7 +28,7 @@ STARTING: dict[str, Planted] = {
     for bug in (
         planted(
             process_goes_on_although_another_attempt_ran,
-            first=140,
+            first=380,
             rates=CRASHES | SERVERS | TASKS,
             **{**STANDBYS, "executors": True},
         ),

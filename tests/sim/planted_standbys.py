@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clonos.core import retrieval
+from clonos.core import incarnation, retrieval
 from clonos.core.conduit import Conduit, Secure
 from clonos.core.instance import Instance
 from clonos.core.own_log import OwnLog
@@ -68,11 +68,19 @@ def passive_standby_is_at_a_snapshot_that_its_primary_is_past(patch: Patch) -> N
     patch.setattr(Conduit, "_advance_standby", advance_standby)
 
 
+def whatever_a_snapshot_depends_on(patch: Patch) -> None:
+    """A second line of defence, which is not asked whether the first one holds."""
+    patch.setattr(incarnation, "lacking", lambda sent, stable, held: [])
+    patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
+
+
 def log_of_what_never_happened_is_believed(patch: Patch) -> None:
+    whatever_a_snapshot_depends_on(patch)
     patch.setattr(OwnLog, "before", lambda self, newer: self)
 
 
 def instance_that_moved_asks_nobody(patch: Patch) -> None:
+    whatever_a_snapshot_depends_on(patch)
     patch.setattr(retrieval, "of_same_attempt", lambda fence, other: True)
     real = Conduit._moved_to
 
