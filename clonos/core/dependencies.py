@@ -22,17 +22,12 @@ FIRST_HOP = 1
 """What was sent over several is passed on as if it had come over one: to more than the sharing depth asks for."""
 
 
-def receipts_of(held: Iterable[bytes]) -> Receipts:
-    """Of these deltas. Raises LogCorrupt."""
+def lacking(sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]) -> list[Origin]:
+    """Of whose logs it does not hold what it had been sent, as far as that is beyond what is `stable`. Raises
+    LogCorrupt."""
     receipts = Receipts()
     for raw in held:
         receipts.take(raw)
-    return receipts
-
-
-def lacking(sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]) -> list[Origin]:
-    """Of whose logs it does not hold what it had been sent, as far as that is beyond what is `stable`."""
-    receipts = receipts_of(held)
     return [
         origin for origin, upto in sent.items() if not receipts.covers(origin, stable.get(origin, 0), upto)
     ]

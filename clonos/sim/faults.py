@@ -45,7 +45,6 @@ class Faults:
         self._rates = dict(plan.rates)
         self._left = plan.faults
         self._only = plan.only
-        self._has_second_host = plan.executors and plan.standbys > 0
         self._numbers = 0
         self.struck: list[Struck] = []
         self.over = plan.faults == 0
@@ -146,7 +145,7 @@ class Faults:
             self._world.checks.victim(None)
             servers = len(self._world.servers)
             self._world.lose_server(self._rng.randrange(servers) if servers > 1 else 0)
-        if self._has_second_host and self.strikes(Fault.HOST_LOST, "second host"):
+        if self._world.plan.loses_hosts and self.strikes(Fault.HOST_LOST, "second host"):
             self._world.checks.victim(None)
             self._world.lose_host(1)
         if self.strikes(Fault.DRIVER_LOSS, "driver"):

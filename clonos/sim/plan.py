@@ -114,6 +114,11 @@ class Plan:
     executors: bool = False  # tasks run in several: none knows where another one left an instance
     resumes: bool = True  # a real-time epoch that is run again goes on from snapshots inside it
 
+    @property
+    def loses_hosts(self) -> bool:
+        """Tasks and standbys are on two, and the second may be lost."""
+        return self.executors and self.standbys > 0 and any(kind is Fault.HOST_LOST for kind, _ in self.rates)
+
     def with_rates(self, **changes: float) -> Plan:
         """The same run with some rates changed; for experiments."""
         rates = {**dict(self.rates), **{Fault[name]: rate for name, rate in changes.items()}}

@@ -21,7 +21,7 @@ from clonos.sim.faults import Faults
 from clonos.sim.furniture import Refused
 from clonos.sim.kernel import Kernel
 from clonos.sim.operator import routing_key
-from clonos.sim.plan import Fault, Plan
+from clonos.sim.plan import Plan
 from clonos.sim.poison import Poison
 from clonos.sim.records import Record, Tag
 from clonos.sim.replica import Replica
@@ -181,8 +181,7 @@ class World:
 
     def host(self) -> int:
         """Where the next task runs. Only where hosts are lost does it matter which one that is."""
-        losing = self.plan.executors and any(kind is Fault.HOST_LOST for kind, _ in self.plan.rates)
-        return self._hosts.randrange(len(self.disks)) if losing else 0
+        return self._hosts.randrange(len(self.disks)) if self.plan.loses_hosts else 0
 
     def home(self, origin: Origin, host: int) -> int:
         """Where the next task of an instance begins: where the executor remembers it, or on the task's own host."""

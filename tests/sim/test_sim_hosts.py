@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from planted_standbys import whatever_a_snapshot_depends_on
 
 from clonos.core import incarnation
 from clonos.core.incarnation import Incarnation
@@ -50,11 +51,6 @@ def nobody_is_asked_for_what_was_lost(patch: Patch) -> None:
     patch.setattr(incarnation, "lacking", lambda sent, stable, held: [])
 
 
-def what_nobody_holds_is_depended_on(patch: Patch) -> None:
-    nobody_is_asked_for_what_was_lost(patch)
-    patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
-
-
 def test_queries_outlive_hosts() -> None:
     plans = [plan(seed) for seed in range(40) for plan in (micro_batch, real_time)]
     assert sum(struck.kind is Fault.HOST_LOST for plan in plans for struck in right(plan).struck) > 900
@@ -78,5 +74,5 @@ def test_what_was_lost_of_others_logs_is_asked_for(seed: int, monkeypatch: Patch
 def test_a_snapshot_that_depends_on_what_nobody_holds_is_not_gone_on_from(monkeypatch: Patch) -> None:
     assert "cannot be resumed from" in right(micro_batch(10)).trace
     right(micro_batch(127))
-    what_nobody_holds_is_depended_on(monkeypatch)
+    whatever_a_snapshot_depends_on(monkeypatch)
     assert "but does not hold all of it" in str(run(micro_batch(127)))

@@ -28,14 +28,9 @@ def test_a_query_that_fails_between_two_tasks(place: Place) -> None:
         seconds=4,
         warm_up=1,
     )
-    often = (
-        "spark.clonos.snapshot.interval"  # else a fast machine is through before the work is worth a snapshot
-    )
-    place.spark.conf.set(often, "200ms")
-    try:
-        figures, samples = run_cell(place.spark, cell, 0, Path(place.base, "bench"))
-    finally:
-        place.spark.conf.unset(often)
+    # Else a fast machine is through before the work is worth a snapshot.
+    place.spark.conf.set("spark.clonos.snapshot.interval", "200ms")
+    figures, samples = run_cell(place.spark, cell, 0, Path(place.base, "bench"))
     assert figures["judgement"]["lost"] == 0 and figures["rows"] == len(samples.at) == figures["events"]
     assert len(figures["strikes"]) == len(figures["restarts"]) == 1
     assert figures["restart_ms"] and figures["recovery"]["silent_s"] > 0
