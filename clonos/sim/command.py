@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from clonos.sim.dimensions import widened
 from clonos.sim.plan import Plan, draw_plan, draw_storm
 from clonos.sim.run import Report, run as run_plan
 from clonos.sim.shrink import shrink
@@ -55,17 +56,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 def drawn_by(arguments: argparse.Namespace) -> Callable[[int], Plan]:
     """How a seed becomes a plan."""
-    return draw_storm if arguments.storm else draw_plan
+    return wide_storm if arguments.storm else wide_plan
+
+
+def wide_plan(seed: int) -> Plan:
+    """The run of a seed in all dimensions."""
+    return widened(draw_plan(seed))
+
+
+def wide_storm(seed: int) -> Plan:
+    """The same with many more faults."""
+    return widened(draw_storm(seed))
 
 
 def run_seed(seed: int) -> Report:
     """One of many, without a trace."""
-    return run_plan(draw_plan(seed))
+    return run_plan(wide_plan(seed))
 
 
 def run_storm(seed: int) -> Report:
     """The same with many more faults."""
-    return run_plan(draw_storm(seed))
+    return run_plan(wide_storm(seed))
 
 
 def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:

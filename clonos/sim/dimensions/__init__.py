@@ -1,0 +1,27 @@
+"""What a run's world has beyond `clonos.sim.plan`, one dimension a module.
+
+A dimension changes a plan with random numbers of its own stream, so a seed keeps its run in all other dimensions when one
+is added. `draw_plan` alone gives the plan without them: kept runs and planted bugs are pinned to it, and switch on
+the dimension that they are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final, TypeAlias
+
+from clonos.sim.plan import Plan
+
+Dimension: TypeAlias = Callable[[Plan, Random], Plan]
+"""A plan with more in it, as the dimension's own stream says; the plan itself where this run leaves it out."""
+
+DIMENSIONS: Final[dict[str, Dimension]] = {}
+"""By the name of its stream, in the order of application."""
+
+
+def widened(plan: Plan) -> Plan:
+    """The plan with every dimension that its seed draws."""
+    for name, dimension in DIMENSIONS.items():
+        plan = dimension(plan, Random(f"{plan.seed}/{name}"))
+    return plan
