@@ -1,7 +1,7 @@
 """What a run's world has beyond `clonos.sim.plan`, one dimension a module.
 
-A dimension changes a plan with random numbers of its own stream, so a seed keeps its run in all other dimensions when one
-is added. `draw_plan` alone gives the plan without them: kept runs and planted bugs are pinned to it, and switch on
+A dimension changes a plan with random numbers of its own stream, so a seed keeps its run in all other dimensions when
+one is added. `draw_plan` alone gives the plan without them: kept runs and planted bugs are pinned to it, and switch on
 the dimension that they are about.
 """
 
