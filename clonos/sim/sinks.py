@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
 from clonos.core.instance import Row
+from clonos.core.kept_commit import KeptCommit, supersedes
 from clonos.core.sink_log import Write
 from clonos.errors import ClonosError, Fenced, SinkError, SinkUnavailable
 from clonos.sim.kernel import Steps
@@ -41,6 +42,25 @@ class KeptDelta:
 
     raw: bytes
     damaged: bool = False
+
+
+@dataclass
+class SinkCommits:
+    """The commit record that all sinks of the query share, as the outside keeps it. See `clonos.core.kept_commit`."""
+
+    floor: int = -1
+    kept: KeptCommit | None = None
+
+    def raise_fence(self, fence: int) -> None:
+        self.floor = max(self.floor, fence)
+
+    def record_commit(self, fence: int, epoch: int, record: bytes) -> None:
+        offered = KeptCommit(fence, epoch, record)
+        if supersedes(offered, self.kept, floor=self.floor):
+            self.kept = offered
+
+    def last_commit(self) -> tuple[int, bytes] | None:
+        return None if self.kept is None else (self.kept.epoch, self.kept.record)
 
 
 @dataclass
@@ -75,6 +95,7 @@ class SinkPlace:
 
     def raise_fence(self, fence: int) -> None:
         self.fence = max(self.fence, fence)
+        self.world.sink_commits.raise_fence(fence)
         self.world.checks.sink_fenced(self.origin, fence)
 
     def truncate(self, keep: Callable[[bytes], bool]) -> None:

@@ -26,7 +26,7 @@ from clonos.sim.poison import Poison
 from clonos.sim.records import Record, Tag
 from clonos.sim.replica import Replica
 from clonos.sim.server import ReplicaServer
-from clonos.sim.sinks import KINDS, SinkPlace
+from clonos.sim.sinks import KINDS, SinkCommits, SinkPlace
 from clonos.sim.task import Task
 from clonos.sim.trace import Trace
 
@@ -74,6 +74,7 @@ class World:
         self.sinks: dict[Origin, SinkPlace] = {
             origin: kind(self, origin) for origin in plan.dataflow.instances(NodeKind.SINK)
         }
+        self.sink_commits = SinkCommits()
         self.partitions: dict[Origin, list[int]] = {
             partition: [] for partition in plan.dataflow.source_partitions
         }

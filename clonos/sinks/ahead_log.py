@@ -1,6 +1,7 @@
 """A fenced write-ahead log per sink instance, in a directory of its own.
 
     <base>/<query>/fence, lock                   the floor of all instances of the query
+    <base>/<query>/commit                        what `clonos.core.kept_commit` says, under the same lock
     <base>/<query>/<node>-<instance>/fence, lock
     <base>/<query>/<node>-<instance>/ahead-<n>.log
 
@@ -19,7 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from clonos.errors import Fenced, LogCorrupt, SinkError, Where
+from clonos.core.kept_commit import KeptCommit, supersedes
+from clonos.errors import Fenced, LogCorrupt, SinkError, SinkUnavailable, Where
 from clonos.sinks.ahead_files import (
     file_name,
     locked,
@@ -185,6 +187,32 @@ def raise_floor(base: str, query: str, fence: int, *, durable: bool) -> None:
                 with locked(directory / "lock"):
                     if read_fence(directory / "fence") < fence:
                         write_fence(directory / "fence", fence, durable=durable)
+
+
+def record_commit(base: str, query: str, offered: KeptCommit, *, durable: bool) -> None:
+    """Keep it if it supersedes what is kept, or raise Fenced."""
+    whole = Path(base) / file_name(query)
+    with told(f"the sink's commit record in {whole}"):
+        whole.mkdir(parents=True, exist_ok=True)
+        with locked(whole / "lock"):
+            if supersedes(offered, _read_commit(whole / "commit"), floor=read_fence(whole / "fence")):
+                replace_file(whole / "commit", offered.pack(), durable=durable)
+
+
+def last_commit(base: str, query: str) -> tuple[int, bytes] | None:
+    path = Path(base) / file_name(query) / "commit"
+    try:
+        kept = _read_commit(path)
+    except OSError as error:
+        raise SinkUnavailable(f"cannot read the sink's commit record {path}: {error}") from error
+    return None if kept is None else (kept.epoch, kept.record)
+
+
+def _read_commit(path: Path) -> KeptCommit | None:
+    try:
+        return KeptCommit.unpack(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
 
 
 class AheadReader:

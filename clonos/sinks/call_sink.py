@@ -21,6 +21,7 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from clonos.core.kept_commit import KeptCommit
 from clonos.errors import (
     ClonosError,
     ConfigurationError,
@@ -31,7 +32,7 @@ from clonos.errors import (
 )
 from clonos.sinks.ahead_files import local_path
 from clonos.sinks.ahead_format import Kind, Record
-from clonos.sinks.ahead_log import AheadLog, AheadReader, Found, raise_floor, trim
+from clonos.sinks.ahead_log import AheadLog, AheadReader, Found, last_commit, raise_floor, record_commit, trim
 from clonos.sinks.bundle import channel_of, check_bundle, position_of
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
@@ -125,6 +126,13 @@ class CallableSink:
 
     def log_reader(self, query: str) -> AheadReader:
         return AheadReader(self._base, query, moved_by=Kind.DONE)
+
+    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
+        kept = KeptCommit(fence, epoch, record)
+        Patience(self._patience).run(lambda _: record_commit(self._base, query, kept, durable=self._durable))
+
+    def last_commit(self, query: str) -> tuple[int, bytes] | None:
+        return Patience(self._patience).run(lambda _: last_commit(self._base, query))
 
     def truncate(self, query: str, keep: Callable[[bytes], bool]) -> int:
         return trim(self._base, query, keep, durable=self._durable)

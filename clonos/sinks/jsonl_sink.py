@@ -19,10 +19,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clonos.core.kept_commit import KeptCommit
 from clonos.errors import ConfigurationError, LogCorrupt, QueryDefinitionError, SinkError
 from clonos.sinks.ahead_files import file_name, local_path, sync_directory, write_all
 from clonos.sinks.ahead_format import Kind, Record
-from clonos.sinks.ahead_log import SEGMENT_BYTES, AheadLog, AheadReader, Found, raise_floor, trim
+from clonos.sinks.ahead_log import (
+    SEGMENT_BYTES,
+    AheadLog,
+    AheadReader,
+    Found,
+    last_commit,
+    raise_floor,
+    record_commit,
+    trim,
+)
 from clonos.sinks.bundle import check_bundle
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
@@ -89,6 +99,13 @@ class JsonlSink:
 
     def log_reader(self, query: str) -> AheadReader:
         return AheadReader(self._base, query, moved_by=Kind.BUNDLE)
+
+    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
+        kept = KeptCommit(fence, epoch, record)
+        Patience(self._patience).run(lambda _: record_commit(self._base, query, kept, durable=self._durable))
+
+    def last_commit(self, query: str) -> tuple[int, bytes] | None:
+        return Patience(self._patience).run(lambda _: last_commit(self._base, query))
 
     def truncate(self, query: str, keep: Callable[[bytes], bool]) -> int:
         return trim(self._base, query, keep, durable=self._durable)

@@ -97,6 +97,16 @@ class Sink(Protocol):
 
     def log_reader(self, query: str) -> SinkLogReader: ...
 
+    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
+        """Keep what the driver of `fence` says of the epoch that has committed, in place of what was kept for an
+        earlier one; see `clonos.core.kept_commit`. All sink nodes of the query share it. When this returns it is as
+        durable as the sink's rows. Raises Fenced, SinkUnavailable, SinkError."""
+        ...
+
+    def last_commit(self, query: str) -> tuple[int, bytes] | None:
+        """The epoch and the record that are kept, or None where nothing is. Raises LogCorrupt where it is damaged."""
+        ...
+
     def truncate(self, query: str, keep: Callable[[bytes], bool]) -> int:
         """Drop the deltas that `keep` does not want; how many were dropped. It may drop fewer than it could."""
         ...

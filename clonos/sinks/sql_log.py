@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from clonos.core.kept_commit import KeptCommit, supersedes
 from clonos.errors import Fenced, SinkError, SinkUnavailable, Where
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Origin
@@ -90,6 +91,27 @@ def raise_floor(connection: Connection, books: Books, query: str, fence: int) ->
 def read_cursors(connection: Connection, books: Books, query: str, origin: Origin) -> Cursors:
     rows = connection.execute(books.read_cursors, at(query, origin))
     return {row.channel: row.position for row in rows}
+
+
+def record_commit(connection: Connection, books: Books, query: str, offered: KeptCommit) -> None:
+    """Keep it if it supersedes what is kept, or raise Fenced."""
+    floor = lock_fence(connection, books, query, FLOOR)
+    standing = read_commit(connection, books, query)
+    if not supersedes(offered, standing, floor=floor):
+        return
+    table, content = books.commit, offered.pack()
+    if standing is None:
+        connection.execute(table.insert(), {"query": query, "bytes": content})
+    else:
+        connection.execute(table.update().filter_by(query=query).values(bytes=content))
+
+
+def read_commit(connection: Connection, books: Books, query: str) -> KeptCommit | None:
+    table = books.commit
+    if not sa.inspect(connection).has_table(table.name, schema=table.schema):
+        return None
+    found = connection.execute(sa.select(table.c.bytes).filter_by(query=query)).scalar_one_or_none()
+    return None if found is None else KeptCommit.unpack(bytes(found), f"table {table.fullname}")
 
 
 class SqlLogReader:

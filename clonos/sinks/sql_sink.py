@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from clonos.core.kept_commit import KeptCommit
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
-from clonos.sinks.sql_log import SqlLogReader, raise_floor, transact, trim
+from clonos.sinks.sql_log import SqlLogReader, raise_floor, read_commit, record_commit, transact, trim
 from clonos.sinks.sql_tables import Books, ddl, prepare_books, user_table
 from clonos.sinks.sql_writer import SqlWriter, Target
 from clonos.sinks.values import check_names, check_type
@@ -103,6 +104,22 @@ class SqlSink:
 
     def log_reader(self, query: str) -> SqlLogReader:
         return SqlLogReader(self._engine(immediate=False), Books(self._schema), query, self._patience)
+
+    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
+        books, kept = Books(self._schema), KeptCommit(fence, epoch, record)
+
+        def keep(connection: Connection) -> None:
+            prepare_books(connection, books, create=self._create)
+            record_commit(connection, books, query, kept)
+
+        engine = self._engine(immediate=True)
+        Patience(self._patience).run(lambda _: transact(engine, keep))
+
+    def last_commit(self, query: str) -> tuple[int, bytes] | None:
+        books, engine = Books(self._schema), self._engine(immediate=False)
+        read = Patience(self._patience).run
+        kept = read(lambda _: transact(engine, lambda connection: read_commit(connection, books, query)))
+        return None if kept is None else (kept.epoch, kept.record)
 
     def truncate(self, query: str, keep: Callable[[bytes], bool]) -> int:
         writing, reading = self._engine(immediate=True), self._engine(immediate=False)

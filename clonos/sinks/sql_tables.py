@@ -1,4 +1,4 @@
-"""The tables a SQL sink lives in: the user's own, and four of ours beside it in the same schema.
+"""The tables a SQL sink lives in: the user's own, and five of ours beside it in the same schema.
 
 | table | holds |
 | --- | --- |
@@ -6,6 +6,7 @@
 | `clonos_fence` | per sink instance the fence that stands; (node 0, instance -1) is the floor of the whole query |
 | `clonos_cursor` | per sink instance and channel the last output number that is visible |
 | `clonos_log` | the determinants, each with a CRC-32, in the order written |
+| `clonos_commit` | per query the commit record, as `clonos.core.kept_commit` packs it |
 
 The user's table has one more column than the rows: their id, unique. It is the last line of defence: should anything
 try to make an output number visible a second time, the database itself refuses.
@@ -61,6 +62,11 @@ class Books:
         content = sa.Column("bytes", sa.LargeBinary, nullable=False)
         return sa.Table("clonos_log", self.metadata, *_origin(), seq, _big("checksum"), content)
 
+    @cached_property
+    def commit(self) -> sa.Table:
+        content = sa.Column("bytes", sa.LargeBinary, nullable=False)
+        return sa.Table("clonos_commit", self.metadata, sa.Column("query", _Id, primary_key=True), content)
+
     # The statements of every bundle are built once: building them costs more than SQLite takes to run them.
     @cached_property
     def lock_fence(self) -> sa.Select[Any]:
@@ -95,7 +101,7 @@ class Books:
 
     @property
     def all(self) -> list[sa.Table]:
-        return [self.format, self.fence, self.cursor, self.log]
+        return [self.format, self.fence, self.cursor, self.log, self.commit]
 
 
 def at(query: str, origin: Origin) -> dict[str, Any]:
@@ -145,7 +151,8 @@ def prepare(connection: Connection, books: Books, table: sa.Table, id_column: st
 def prepare_books(connection: Connection, books: Books, *, create: bool) -> None:
     """The same for our own tables alone."""
     lock_schema(connection)
-    if _create_missing(connection, books.all, create=create):
+    created = _create_missing(connection, books.all, create=create)
+    if books.format in created:
         connection.execute(books.format.insert(), {"version": FORMAT_VERSION})
         return
     versions = [version for (version,) in connection.execute(sa.select(books.format.c.version))]
@@ -156,7 +163,7 @@ def prepare_books(connection: Connection, books: Books, *, create: bool) -> None
         )
 
 
-def _create_missing(connection: Connection, tables: list[sa.Table], *, create: bool) -> bool:
+def _create_missing(connection: Connection, tables: list[sa.Table], *, create: bool) -> list[sa.Table]:
     inspector = sa.inspect(connection)
     missing = [each for each in tables if not inspector.has_table(each.name, schema=each.schema)]
     if missing and not create:
@@ -166,7 +173,7 @@ def _create_missing(connection: Connection, tables: list[sa.Table], *, create: b
         )
     for each in missing:
         each.create(connection, checkfirst=False)
-    return bool(missing)
+    return missing
 
 
 def _check_fit(inspector: sa.Inspector, table: sa.Table, id_column: str) -> None:
