@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sqlite3
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 
 from clonos import faults
-from clonos.demo import driver as driver_module
+from clonos.demo import command, driver as driver_module
 from clonos.demo.again import RunAgain, run_again
+from clonos.demo.command import exit_status
 from clonos.demo.driver import Driver
 from clonos.demo.harness import Case, Outcome, run_case
 from clonos.demo.job import Job
@@ -26,6 +28,7 @@ from clonos.demo.plan import SCENARIOS, Strike, scenario
 from clonos.demo.report import COLUMNS, json_line, table
 from clonos.demo.run_native import workers
 from clonos.demo.script import script_until
+from clonos.demo.verdicts import Result
 from clonos.demo.watch import Sighting, TableWatch, outage_ms
 from clonos.flights.data import events
 from clonos.ledger import Fault, Verdict
@@ -137,20 +140,79 @@ def outcome(system: Any, *, exact: bool = True, strikes: int = 1, failure: str |
     )
 
 
-def test_exactness_needs_the_strikes_on_the_causal_side() -> None:
-    assert outcome("clonos").exact and outcome("native", strikes=0).exact
-    assert not outcome("clonos", strikes=0).exact
-    assert not outcome("clonos", failure="gone").exact
-    assert not outcome("native", exact=False).exact
+def test_a_run_that_was_not_struck_as_planned_shows_nothing_and_is_not_called_wrong() -> None:
+    assert outcome("clonos").result is Result.EXACT
+    assert outcome("native", strikes=0).result is Result.EXACT
+    assert outcome("clonos", strikes=0).result is Result.INCONCLUSIVE
+    assert outcome("clonos", strikes=0, exact=False).result is Result.WRONG  # whatever struck it
+    assert outcome("clonos", failure="gone").result is Result.WRONG
+    assert outcome("native", exact=False).result is Result.WRONG
+
+
+def test_the_exit_status_says_what_the_causal_runs_showed() -> None:
+    right, vague = outcome("clonos"), outcome("clonos", strikes=0)
+    native, wrong = outcome("native", exact=False), outcome("clonos", exact=False)
+    assert exit_status([native, right]) == 0
+    assert exit_status([native, right, vague, right]) == 3
+    assert exit_status([vague, wrong, right]) == 1
+
+
+def strikes_that_come_about(counts: list[int], monkeypatch: pytest.MonkeyPatch, **outcomes: Any) -> list[Any]:
+    """Runs of a case of which the n-th is struck `counts[n]` times; what they were asked to run."""
+    asked: list[Any] = []
+
+    def run_case(case: Case, report: Any) -> list[Outcome]:
+        asked.append(case.scenario)
+        return [outcome("native", exact=False), outcome("clonos", strikes=counts[len(asked) - 1], **outcomes)]
+
+    monkeypatch.setattr(command, "run_case", run_case)
+    monkeypatch.setattr(command, "draw", lambda outcomes, path: None)
+    return asked
+
+
+def told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = ["--scenario", "worker", "--mode", "realtime", "--seed", "5", "--out", str(tmp_path)]
+    status = command.run(parser.parse_args(arguments))
+    return status, capsys.readouterr().out
+
+
+def test_a_strike_that_did_not_come_about_is_tried_again_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = strikes_that_come_about([0, 1], monkeypatch)
+    status, said = told(tmp_path, capsys)
+    assert status == 0 and "shows nothing" not in said
+    assert len(asked) == 2 and asked[0] == scenario("worker", 5) and asked[0] != asked[1]
+
+
+def test_a_run_in_which_a_strike_cannot_be_brought_about_is_inconclusive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = strikes_that_come_about([0] * command.ATTEMPTS, monkeypatch)
+    status, said = told(tmp_path, capsys)
+    assert status == 3 and len(asked) == command.ATTEMPTS
+    assert "the causal run shows nothing" in said and "only 0 of 1 strikes came about" in said
+    assert "not exact" not in said and "inconclusive" in said
+
+
+def test_a_wrong_output_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = strikes_that_come_about([0], monkeypatch, exact=False)
+    status, said = told(tmp_path, capsys)
+    assert status == 1 and len(asked) == 1 and "the causal run was not exact" in said
 
 
 def test_words() -> None:
     said = json.loads(json_line(outcome("clonos")))
     assert tuple(said) == COLUMNS
-    assert said["exact"] is True and said["outage_ms"] == 1234
+    assert said["result"] == "exact" and said["outage_ms"] == 1234
     text = table([outcome("native", exact=False), outcome("clonos"), outcome("clonos", strikes=0)])
     assert "1,234" in text and "only 0 of 1 strikes came about" in text
-    assert text.splitlines()[2].split()[-1] == "NO"
+    assert text.splitlines()[2].split()[-1] == "wrong"
+    assert text.splitlines()[4].split()[-1] == "inconclusive"
 
 
 def test_what_was_run_again_is_said_of_real_time(tmp_path: Path) -> None:
@@ -275,8 +337,8 @@ def test_the_real_thing(tmp_path: Path, plugin_jar: Path) -> None:
     assert code == 0, said
     native, causal = lines
     assert tuple(native) == COLUMNS and (native["system"], causal["system"]) == ("native", "clonos")
-    assert causal["exact"] is True and causal["outputs"] == causal["inputs"] == 1386
-    assert native["exact"] is False and native["contradicted"] > 0
+    assert causal["result"] == "exact" and causal["outputs"] == causal["inputs"] == 1386
+    assert native["result"] == "wrong" and native["contradicted"] > 0
     assert (tmp_path / "demo.png").exists()
 
 
@@ -290,7 +352,7 @@ def test_the_real_thing_in_real_time(tmp_path: Path, plugin_jar: Path, name: str
         tmp_path, "--scenario", name, "--mode", "realtime", "--system", "clonos", "--seed", "5"
     )
     assert code == 0, said
-    assert lines[0]["exact"] is True
+    assert lines[0]["result"] == "exact"
     assert lines[0]["restarts"] == (2 if name == "repeat" else 0)
 
 

@@ -14,5 +14,6 @@ tables.
 | `driver` | the harness's hold on a driver process: start, ask, kill with all its children |
 | `watch` | follows an output table and notes when each row became visible |
 | `harness` | runs one scenario in one mode with one or both systems |
+| `verdicts` | what a run showed: exact, wrong, or nothing because it was not struck as planned |
 | `report`, `picture` | progress, comparison table, JSON lines; the one picture |
 """

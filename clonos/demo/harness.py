@@ -23,6 +23,7 @@ from clonos.demo.driver import Driver, DriverFailed, System
 from clonos.demo.job import Job, Mode
 from clonos.demo.plan import Scenario, Strike
 from clonos.demo.script import script_until
+from clonos.demo.verdicts import Result, result_of
 from clonos.demo.watch import Sighting, TableWatch, outage_ms
 from clonos.errors import ClonosError
 from clonos.flights.data import ORIGINS, FlightEvent, expected_ids, replay
@@ -71,13 +72,20 @@ class Outcome:
     again: RunAgain | None = None  # the causal side only
 
     @property
-    def exact(self) -> bool:
-        """Exact by the oracle; of the causal side also that it was struck as planned, or it would prove
-        nothing.
-        """
+    def result(self) -> Result:
+        """By the oracle; of the causal side also whether it was struck as planned, or it would prove nothing."""
         if self.system == "native":
-            return self.verdict.exact
-        return self.verdict.exact and self.failure is None and len(self.strikes) >= self.planned_strikes
+            return result_of(exact=self.verdict.exact, failed=False, struck_as_planned=True)
+        return result_of(
+            exact=self.verdict.exact,
+            failed=self.failure is not None,
+            struck_as_planned=len(self.strikes) >= self.planned_strikes,
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether it was shown that the output is exact."""
+        return self.result is Result.EXACT
 
 
 @dataclass

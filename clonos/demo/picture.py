@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.demo.harness import Outcome
+from clonos.demo.verdicts import Result
 
 __all__ = ["draw"]
 
@@ -131,8 +132,8 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         verdict = outcome.verdict
         wrong = verdict.contradicted + verdict.repeated
-        said = (
-            "exact" if outcome.exact else f"{wrong:,} contradicted or repeated, {verdict.missing:,} missing"
-        )
+        said = outcome.result.value
+        if outcome.result is Result.WRONG:
+            said = f"{wrong:,} contradicted or repeated, {verdict.missing:,} missing"
         parts.append(f"{_NAMES[outcome.system]}: {said}, outage {outcome.outage_ms / 1000:.2f} s")
     return "     ".join(parts)

@@ -99,10 +99,10 @@ SCENARIOS = {
 }
 
 
-def scenario(name: str, seed: int) -> Scenario:
-    """The scenario with the strikes as `seed` has them."""
+def scenario(name: str, seed: int, attempt: int = 1) -> Scenario:
+    """The scenario with the strikes as `seed` has them; a further attempt has them elsewhere."""
     plain = SCENARIOS[name]
-    rng = random.Random(f"{name}/{seed}")
+    rng = random.Random(f"{name}/{seed}" + (f"/{attempt}" if attempt > 1 else ""))
     strikes = [
         replace(strike, at=strike.at + rng.uniform(-0.02, 0.02), pick=rng.randrange(1 << 16))
         for strike in plain.strikes

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from clonos.demo.harness import Case, Outcome, SystemRun
+from clonos.demo.verdicts import Result
 
 __all__ = ["Progress", "json_line", "table"]
 
 COLUMNS = (
     *("scenario", "mode", "system", "inputs", "outputs", "missing", "repeated", "contradicted"),
-    *("restarts", "outage_ms", "exact"),
+    *("restarts", "outage_ms", "result"),
 )
 _QUIET_STEP_S = 5.0  # between two lines where nobody watches
 
@@ -22,7 +23,9 @@ _QUIET_STEP_S = 5.0  # between two lines where nobody watches
 class Progress:
     """One line that follows the run: rewritten in place on a terminal, now and then a new one elsewhere."""
 
-    def __init__(self, case: Case, number: int, cases: int, out: TextIO = sys.stderr) -> None:
+    def __init__(
+        self, case: Case, number: int, cases: int, attempt: int = 1, out: TextIO = sys.stderr
+    ) -> None:
         self._out = out
         self._live = out.isatty()
         self._title = f"[{number}/{cases}] {case.scenario.name}, {case.mode}"
@@ -31,7 +34,8 @@ class Progress:
         self._told = 0.0
         self._width = 0
         self._strikes: dict[str, int] = {}
-        print(f"{self._title}: {case.scenario.says}", file=out, flush=True)
+        again = f" (a strike did not come about: attempt {attempt})" if attempt > 1 else ""
+        print(f"{self._title}: {case.scenario.says}{again}", file=out, flush=True)
 
     def __call__(self, phase: str, runs: list[SystemRun], appended: int) -> None:
         for run in runs:
@@ -76,7 +80,7 @@ def _values(outcome: Outcome) -> dict[str, object]:
         "contradicted": verdict.contradicted,
         "restarts": outcome.restarts,
         "outage_ms": outcome.outage_ms,
-        "exact": outcome.exact,
+        "result": outcome.result.value,
     }
 
 
@@ -115,7 +119,8 @@ def _run_again(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _problems(outcome: Outcome) -> list[str]:
     side = "causal" if outcome.system == "clonos" else "native"
-    lines = ["", f"{outcome.scenario}, {outcome.mode}: the {side} run was not exact"]
+    said = "shows nothing" if outcome.result is Result.INCONCLUSIVE else "was not exact"
+    lines = ["", f"{outcome.scenario}, {outcome.mode}: the {side} run {said}"]
     if outcome.failure:
         lines.append(f"  {outcome.failure}")
     if outcome.system == "clonos" and len(outcome.strikes) < outcome.planned_strikes:
@@ -125,6 +130,4 @@ def _problems(outcome: Outcome) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "NO"
     return f"{value:,}" if isinstance(value, int) else str(value)
