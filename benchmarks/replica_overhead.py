@@ -120,7 +120,7 @@ def measure(rows: int, rounds: int, channels: int, base: str) -> str:
     on, off = (times[2:] for times in cpu)  # the first rounds warm up
     ratios = sorted(b / a for a, b in zip(on, off, strict=True))
     scale = 1e9 / per_round / rows
-    logged = sides[0]._live.log_offset / (len(bundles) * rows)
+    logged = sides[0].live.log_offset / (len(bundles) * rows)
     quarter = len(ratios) // 4
     for host in sides:
         host.close()

@@ -29,7 +29,7 @@ from clonos.core.services import CausalServices
 from clonos.core.sharing import FULL, Journal
 from clonos.sim.cost_model import Costs, Load, recovery
 from clonos.sim.furniture import Outcomes, Timers
-from clonos.sim.operator import Ledger, Outside, Uses
+from clonos.sim.operator import Ledger, Outside, Uses, key_column
 from clonos.sim.records import Rows, Tag
 from clonos.sim.scale import Cluster, Figures, simulate
 from clonos.wire import messages
@@ -90,7 +90,7 @@ def instance() -> tuple[Instance, Ports]:
     operator = Ledger(2, 3, outside, Uses(False, False, False, False, False))
     operator.open(services)
     config = InstanceConfig(
-        "op", Origin(2, 0), route_by_key([0], 4), lambda rows: [(row[0],) for row in rows]
+        "op", Origin(2, 0), route_by_key([key_column(3)], 4), lambda rows: [(row[0],) for row in rows]
     )
     return Instance(config, operator, services, ports), ports
 

@@ -1,11 +1,7 @@
-"""Bundles and outputs as Arrow record batches, with the hidden columns of the wire.
-
-The digest of output rows is a function of their values and the declared schema alone.
-"""
+"""Bundles and outputs as Arrow record batches, with the hidden columns of the wire."""
 
 from __future__ import annotations
 
-import zlib
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +12,7 @@ from clonos.core.identity import Origin
 from clonos.core.instance import Bundle, Emit, Row
 from clonos.errors import InputError
 from clonos.surface.rows import RowDecoder, RowEncoder
+from clonos.values.digest import digest_of
 from standby.spec import INPUT_HIDDEN, OUTPUT_HIDDEN
 
 _COLUMNS_FROM = 64  # below, lists are faster than arrays
@@ -58,19 +55,8 @@ class EncodedRows:
 
     @cached_property
     def digest(self) -> int:
-        """CRC-32; only computed where it is recorded or compared.
-
-        Of many rows over the arrays' buffers, at a cost per byte; of few over their text, since taking buffers out of
-        arrays costs more than that. A step is repeated with the very rows it had, so both are functions of the step.
-        """
-        if len(self._rows) < _COLUMNS_FROM:
-            return zlib.crc32(repr(self._rows).encode("utf-8", "surrogatepass"))
-        digest = 0
-        for array in self.arrays:
-            for buffer in array.buffers():
-                if buffer is not None:
-                    digest = zlib.crc32(buffer, digest)
-        return digest
+        """Of what is sent; only computed where it is recorded or compared."""
+        return digest_of(self.arrays)
 
 
 EMPTY = EncodedRows([], None)

@@ -24,7 +24,7 @@ from typing import Any
 from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.delta import still_needed
-from clonos.core.destination import Router, route_by_key, route_to
+from clonos.core.destination import KeyColumn, Router, route_by_key, route_to
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Candidate, Greeting, Incarnation, Reached, Steps, carry_out
 from clonos.core.instance import (
@@ -52,6 +52,7 @@ from clonos.store.manifest import Manifest
 from clonos.store.snapshots import PendingSnapshot, SnapshotStore
 from clonos.store.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.surface.rows import zone_of
+from clonos.surface.types import key_kind
 from clonos.wire.framing import FrameType, Packed, to_bytes
 from clonos.wire.messages import (
     Bundle,
@@ -72,7 +73,7 @@ from standby.letters import Letters
 from standby.log import log
 from standby.outcomes import Outcomes
 from standby.progress import Recovery
-from standby.spec import NodeSpec, QuerySpec, RouteKind
+from standby.spec import NodeSpec, QuerySpec, Route, RouteKind
 from standby.suspect import Suspect
 from standby.upload import Upload
 from standby.watchdog import Watchdog
@@ -578,8 +579,13 @@ def _router(node: NodeSpec, instance: int) -> Router:
     route = node.route
     assert route is not None
     if route.kind is RouteKind.KEY:
-        return route_by_key(route.columns, route.parallelism, zone=zone_of(node.zone) or dt.UTC)
+        return route_by_key(_key_columns(node, route), route.parallelism, zone=zone_of(node.zone) or dt.UTC)
     return route_to(instance % route.parallelism)
+
+
+def _key_columns(node: NodeSpec, route: Route) -> list[KeyColumn]:
+    assert node.output is not None
+    return [KeyColumn(index, key_kind(node.output.field(index).type)) for index in route.columns]
 
 
 def _keys_of(columns: tuple[int, ...]) -> Callable[[list[Row]], list[Row]]:

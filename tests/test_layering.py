@@ -45,7 +45,7 @@ def rule(own: str, *, banned: str = "", lazy: str = "", pure: bool = False) -> R
 
 
 LOWER = "clonos.errors clonos.core"
-RUNTIME = f"{LOWER} clonos.store clonos.wire clonos.sinks clonos.source clonos.surface clonos.environment"
+RUNTIME = f"{LOWER} clonos.values clonos.store clonos.wire clonos.sinks clonos.source clonos.surface clonos.environment"
 API = f"{RUNTIME} clonos clonos._version clonos.ledger clonos.faults clonos.spark standby"
 
 # The most specific prefix of a module's name decides. Modules that stand directly in `clonos` share one rule.
@@ -53,14 +53,18 @@ RULES = {
     "clonos.errors": rule("", pure=True),
     "clonos._version": rule("", pure=True),
     "clonos.core": rule("clonos.errors", pure=True),
-    "clonos.store": rule(LOWER, banned="pyspark py4j grpc sqlalchemy pandas"),
+    "clonos.values": rule(
+        LOWER, banned="pyspark py4j grpc rocksdict sqlalchemy pandas socket threading time"
+    ),
+    "clonos.store": rule(f"{LOWER} clonos.values", banned="pyspark py4j grpc sqlalchemy pandas"),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
     "clonos.sinks": rule(LOWER, banned="pyspark py4j grpc rocksdict"),
     "clonos.source": rule(LOWER, banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
-    "clonos.surface": rule(LOWER, banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
+    "clonos.surface": rule(f"{LOWER} clonos.values", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
     "clonos.ledger": rule("", pure=True),
     "clonos.sim": rule(
-        f"{LOWER} clonos.ledger", banned="pyspark py4j grpc rocksdict socket threading asyncio time"
+        f"{LOWER} clonos.values clonos.ledger",
+        banned="pyspark py4j grpc rocksdict socket threading asyncio time",
     ),
     "clonos.faults": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.environment": rule("clonos.errors", banned=" ".join(HEAVY)),

@@ -45,13 +45,13 @@ CALLED = chunk(
     (codec.append_clock, 1_700_000_000_000_000),
     (codec.append_call, Outcome("rate", True, values.encode(2.5))),
     (codec.append_call, Outcomes().capture("ask", int, ("x",), {})),
-    (codec.append_end, 2, 0xAB),
+    (codec.append_sent, 2, 0xAB),
 )
 TOLD = [
     chunk((codec.append_order, [(UPSTREAM, 1)]), (codec.append_effect, "pay-1")),
-    chunk((codec.append_effect_done, Outcome("pay-1", True, values.encode("ok"))), (codec.append_end, 0, 0)),
+    chunk((codec.append_effect_done, Outcome("pay-1", True, values.encode("ok"))), (codec.append_sent, 0, 0)),
 ]
-SKIPPED = chunk((codec.append_order, [(UPSTREAM, 1)]), (codec.append_skip, 0), (codec.append_end, 0, 0))
+SKIPPED = chunk((codec.append_order, [(UPSTREAM, 1)]), (codec.append_skip, 0), (codec.append_sent, 0, 0))
 WHOLE = [BEGIN, CALLED, *TOLD, SKIPPED]
 
 

@@ -4,6 +4,12 @@ Source rows get their destination from a Spark expression, operator rows from th
 of both must agree. So the function is CRC-32 over a canonical text of the key modulo the parallelism: Spark and zlib
 both have it. Floating-point keys have no canonical text that both sides share, and are refused when the query is
 built.
+
+A function may give the same key in many forms: `Decimal("10.0")` where the column is a decimal(5,0), `True` where it
+is an integer, an aware datetime or a naive one. What counts is the value that the column's type makes of it, which is
+what the receiver sees. So a key is *conformed* to its column first; the text, and everything that is remembered, is a
+function of the conformed value. Python's equality is not enough: it takes 10 and 10.0, or the two instants of a
+repeated hour, for the same, and what is remembered would then depend on which of them came first.
 """
 
 from __future__ import annotations
@@ -11,44 +17,139 @@ from __future__ import annotations
 import datetime as dt
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from clonos.errors import InputError
 
 SEPARATOR = "\x1f"
 NULL = "\x00N"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DATE = dt.date(1970, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+Conformed: TypeAlias = str | bool | int | bytes | None
+"""A key's value in its column's type: dates as days and timestamps as microseconds since 1970. In one column, equal
+ones are the same."""
 
 
-def _canonical(value: Any, zone: dt.tzinfo) -> str:
+class KeyKind(Enum):
+    """The types that a key's column may have."""
+
+    STRING = "string"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    DECIMAL = "decimal without fraction"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    BINARY = "binary"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of the key: its place in the row and its type."""
+
+    index: int
+    kind: KeyKind
+
+
+# Types whose values are conformed as they are.
+_EXACT: Final[dict[KeyKind, frozenset[type]]] = {
+    KeyKind.STRING: frozenset({str, type(None)}),
+    KeyKind.BOOLEAN: frozenset({bool, type(None)}),
+    KeyKind.INTEGER: frozenset({int, type(None)}),
+    KeyKind.DECIMAL: frozenset({type(None)}),
+    KeyKind.DATE: frozenset({type(None)}),
+    KeyKind.TIMESTAMP: frozenset({type(None)}),
+    KeyKind.BINARY: frozenset({bytes, type(None)}),
+}
+
+
+def _string(value: Any, zone: dt.tzinfo) -> str:
+    # not str(value): a subclass, an enum for one, may say something else there than it holds
+    return str.__str__(value) if isinstance(value, str) else bytes(value).decode()
+
+
+def _days(value: Any, zone: dt.tzinfo) -> int:
+    if isinstance(value, dt.datetime):
+        value = value.date()
+    return (value - _EPOCH_DATE).days if isinstance(value, dt.date) else int(value)
+
+
+def _microseconds(value: Any, zone: dt.tzinfo) -> int:
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=zone)
+    return int((aware - _EPOCH) // _MICROSECOND)
+
+
+def _bytes(value: Any, zone: dt.tzinfo) -> bytes:
+    return str.__str__(value).encode() if isinstance(value, str) else bytes(value)
+
+
+_CONFORM: Final[dict[KeyKind, Callable[[Any, dt.tzinfo], Conformed]]] = {
+    KeyKind.STRING: _string,
+    KeyKind.BOOLEAN: lambda value, zone: bool(value),
+    KeyKind.INTEGER: lambda value, zone: int(value),
+    KeyKind.DECIMAL: lambda value, zone: int(value),
+    KeyKind.DATE: _days,
+    KeyKind.TIMESTAMP: _microseconds,
+    KeyKind.BINARY: _bytes,
+}
+
+
+def conform(kind: KeyKind, value: Any, zone: dt.tzinfo = dt.UTC) -> Conformed:
+    """What a column of this type makes of a value; `zone` is the session's, in which naive timestamps are meant."""
+    if type(value) in _EXACT[kind]:
+        return value  # type: ignore[no-any-return]
+    try:
+        return _CONFORM[kind](value, zone)
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise InputError(
+            f"{value!r} ({type(value).__name__}) is no key for a column of type {kind.value}: {error}"
+        ) from error
+
+
+def _text(value: Conformed) -> str:
     if value is None:
         return NULL
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _target(key: Sequence[Conformed], parallelism: int) -> int:
+    return zlib.crc32(SEPARATOR.join(map(_text, key)).encode()) % parallelism
+
+
+def _kind_of(value: Any) -> KeyKind:
+    if value is None or isinstance(value, str):
+        return KeyKind.STRING
+    if isinstance(value, bool):
+        return KeyKind.BOOLEAN
     if isinstance(value, int):
-        return str(value)
+        return KeyKind.INTEGER
     if isinstance(value, dt.datetime):
-        aware = value if value.tzinfo is not None else value.replace(tzinfo=zone)
-        return str((aware - _EPOCH) // dt.timedelta(microseconds=1))
+        return KeyKind.TIMESTAMP
     if isinstance(value, dt.date):
-        return str((value - _EPOCH_DATE).days)
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, bytes | bytearray):
-        return value.hex()
-    raise TypeError(f"a key of type {type(value).__name__} has no canonical text")
+        return KeyKind.DATE
+    if isinstance(value, bytes | bytearray | memoryview):
+        return KeyKind.BINARY
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return KeyKind.DECIMAL
+    raise TypeError(f"a key of type {type(value).__name__} ({value!r}) has no canonical text")
 
 
 def key_text(key: Sequence[Any], zone: dt.tzinfo = dt.UTC) -> str:
-    """The canonical text of a key tuple; `zone` is the session's, in which naive timestamps are meant."""
-    return SEPARATOR.join([_canonical(value, zone) for value in key])
+    """The canonical text of a key tuple whose columns have the types that its values show."""
+    return SEPARATOR.join([_text(conform(_kind_of(value), value, zone)) for value in key])
 
 
 def destination(key: Sequence[Any], parallelism: int, zone: dt.tzinfo = dt.UTC) -> int:
-    """The instance, 0..parallelism-1, that owns a key."""
+    """The instance, 0..parallelism-1, that owns a key whose columns have the types that its values show."""
     return zlib.crc32(key_text(key, zone).encode()) % parallelism
 
 
@@ -65,26 +166,36 @@ def route_to(target: int) -> Router:
     return lambda rows: [target] * len(rows)
 
 
+def conform_column(column: KeyColumn, rows: list[tuple[Any, ...]], zone: dt.tzinfo) -> list[Conformed]:
+    """One column of the key, conformed."""
+    index, kind = column.index, column.kind
+    values = [row[index] for row in rows]
+    if _EXACT[kind].issuperset(map(type, values)):
+        return values
+    return [conform(kind, value, zone) for value in values]
+
+
 def route_by_key(
-    columns: Sequence[int], parallelism: int, *, zone: dt.tzinfo = dt.UTC, remembered: int = 65_536
+    columns: Sequence[KeyColumn], parallelism: int, *, zone: dt.tzinfo = dt.UTC, remembered: int = 65_536
 ) -> Router:
     """Rows by the key in `columns`. Destinations of keys seen are remembered, up to a bound."""
     if parallelism == 1:
         return route_to_one
     known: dict[Any, int] = {}
-    single = columns[0] if len(columns) == 1 else None
+    single = len(columns) == 1
 
     def destination_of(key: Any) -> int:
         if len(known) >= remembered:
             known.clear()
-        # A column has one declared type, so equal keys (1, 1.0, True) have one text here.
-        target = known[key] = destination((key,) if single is not None else key, parallelism, zone)
+        # Conformed: in a column, equal values have one text, so it does not matter which of them came first.
+        target = known[key] = _target((key,) if single else key, parallelism)
         return target
 
     def route(rows: list[tuple[Any, ...]]) -> list[int]:
+        found = [conform_column(column, rows, zone) for column in columns]
+        keys = found[0] if single else zip(*found, strict=True)
         targets = []
-        for row in rows:
-            key = row[single] if single is not None else tuple([row[c] for c in columns])
+        for key in keys:
             target = known.get(key)
             targets.append(destination_of(key) if target is None else target)
         return targets

@@ -2,8 +2,8 @@
 
 An instance works in *steps*: a bundle of records, the firing of timers, or the beginning of an epoch. A step opens
 with the event itself (ORDER, TIMER or BOUNDARY), goes on with what the user function's services returned (CLOCK,
-INSTANT, CALL, EFFECT), and closes with END, which holds what the step produced so that a replay can be checked
-against it. SKIP before END says that a record was passed over instead of run, which no replay could find out. The
+INSTANT, CALL, EFFECT), and closes with SENT, which holds what the step produced so that a replay can be checked
+against it. SKIP before SENT says that a record was passed over instead of run, which no replay could find out. The
 causal log of an instance is its steps in order. Within a step the outcomes of one kind are kept in order; between kinds
 no order is needed, because a function that asks in another order asks for another outcome and is caught by the counts,
 the names or the digest.
@@ -33,8 +33,9 @@ class Kind(enum.IntEnum):
     TIMER = 7  # timers due at this reading fire
     EFFECT = 8  # an outside action is about to happen, under this key
     EFFECT_DONE = 9  # it has: success, encoded result or exception
-    END = 10  # number of output rows, digest
+    END = 10  # as SENT, by older versions: number of output rows, digest of their text
     SKIP = 11  # the step ends early: so many of its records were run, the next one was passed over
+    SENT = 12  # number of output rows, digest of what is sent: the rows and where they go
 
 
 Run = tuple[int, int]
@@ -76,6 +77,7 @@ class Step:
     complete: bool = False
     outputs: int = 0
     digest: int = 0
+    end: Kind = Kind.SENT  # the entry that closes it
     stop: int = 0  # log offset after the last chunk of the step
 
     @property

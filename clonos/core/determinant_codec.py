@@ -94,8 +94,17 @@ def append_skip(out: bytearray, ran: int) -> None:
     append_varint(out, ran)
 
 
-def append_end(out: bytearray, outputs: int, digest: int) -> None:
-    out.append(Kind.END)
+def append_sent(out: bytearray, outputs: int, digest: int) -> None:
+    _append_end(out, Kind.SENT, outputs, digest)
+
+
+def append_end_again(out: bytearray, step: Step) -> None:
+    """The end of a recorded step as it stands there, whichever version has written it."""
+    _append_end(out, step.end, step.outputs, step.digest)
+
+
+def _append_end(out: bytearray, kind: Kind, outputs: int, digest: int) -> None:
+    out.append(kind)
     append_varint(out, outputs)
     out += _U32.pack(digest)
 
@@ -231,7 +240,8 @@ def _read_outcome(reader: _Reader, kind: Kind, step: Step, offset: int) -> None:
         ):
             raise LogCorrupt(f"a SKIP entry at offset {offset} names no record of its step")
         step.skip = ran
-    elif kind is Kind.END:
+    elif kind in (Kind.SENT, Kind.END):
+        step.end = kind
         step.outputs = reader.varint()
         step.digest = _U32.unpack(reader.take(4))[0]
         step.complete = True

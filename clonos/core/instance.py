@@ -49,7 +49,7 @@ from clonos.core.instance_words import (
     Persist as Persist,
     Row as Row,
 )
-from clonos.core.recorder import StepRecorder, UnrecordedStep
+from clonos.core.recorder import StepRecorder, UnrecordedStep, digest_of_sent
 from clonos.core.recovery import RecoveryState, cut_short
 from clonos.core.replayer import HINT, StepReplayer
 from clonos.core.resumption import resume_failed
@@ -257,7 +257,7 @@ class Instance:
     def flush(self) -> list[Action]:
         """What has not been saved or handed on yet. Must be carried out before a snapshot is taken."""
         if self._unsent:
-            self._release(0, None, [])
+            self._release(None, [], [])
         return self._saved_first()
 
     def snapshot(self, *, with_log: bool = False) -> InstanceSnapshot:
@@ -506,9 +506,10 @@ class Instance:
         finally:
             self._services.step = None
         encoded = self._ports.encode(produced)
-        chunk = recorder.close(len(produced), encoded.digest if self._config.recording else 0)
-        self._append_own(chunk)
-        self._release(len(produced), encoded, produced)
+        destinations = self._config.router(produced) if produced else []
+        digest = digest_of_sent(encoded.digest, destinations) if recorder.digests else 0
+        self._append_own(recorder.close(len(produced), digest))
+        self._release(encoded, produced, destinations)
 
     def _append_own(self, chunk: bytes) -> None:
         if not chunk:
@@ -546,14 +547,13 @@ class Instance:
         saved = [self._unsaved()] if self._unsaved_deltas or self._unsaved_own else []
         return [*saved, *due]
 
-    def _release(self, count: int, encoded: Encoded | None, produced: list[Row]) -> None:
-        """Number, suppress, route and stamp."""
-        first = self._emitted + 1
+    def _release(self, encoded: Encoded | None, produced: list[Row], destinations: list[int]) -> None:
+        """Number, suppress and stamp."""
+        first, count = self._emitted + 1, len(produced)
         self._emitted += count
         log_start, log = self._unsent_start, b"".join(self._unsent)
         self._unsent_start, self._unsent = self._log_end, []
         covered = count if self._following else min(max(self._passed - first + 1, 0), count)
-        destinations = self._config.router(produced) if produced else []
         self._sent.update(zip(destinations, range(first, first + count), strict=True))
         if covered:
             produced, destinations = produced[covered:], destinations[covered:]

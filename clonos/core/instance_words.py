@@ -26,7 +26,7 @@ class InstancePorts(Protocol):
         """64 random bits."""
 
     def encode(self, rows: list[Row]) -> Encoded:
-        """Deterministic: equal rows give equal digests."""
+        """Deterministic: rows that are the same when they have been sent have the same digest."""
 
     def persist(self, persist: Persist, *, durable: bool) -> None:
         """Write now, for an effect; `durable` asks for more than surviving this process."""

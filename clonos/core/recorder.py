@@ -7,13 +7,25 @@ replayed step rebuilds the same bytes (invariant I2).
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import numpy as np
 
 from clonos.core import determinant_codec as codec
 from clonos.core.determinant import Outcome, Run
 
 Perform = Callable[[], Outcome]
+
+
+def digest_of_sent(rows: int, destinations: Sequence[int]) -> int:
+    """The digest of a step: of its rows, as `rows` has it, and of where they go."""
+    try:
+        flat = bytes(destinations)
+    except ValueError:  # a number above 255
+        flat = np.array(destinations, "<u4").tobytes()
+    return zlib.crc32(flat, rows)
 
 
 class StepPorts(Protocol):
@@ -31,6 +43,8 @@ class StepPorts(Protocol):
 
 class StepRecorder:
     """One step, executed for the first time."""
+
+    digests = True  # a digest of what the step sends is asked for
 
     def __init__(self, ports: StepPorts) -> None:
         self._ports = ports
@@ -102,7 +116,7 @@ class StepRecorder:
         if self._failed is not None:
             raise self._failed
         self._flush_instants()
-        codec.append_end(self._entries, outputs, digest)
+        self._append_end(outputs, digest)
         return self._seal()
 
     # What a replayer answers from the log instead.
@@ -125,6 +139,9 @@ class StepRecorder:
     def _stabilise(self, chunk: bytes) -> None:
         self._ports.stabilise(chunk)
 
+    def _append_end(self, outputs: int, digest: int) -> None:
+        codec.append_sent(self._entries, outputs, digest)
+
     def _append_unused(self, entries: bytearray) -> None:
         """Nothing is recorded that has not been asked for."""
 
@@ -145,6 +162,8 @@ class StepRecorder:
 
 class UnrecordedStep(StepRecorder):
     """A step that leaves no trace: what recording costs is the difference to this one."""
+
+    digests = False
 
     def open_order(self, runs: Sequence[Run]) -> None:
         """Nothing is kept."""

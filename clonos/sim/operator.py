@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from clonos.core.destination import KeyColumn, KeyKind
 from clonos.core.instance import Row
 from clonos.core.operator import Services
 from clonos.ledger import Entry, extend
@@ -48,6 +49,24 @@ def routing_key(node: int, record: int) -> Any:
         None if number == 0 else str(number),
     )
     return kinds[node % len(kinds)]
+
+
+_KEY_KINDS = (
+    KeyKind.STRING,
+    KeyKind.INTEGER,
+    KeyKind.BOOLEAN,
+    KeyKind.TIMESTAMP,
+    KeyKind.TIMESTAMP,
+    KeyKind.DATE,
+    KeyKind.DECIMAL,
+    KeyKind.BINARY,
+    KeyKind.STRING,
+)
+
+
+def key_column(node: int) -> KeyColumn:
+    """The column of `routing_key`."""
+    return KeyColumn(0, _KEY_KINDS[node % len(_KEY_KINDS)])
 
 
 def watermark_of(rows: list[Row]) -> int | None:

@@ -40,7 +40,7 @@ from clonos.sim.disk import LogStore
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.furniture import Outcomes, Timers
 from clonos.sim.kernel import Died, Steps
-from clonos.sim.operator import Ledger, Outside, Uses, watermark_of
+from clonos.sim.operator import Ledger, Outside, Uses, key_column, watermark_of
 from clonos.sim.records import Record, Rows, Tag
 from clonos.sim.trace import Restored
 
@@ -228,7 +228,7 @@ class OperatorHost(Incarnation[Snapshot]):
         router: Router = (
             route_to(self._origin.instance % target.parallelism)
             if target.kind is NodeKind.SINK
-            else route_by_key([0], target.parallelism)
+            else route_by_key([key_column(target.number)], target.parallelism)
         )
         config = InstanceConfig(
             name=node.name,

@@ -75,7 +75,7 @@ def step_of(cluster: Cluster, rng: Random) -> bytes:
     entries = bytearray()
     codec.append_order(entries, runs_of(channels))
     codec.append_clock(entries, 1_780_000_000_000_000)
-    codec.append_end(entries, cluster.bundle, rng.getrandbits(32))
+    codec.append_sent(entries, cluster.bundle, rng.getrandbits(32))
     return codec.seal(entries)
 
 

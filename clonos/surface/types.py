@@ -8,10 +8,12 @@ TIMESTAMP, without a zone TIMESTAMP_NTZ, microseconds throughout. The mapping is
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
+from clonos.core.destination import KeyKind
 from clonos.errors import QueryDefinitionError
 
 _SIMPLE: dict[str, pa.DataType] = {
@@ -39,8 +41,25 @@ _SIMPLE: dict[str, pa.DataType] = {
     "dec": pa.decimal128(10, 0),
     "numeric": pa.decimal128(10, 0),
 }
+_KEYS: tuple[tuple[Callable[[pa.DataType], bool], KeyKind], ...] = (
+    (pa.types.is_string, KeyKind.STRING),
+    (pa.types.is_boolean, KeyKind.BOOLEAN),
+    (pa.types.is_integer, KeyKind.INTEGER),
+    (lambda kind: pa.types.is_decimal(kind) and kind.scale == 0, KeyKind.DECIMAL),
+    (pa.types.is_date, KeyKind.DATE),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, KeyKind.TIMESTAMP),
+    (pa.types.is_binary, KeyKind.BINARY),
+)
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*')|([\w.]+)|(.))", re.DOTALL)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+
+
+def key_kind(kind: pa.DataType) -> KeyKind:
+    """What a key of this type is to the routing."""
+    for fits, found in _KEYS:
+        if fits(kind):
+            return found
+    raise QueryDefinitionError(f"a column of type {kind} cannot be a key")
 
 
 def arrow_schema(spec: Any) -> pa.Schema:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clonos.core import determinant_codec as codec
-from clonos.core.destination import route_by_key
+from clonos.core.destination import KeyColumn, KeyKind, route_by_key
 from clonos.core.identity import Origin
 from clonos.core.instance import (
     Action,
@@ -132,7 +132,7 @@ class Bench:
         config = InstanceConfig(
             "op",
             ORIGIN,
-            route_by_key([0], self.parallelism),
+            route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism),
             lambda rows: [(row[0],) for row in rows],
             record_at_a_time=self.record_at_a_time,
             watermark_of=self.watermark_of,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,8 @@ def logs(draw: st.DrawFn) -> tuple[list[bytes], list[Step]]:
                 if step.skip is not None:
                     codec.append_skip(entries, step.skip)
             step.outputs, step.digest = draw(naturals), draw(st.integers(0, 2**32 - 1))
-            codec.append_end(entries, step.outputs, step.digest)
+            step.end = draw(st.sampled_from((Kind.SENT, Kind.END)))
+            codec.append_end_again(entries, step)
         chunks.append(codec.seal(entries))
         at += len(chunks[-1])
         step.stop = at
@@ -192,7 +194,8 @@ def test_entries_of_garbage_raise_only_log_corrupt(entries: bytes) -> None:
     [
         lambda out: codec.append_clock(out, 1),
         lambda out: codec.append_effect_done(out, Outcome("", True, b"")),
-        lambda out: codec.append_end(out, 0, 0),
+        lambda out: codec.append_sent(out, 0, 0),
+        lambda out: end_of_old(out, 0, 0),
         lambda out: (codec.append_order(out, [(1, 1)]), codec.append_order(out, [(1, 1)])),
         lambda out: (codec.append_boundary(out, 1, 1), codec.append_clock(out, 1)),
         lambda out: (
@@ -215,7 +218,12 @@ def test_entry_out_of_place_is_corrupt(build: object) -> None:
         codec.decode_steps(codec.seal(out), 0)
 
 
-def golden_log() -> dict[str, str]:
+def end_of_old(out: bytearray, outputs: int, digest: int) -> None:
+    """As older versions ended a step."""
+    codec.append_end_again(out, Step(Kind.ORDER, 0, end=Kind.END, outputs=outputs, digest=digest))
+
+
+def golden_log(end: Callable[[bytearray, int, int], None] = end_of_old) -> dict[str, str]:
     """One chunk for every kind of entry."""
 
     def chunk(*entries: object) -> str:
@@ -225,7 +233,7 @@ def golden_log() -> dict[str, str]:
         return codec.seal(out).hex()
 
     order = (codec.append_order, [(1, 3), (65, 1), (200, 1000)])
-    ended = (codec.append_end, 7, 0xDEADBEEF)
+    ended = (end, 7, 0xDEADBEEF)
     return {
         "boundary and seed": chunk((codec.append_boundary, 300, 0x0123456789ABCDEF)),
         "order": chunk((codec.append_order, [(1, 3), (65, 1)]), ended),
@@ -239,7 +247,7 @@ def golden_log() -> dict[str, str]:
         "call that raised": chunk(order, (codec.append_call, Outcome("wétter", False, b"")), ended),
         "timer": chunk((codec.append_timer, 1_700_000_000_000_000), ended),
         "effect": chunk(order, (codec.append_effect, "pay-1")),
-        "skip": chunk((codec.append_order, [(65, 1)]), (codec.append_skip, 0), (codec.append_end, 0, 0)),
+        "skip": chunk((codec.append_order, [(65, 1)]), (codec.append_skip, 0), (end, 0, 0)),
         "skip after some": chunk(order, (codec.append_skip, 1003), ended),
         "effect done": chunk((codec.append_effect_done, Outcome("pay-1", True, b"ok")), ended),
     }
@@ -263,7 +271,12 @@ def golden_deltas() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("file", "make"), [("core_determinants.json", golden_log), ("core_deltas.json", golden_deltas)]
+    ("file", "make"),
+    [
+        ("core_determinants.json", golden_log),
+        ("core_determinants_sent.json", lambda: golden_log(codec.append_sent)),
+        ("core_deltas.json", golden_deltas),
+    ],
 )
 def test_formats_are_as_they_were(file: str, make: object) -> None:
     """A difference here means a new format version, not a new golden file."""

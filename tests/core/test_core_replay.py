@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from harness import USES, Bench, Died, Program, chunk_ends
 from hypothesis import given, settings, strategies as st
 
 from clonos.core import determinant_codec as codec
+from clonos.core.determinant import Kind, Step
 from clonos.core.identity import channel_id
 from clonos.core.instance import Emit
 from clonos.core.recovery import RecoveryState
@@ -325,6 +327,64 @@ def test_output_that_depends_on_what_is_not_recorded_is_noticed() -> None:
     again.open(3)
     with pytest.raises(DivergenceError, match=r"digest [0-9a-f]{8}, recorded was [0-9a-f]{8}.*position 1"):
         again.take(recorded)
+
+
+@pytest.mark.parametrize("passed", [0, 2], ids=["sent again", "suppressed"])
+def test_rows_that_would_go_elsewhere_are_noticed(passed: int) -> None:
+    """Also those that have been handed on before: nothing else compares what a receiver holds under a number."""
+    records = records_of([(0, "a", ("draw", "emit")), (0, "b", ("draw", "emit"))])
+    first = Bench(random.Random(1), parallelism=5)
+    first.open(3)
+    first.take(records)
+    again = Bench(random.Random(2), parallelism=3)
+    again.restore(first.log)
+    again.open(3, passed=passed)
+    with pytest.raises(DivergenceError, match="their content differs, or where they go"):
+        again.take(records)
+
+
+def older(out: bytearray, outputs: int, digest: int) -> None:
+    """How steps were ended before there was SENT."""
+    step = Step(Kind.ORDER, 0, end=Kind.END, outputs=outputs, digest=zlib.crc32(b"the text of the rows"))
+    codec.append_end_again(out, step)
+
+
+@settings(max_examples=50, deadline=None)
+@given(programs, st.integers(0, 10**6), st.data())
+def test_a_log_of_an_older_version_is_repeated_and_gone_on_with(
+    program: Any, seed: int, data: st.DataObject
+) -> None:
+    """Its digests mean nothing here; the rebuilt log is the recorded one, and what follows ends as steps do today."""
+    records = records_of(program)
+    first = Bench(random.Random(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "append_sent", older)
+        first.open()
+        feed(first, records, random.Random(seed))
+    log = first.log[: data.draw(st.sampled_from(chunk_ends(first.log)))]
+    again = Bench(random.Random(seed + 1))
+    again.restore(log)
+    again.open()
+    feed(again, records, random.Random(seed + 2))
+    assert again.log[: len(log)] == log
+    steps = [step for step in codec.decode_steps(again.log, 0) if step.kind is not Kind.BOUNDARY]
+    ends = [step.end for step in steps if step.complete]
+    assert ends == sorted(ends)  # END, then SENT
+    assert {step.end for step in steps if step.start >= len(log)} <= {Kind.SENT}
+
+
+def test_in_a_log_of_an_older_version_the_number_of_rows_is_compared() -> None:
+    records = records_of([(0, "a", ("draw", "emit"))])
+    first = Bench(random.Random(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "append_sent", older)
+        first.open(3)
+        first.take(records)
+    again = Bench(random.Random(2))
+    again.restore(first.log)
+    again.open(3)
+    with pytest.raises(DivergenceError, match="recorded were 1 output rows, produced were 2"):
+        again.take(records_of([(0, "a", ("draw", "emit", "emit"))]))
 
 
 @settings(max_examples=20, deadline=None)

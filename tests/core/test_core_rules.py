@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections import defaultdict
 from dataclasses import replace
-from decimal import Decimal
 from itertools import groupby
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from clonos.core.delta import encode_delta, encode_entry
-from clonos.core.destination import destination, key_text, route_by_key, route_to, route_to_one
 from clonos.core.frontier import Arrivals, Frontier, runs_of
 from clonos.core.identity import Origin, channel_id
 from clonos.core.instance import Bundle
@@ -26,65 +22,6 @@ from clonos.core.topology import Node, NodeKind, Topology
 from clonos.errors import CheckpointMismatch, GapError, InputError, LogConflict, Where
 
 quick = settings(max_examples=60, deadline=None)
-
-
-# -------------------------------------------------------------- destinations
-
-
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        (("a",), "a"),
-        (("",), ""),
-        (("é\u20ac",), "é\u20ac"),
-        ((None,), "\x00N"),
-        ((None, "N"), "\x00N\x1fN"),
-        ((True, False), "true\x1ffalse"),
-        ((-7, 2**63 - 1), "-7\x1f9223372036854775807"),
-        ((Decimal("1.50"),), "1.50"),
-        ((Decimal("1E+3"),), "1000"),
-        ((Decimal("-0.00"),), "-0.00"),
-        ((dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29)), "0\x1f-1\x1f19782"),
-        ((dt.datetime(1970, 1, 1, 0, 0, 1, 5),), "1000005"),
-        ((dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),), "-1"),
-        ((dt.datetime(1970, 1, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")),), "0"),
-        ((b"\x00\xff",), "00ff"),
-        ((bytearray(b"\x01"),), "01"),
-        ((), ""),
-    ],
-)
-def test_canonical_text_of_a_key(key: tuple[Any, ...], text: str) -> None:
-    assert key_text(key) == text
-
-
-def test_naive_timestamps_are_meant_in_the_zone_of_the_session() -> None:
-    noon = dt.datetime(2024, 7, 1, 12)
-    berlin = key_text((noon,), ZoneInfo("Europe/Berlin"))
-    assert int(key_text((noon,))) - int(berlin) == 2 * 3600 * 1_000_000
-
-
-@pytest.mark.parametrize("key", [(1.0,), (object(),), ([1],)])
-def test_key_without_canonical_text_is_refused(key: tuple[Any, ...]) -> None:
-    with pytest.raises(TypeError, match="canonical"):
-        key_text(key)
-
-
-def test_destinations_are_as_they_were() -> None:
-    """State lies where these say: a change would orphan it."""
-    assert [destination((key,), 7) for key in ("a", "b", 17, None, True)] == [4, 4, 2, 4, 5]
-    assert destination(("a", 1), 1000) == 929
-
-
-@quick
-@given(
-    st.lists(st.tuples(st.text(max_size=3), st.integers(0, 5) | st.none()), max_size=30), st.integers(1, 9)
-)
-def test_routers_agree_with_destination(rows: list[tuple[str, int | None]], parallelism: int) -> None:
-    for columns in ([0], [1], [1, 0]):
-        wanted = [destination([row[c] for c in columns], parallelism) for row in rows]
-        assert route_by_key(columns, parallelism, remembered=2)(rows) == wanted
-    assert route_to_one(rows) == [0] * len(rows)
-    assert route_to(3)(rows) == [3] * len(rows)
 
 
 # ------------------------------------------------------- frontiers, arrivals
