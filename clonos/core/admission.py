@@ -11,9 +11,14 @@ may be ahead of what anybody was shown.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
+from clonos.core.identity import Origin
 from clonos.core.replacement import generation_of
+
+GENERATION: Final = Origin(0, 0)
+"""Where the generation is kept among the fences: no node has number 0."""
 
 
 class Said(Protocol):
@@ -33,6 +38,50 @@ class Said(Protocol):
 
     @property
     def standby(self) -> bool: ...
+
+
+class Fences:
+    """The highest fence that each instance was shown, and the lowest generation that is still allowed.
+
+    `keep` writes one down before it counts. What it has written must outlive the process and the power of its host: a
+    host that comes back must not serve an old task, on another host, under a fence that has been overtaken here. (It
+    could serve it as a standby, which claims nothing, and rewrite a log that effects depend on.)
+    """
+
+    def __init__(self, keep: Callable[[Origin, int], None], kept: Mapping[Origin, int] | None = None) -> None:
+        self._keep = keep
+        self._fences = dict(kept or {})
+
+    @property
+    def generation(self) -> int:
+        return self._fences.get(GENERATION, 0)
+
+    def fence(self, origin: Origin) -> int | None:
+        return self._fences.get(origin)
+
+    def raise_to(self, origin: Origin, fence: int) -> bool:
+        """Takes the fence if it is above every earlier one."""
+        return self._take(origin, fence, standby=False)
+
+    def admit_standby(self, origin: Origin, fence: int) -> bool:
+        """Takes the fence if it is not below an earlier one."""
+        return self._take(origin, fence, standby=True)
+
+    def raise_generation(self, generation: int) -> None:
+        if generation > self.generation:
+            self._raise(GENERATION, generation)
+
+    def _take(self, origin: Origin, fence: int, *, standby: bool) -> bool:
+        highest = self._fences.get(origin, -1)
+        if not admits(fence, standby=standby, highest=highest, generation=self.generation):
+            return False
+        if fence > highest:
+            self._raise(origin, fence)
+        return True
+
+    def _raise(self, origin: Origin, fence: int) -> None:
+        self._keep(origin, fence)
+        self._fences[origin] = fence
 
 
 def admits(fence: int, *, standby: bool, highest: int, generation: int) -> bool:

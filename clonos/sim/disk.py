@@ -7,10 +7,12 @@ damaged: the owner then refuses the whole store, a reader passes over the page a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
+from clonos.core.admission import GENERATION, Fences
 from clonos.core.causal_log import CausalLog, Segment
 from clonos.core.delta import segments_for, still_needed
 from clonos.core.identity import Origin
@@ -33,16 +35,28 @@ class Batch:
 class LogStore:
     """The store of one instance."""
 
-    def __init__(self, owner: Origin) -> None:
+    def __init__(self, owner: Origin, *, power_may_fail: bool = False) -> None:
         self.owner = owner
         self.full = False
         self.version = 0  # counts what was not an append
         self._batches: list[Batch] = []
         self.incarnations: tuple[Incarnation, ...] = ()
+        self._power_may_fail = power_may_fail
+        self._on_disk: tuple[list[Batch], tuple[Incarnation, ...]] = ([], ())
+        self._not_synced: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def begin(self, fence: int, since: int) -> None:
         """An incarnation goes live here: what it writes from this offset on is its own. It may show a newer fence."""
+        self._change(self._begin, fence, since)
+
+    def _begin(self, fence: int, since: int) -> None:
         self.incarnations = (*(one for one in self.incarnations if one[1] != since), (fence, since))
+
+    def _change(self, change: Callable[..., None], *arguments: Any) -> None:
+        """One write batch of the write-ahead log, in which RocksDB keeps the order."""
+        change(*arguments)
+        if self._power_may_fail:
+            self._not_synced.append((change, arguments))
 
     @property
     def own_log(self) -> OwnLog:
@@ -58,7 +72,10 @@ class LogStore:
                 start, data = self.end, data[self.end - start :]
             pieces = ((start, data),) if data else ()
         if deltas or pieces:
-            self._batches.append(Batch(deltas, pieces))
+            self._change(self._append, deltas, pieces)
+
+    def _append(self, deltas: tuple[bytes, ...], pieces: tuple[Segment, ...]) -> None:
+        self._batches.append(Batch(deltas, pieces))
 
     def _check_room(self) -> None:
         if self.full:
@@ -76,6 +93,12 @@ class LogStore:
     def sync(self) -> None:
         for batch in self._batches:
             batch.synced = True
+        self._is_on_disk()
+
+    def _is_on_disk(self) -> None:
+        if self._power_may_fail:
+            self._on_disk = [replace(batch) for batch in self._batches], self.incarnations
+            self._not_synced.clear()
 
     # ------------------------------------------------------------- reading
 
@@ -124,6 +147,9 @@ class LogStore:
 
     def fold(self) -> None:
         """What one batch after another has brought, made one. Nothing of it is forgotten."""
+        self._change(self._fold)
+
+    def _fold(self) -> None:
         if any(batch.damaged for batch in self._batches):
             return
         synced = [batch for batch in self._batches if batch.synced]
@@ -132,6 +158,9 @@ class LogStore:
         self.version += 1
 
     def truncate(self, stable: Mapping[Origin, int]) -> None:
+        self._change(self._truncate, stable)
+
+    def _truncate(self, stable: Mapping[Origin, int]) -> None:
         own_from = stable.get(self.owner, 0)
         self.incarnations = (
             tuple(one for one in self.incarnations[:-1] if one[1] > own_from) + self.incarnations[-1:]
@@ -161,12 +190,26 @@ class LogStore:
         self.version += 1
         self._batches.clear()
         self.incarnations = ()
+        self._is_on_disk()
+
+    def lose_power(self, rng: Random) -> None:
+        """Of what was not synced the kernel had written a part, in any order; the store comes back as of some moment
+        since then (tests/store/test_log_power.py tries it with RocksDB)."""
+        survived = self._not_synced[: rng.randint(0, len(self._not_synced))]
+        self.version += 1
+        self._batches = [replace(batch) for batch in self._on_disk[0]]
+        self.incarnations = self._on_disk[1]
+        for change, arguments in survived:
+            change(*arguments)
+        self.full = False
+        self.sync()
 
     def lose_tail(self, rng: Random) -> None:
         """Writes that were not synced may be gone, the latest first."""
         self.version += 1
         synced = sum(batch.synced for batch in self._batches)
         del self._batches[rng.randint(synced, len(self._batches)) :]
+        self._is_on_disk()
 
     def damage(self, rng: Random) -> bool:
         if not self._batches:
@@ -187,22 +230,38 @@ def _folded(batches: list[Batch]) -> Batch:
 class Disk:
     """The data directory of a host: a store per instance; fences; what was set aside."""
 
-    def __init__(self, holder: str) -> None:
+    def __init__(self, holder: str, *, power_may_fail: bool = False) -> None:
         self.holder = holder
         self.stores: dict[Origin, LogStore] = {}
-        self.fences: dict[Origin, int] = {}
-        self.generation = 0
+        self.fences = Fences(self._keep_fence)
         self.set_aside: list[LogStore] = []
+        self._power_may_fail = power_may_fail
+        self._fence_file: dict[Origin, int] = {}
+
+    def _keep_fence(self, origin: Origin, fence: int) -> None:
+        """Synced."""
+        self._fence_file[origin] = fence
 
     def lose(self) -> None:
         """Everything but what the driver tells whoever serves here next."""
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose()
-        self.fences.clear()
+        generation = self._fence_file.get(GENERATION, 0)
+        self._fence_file.clear()
+        self._fence_file[GENERATION] = generation
+
+    def lose_power(self, rng: Random) -> None:
+        """Everything that was not synced may be gone."""
+        for store in [*self.stores.values(), *self.set_aside]:
+            store.lose_power(rng)
+
+    def open_fences(self) -> None:
+        """By whoever serves here next."""
+        self.fences = Fences(self._keep_fence, self._fence_file)
 
     def store(self, origin: Origin) -> LogStore:
         if origin not in self.stores:
-            self.stores[origin] = LogStore(origin)
+            self.stores[origin] = LogStore(origin, power_may_fail=self._power_may_fail)
         return self.stores[origin]
 
     def put_aside(self, origin: Origin) -> LogStore:

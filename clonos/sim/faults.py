@@ -148,6 +148,8 @@ class Faults:
         if self._world.plan.loses_hosts and self.strikes(Fault.HOST_LOST, "second host"):
             self._world.checks.victim(None)
             self._world.lose_host(1)
+        if self.strikes(Fault.POWER_LOSS, "host"):
+            self._lose_power()
         if self.strikes(Fault.DRIVER_LOSS, "driver"):
             self._world.checks.victim(None)
             self.at_restart()
@@ -157,6 +159,14 @@ class Faults:
             self.at_restart()
             return True
         return False
+
+    def _lose_power(self) -> None:
+        """Of the driver's host, or of the second one."""
+        self._world.checks.victim(None)
+        at = self._rng.randrange(len(self._world.disks))
+        self._world.lose_power(at)
+        if at == 0:
+            raise Died
 
     def at_restart(self) -> None:
         """Hosts may be lost together with the query."""

@@ -44,6 +44,7 @@ class Fault(Enum):
     CLOCK_JUMP = "clock jumps"
     FILES_LOST = "executor is lost with the shuffle files that an instance wrote"
     HOST_LOST = "host is lost with its replica server and disk, its tasks and the shuffle files they wrote"
+    POWER_LOSS = "host loses power: everything on it dies, and what was not synced may be gone"
 
 
 class SinkKind(Enum):
@@ -117,7 +118,11 @@ class Plan:
     @property
     def loses_hosts(self) -> bool:
         """Tasks and standbys are on two, and the second may be lost."""
-        return self.executors and self.standbys > 0 and any(kind is Fault.HOST_LOST for kind, _ in self.rates)
+        return self.executors and self.standbys > 0 and self.may(Fault.HOST_LOST)
+
+    def may(self, kind: Fault) -> bool:
+        """Whether it may strike at all."""
+        return any(known is kind for known, _ in self.rates)
 
     def with_rates(self, **changes: float) -> Plan:
         """The same run with some rates changed; for experiments."""

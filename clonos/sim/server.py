@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clonos.core.admission import admits, goes_on
+from clonos.core.admission import goes_on
 from clonos.core.conduit import ReplicaError
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Greeting
@@ -46,6 +46,7 @@ class ReplicaServer(Process):
         super().__init__(world.kernel, disk.holder)
         self.world = world
         self.disk = self._disk = disk
+        disk.open_fences()
         self._serving: dict[Origin, Serving] = {}
         self._pending: dict[Origin, tuple[Link, Greeting]] = {}
         self._waiting_for_death: list[tuple[set[Replica], Callable[[], None]]] = []
@@ -53,10 +54,12 @@ class ReplicaServer(Process):
     # ----------------------------------------------------------- connections
 
     def connect(self, link: Link, hello: Greeting) -> None:
-        if hello.generation < self._disk.generation:
+        if hello.generation < self._disk.fences.generation:
             self._refuse(link, Fenced(f"generation {hello.generation} is over"))
         elif not (
-            self._admits_standby(hello) if hello.standby else self.raise_fence(hello.origin, hello.fence)
+            self._disk.fences.admit_standby(hello.origin, hello.fence)
+            if hello.standby
+            else self.raise_fence(hello.origin, hello.fence)
         ):
             self._refuse(
                 link, Fenced(f"fence {hello.fence:x} of {hello.origin} is not newer than all before")
@@ -65,21 +68,10 @@ class ReplicaServer(Process):
             self._place(hello.origin, link, hello)
 
     def raise_fence(self, origin: Origin, fence: int) -> bool:
-        if not self._admits(origin, fence, standby=False):
-            return False
-        self._disk.fences[origin] = fence
-        self.world.checks.fence_raised(self.name, origin, fence)
-        return True
-
-    def _admits_standby(self, hello: Greeting) -> bool:
-        if not self._admits(hello.origin, hello.fence, standby=True):
-            return False
-        self._disk.fences[hello.origin] = hello.fence
-        return True
-
-    def _admits(self, origin: Origin, fence: int, *, standby: bool) -> bool:
-        highest = self._disk.fences.get(origin, -1)
-        return admits(fence, standby=standby, highest=highest, generation=self._disk.generation)
+        taken = self._disk.fences.raise_to(origin, fence)
+        if taken:
+            self.world.checks.fence_raised(self.name, origin, fence)
+        return taken
 
     def _place(self, origin: Origin, link: Link, hello: Greeting) -> None:
         overtaken = self._pending.pop(origin, None)
@@ -166,7 +158,7 @@ class ReplicaServer(Process):
 
     def set_generation(self, generation: int, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""
-        self._disk.generation = max(self._disk.generation, generation)
+        self._disk.fences.raise_generation(generation)
         for origin, (link, hello) in list(self._pending.items()):
             if hello.generation < generation:
                 del self._pending[origin]

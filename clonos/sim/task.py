@@ -93,6 +93,7 @@ class Task(Process):
     def launch(self) -> None:
         self.world.trace(self.name, f"begins epoch {self.epoch}")
         self._launched = True
+        self.world.begins(self)
         self.call(self._happen, rules.Start())
         self.kernel.after(TURN, self.call, self._turn)
         self._pull_soon()

@@ -21,7 +21,7 @@ from clonos.sim.faults import Faults
 from clonos.sim.furniture import Refused
 from clonos.sim.kernel import Kernel
 from clonos.sim.operator import routing_key
-from clonos.sim.plan import Plan
+from clonos.sim.plan import Fault, Plan
 from clonos.sim.poison import Poison
 from clonos.sim.records import Record, Tag
 from clonos.sim.replica import Replica
@@ -62,7 +62,7 @@ class World:
         self.checks = Checks(self)
         self.faults = Faults(self)
         names = ["the replica server", "the second server"][: 1 + plan.standbys]
-        self.disks = [Disk(name) for name in names]
+        self.disks = [Disk(name, power_may_fail=plan.may(Fault.POWER_LOSS)) for name in names]
         self.checkpoint = Checkpoint()
         self.clock_offset = 0
         self.stores_to_lose: list[LogStore] = []
@@ -81,6 +81,7 @@ class World:
         self._deal_records()
         self.poison = Poison(self.choices.stream("poison"), self.partitions, plan.poison)
         self.servers: list[ReplicaServer] = []
+        self._tasks: list[Task] = []
         self._executors = self.choices.stream("executors")
         self._hosts = self.choices.stream("hosts")
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
@@ -114,6 +115,8 @@ class World:
         self.start_driver()
 
     def start_servers(self) -> None:
+        for server in self.servers:
+            server.kill()
         self.servers = [ReplicaServer(self, disk) for disk in self.disks]
 
     def start_driver(self) -> None:
@@ -134,6 +137,19 @@ class World:
         self.lose_server(at)
         self.disks[at].lose()
         self.checks.fencing.forgotten(self.disks[at].holder)
+
+    def lose_power(self, at: int) -> None:
+        """It comes back soon, with its disk. The driver dies by itself, if this is its host, and brings the server."""
+        assert self.driver is not None
+        self.driver.lose_executor(at)
+        for task in self._tasks:
+            if task.host == at:
+                task.lose_host()
+        if at == 0:
+            self.servers[at].kill()
+        else:
+            self.lose_server(at)
+        self.disks[at].lose_power(self.choices.faults)
 
     def _server_back(self, at: int) -> None:
         if not self.servers[at].alive:
@@ -162,6 +178,11 @@ class World:
         self.stores_to_cut.clear()
 
     # ----------------------------------------------------------------- tasks
+
+    def begins(self, task: Task) -> None:
+        """For those that a host takes along when it loses power, also when Spark has given them up."""
+        if self.plan.may(Fault.POWER_LOSS):
+            self._tasks = [known for known in self._tasks if known.alive] + [task]
 
     def report(self, driver: Driver, task: Task, result: tuple[str, str] | None) -> None:
         self.kernel.after(self.choices.schedule.randint(10, 500), driver.call, driver.report, task, result)

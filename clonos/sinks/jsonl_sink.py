@@ -243,10 +243,16 @@ class JsonlWriter:
         if record.kind is not Kind.BUNDLE or record.start != self._end:
             raise LogCorrupt(f"the log of {self._file} has a record that does not follow the one before")
         there = os.pread(self._visible, len(record.rows), record.start) if length > record.start else b""
-        # A power failure can leave zeros where bytes were not yet on the disk.
-        if there.rstrip(b"\0") != record.rows[: len(there.rstrip(b"\0"))]:
+        if not _is_unfinished(there, record.rows):
             raise SinkError(f"{self._file} was changed by somebody else at byte {record.start} or after")
         if there != record.rows:
             write_all(self._visible, record.rows, record.start)
         self._end += len(record.rows)
         self._cursors.update(record.cursors)
+
+
+def _is_unfinished(there: bytes, rows: bytes) -> bool:
+    """Whether what is there is a part of the rows. A power failure leaves zeros where bytes were not yet on the disk,
+    at the end and also before others; JSON has none."""
+    known = rows[: len(there)]
+    return there == known or all(found in (0, wanted) for found, wanted in zip(there, known, strict=True))

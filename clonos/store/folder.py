@@ -23,6 +23,7 @@ from pyarrow import fs
 
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.store.disk_errors import unavailable
+from clonos.store.durable import fsync_directory, make_directory
 
 TMP: Final = "tmp"
 _CHUNK: Final = 1024 * 1024
@@ -64,26 +65,6 @@ def hash_file(path: str) -> tuple[int, bytes]:
     with open(path, "rb") as source:
         digest = hashlib.file_digest(source, "sha256").digest()
         return source.tell(), digest
-
-
-def fsync_directory(path: str) -> None:
-    """Make the names in a local directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_directory(path: str) -> None:
-    """Make a local directory and those above it that are missing, durably."""
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(path)
-    make_directory(parent)
-    with suppress(FileExistsError):
-        os.mkdir(path)
-    fsync_directory(parent)
 
 
 class Folder:

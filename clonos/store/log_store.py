@@ -31,6 +31,7 @@ from clonos.core.own_log import Incarnation
 from clonos.errors import ClonosError, LogConflict, LogCorrupt, StorageUnavailable
 from clonos.store.database import MIB, Batch, Database, prefix_end, tuned
 from clonos.store.disk_errors import unavailable
+from clonos.store.durable import make_directory
 from clonos.store.values import seal, unseal
 
 DEFAULT_LOG_MEMORY_BYTES: Final = 24 * MIB
@@ -45,6 +46,10 @@ _INCARNATION: Final = struct.Struct(">QQ")
 _FORMAT: Final = b"clonos-log-1"
 # An attempt takes milliseconds; an owner that writes as fast as it can spoils one in seven.
 _MAX_OPEN_ATTEMPTS: Final = 50
+# Says so where something is damaged, other than an append that never ended.
+_STRICT: Final = DBRecoveryMode.tolerate_corrupted_tail_records()
+# Up to what is damaged, or to the first hole in RocksDB's numbering of batches, which strict mode does not look at.
+_PREFIX: Final = DBRecoveryMode.point_in_time()
 
 
 def _key(prefix: bytes, number: int) -> bytes:
@@ -64,6 +69,15 @@ def _data_files(path: str) -> set[str]:
         return {name for name in os.listdir(path) if name.endswith((".log", ".sst"))}
     except OSError as error:
         raise unavailable(error, f"opening the causal log in {path}") from error
+
+
+def _may_have_a_hole(path: str) -> bool:
+    """Whether there are several write-ahead logs. RocksDB begins the next one while it still makes a table of the one
+    before, and neither is synced: a power failure can take the end of the older and leave the newer."""
+    try:
+        return sum(name.endswith(".log") for name in os.listdir(path)) > 1
+    except FileNotFoundError:
+        return False
 
 
 class _Reading:
@@ -109,6 +123,31 @@ class _Reading:
         self._database.close()
 
 
+def _open_read_only(path: str, memory_bytes: int, recovery: DBRecoveryMode) -> Database:
+    options = tuned(memory_bytes, recovery=recovery)
+    options.create_if_missing(False)
+    # All files are opened at once: the owner may delete one later, and an open file stays readable.
+    options.set_max_open_files(-1)
+    database = Database(
+        path,
+        what="the causal log",
+        corrupt=LogCorrupt,
+        options=options,
+        wal=True,
+        access=AccessType.read_only(False),
+    )
+    found = database.get(_FORMAT_KEY)
+    if found not in (_FORMAT, None):
+        database.close()
+        raise LogCorrupt(f"{path} is not a causal log of this version: found {found!r}, expected {_FORMAT!r}")
+    return database
+
+
+def _check_whole(path: str, memory_bytes: int) -> None:
+    """Raises LogCorrupt where something is damaged, other than an append that never ended."""
+    _open_read_only(path, memory_bytes, _STRICT).close()
+
+
 class LogReader(_Reading):
     """A log as it was when this was opened. `corrupt` says what could not be returned, and where."""
 
@@ -119,15 +158,18 @@ class LogReader(_Reading):
     def _open(self, path: str, memory_bytes: int) -> Database:
         if not os.path.exists(os.path.join(path, "CURRENT")):
             raise FileNotFoundError(f"there is no causal log in {path}")
-        strict, lenient = DBRecoveryMode.tolerate_corrupted_tail_records(), DBRecoveryMode.point_in_time()
         problem = StorageUnavailable(f"the causal log in {path} changed each time it was opened")
         for _ in range(_MAX_OPEN_ATTEMPTS):
             try:
                 try:
-                    return self._open_whole(path, memory_bytes, strict)
+                    database = self._open_whole(path, memory_bytes, _STRICT)
+                    if not _may_have_a_hole(path):
+                        return database
+                    database.close()
+                    return self._open_whole(path, memory_bytes, _PREFIX)
                 except LogCorrupt as error:
                     # Everything before the damage is a prefix, and a prefix is meaningful.
-                    database = self._open_whole(path, memory_bytes, lenient)
+                    database = self._open_whole(path, memory_bytes, _PREFIX)
                     self.corrupt.append(str(error))
                     return database
             except StorageUnavailable as error:
@@ -158,25 +200,7 @@ class LogReader(_Reading):
         return database
 
     def _open_once(self, path: str, memory_bytes: int, recovery: DBRecoveryMode) -> Database:
-        options = tuned(memory_bytes, recovery=recovery)
-        options.create_if_missing(False)
-        # All files are opened at once: the owner may delete one later, and an open file stays readable.
-        options.set_max_open_files(-1)
-        database = Database(
-            path,
-            what="the causal log",
-            corrupt=LogCorrupt,
-            options=options,
-            wal=True,
-            access=AccessType.read_only(False),
-        )
-        found = database.get(_FORMAT_KEY)
-        if found not in (_FORMAT, None):
-            database.close()
-            raise LogCorrupt(
-                f"{path} is not a causal log of this version: found {found!r}, expected {_FORMAT!r}"
-            )
-        return database
+        return _open_read_only(path, memory_bytes, recovery)
 
     def _damaged(self, error: ClonosError) -> None:
         self.corrupt.append(error.message)
@@ -199,8 +223,12 @@ class LogStore(_Reading):
     """The owner's end. One process, one thread."""
 
     def __init__(self, path: str, *, memory_bytes: int = DEFAULT_LOG_MEMORY_BYTES) -> None:
-        os.makedirs(path, exist_ok=True)
-        options = tuned(memory_bytes, recovery=DBRecoveryMode.tolerate_corrupted_tail_records())
+        make_directory(path)
+        recovery = _STRICT
+        if _may_have_a_hole(path):
+            _check_whole(path, memory_bytes)
+            recovery = _PREFIX
+        options = tuned(memory_bytes, recovery=recovery)
         super().__init__(Database(path, what="the causal log", corrupt=LogCorrupt, options=options, wal=True))
         try:
             self._begin()

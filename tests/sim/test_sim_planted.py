@@ -6,11 +6,12 @@ import pytest
 from planted import PLANTED as EPOCHS
 from planted_incarnation import STARTING
 from planted_line import RESUMING
+from planted_world import WORLD
 
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
-PLANTED = {**EPOCHS, **RESUMING, **STARTING}
+PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD}
 
 
 def test_the_catalogue_is_long_enough() -> None:

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from clonos.sim.world import World
 
 LOSING = frozenset(
-    {Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE, Fault.SINK_LOG_PAGE, Fault.SNAPSHOT_PAGE}
+    {
+        Fault.STORE_LOST,
+        Fault.STORE_TAIL,
+        Fault.STORE_PAGE,
+        Fault.SINK_LOG_PAGE,
+        Fault.SNAPSHOT_PAGE,
+        Fault.POWER_LOSS,
+    }
 )
 
 
@@ -122,7 +129,13 @@ class Orphans:
     def _knowledge_was_destroyed(self) -> bool:
         """A log store gone, and a page of another holder damaged: what the page said, nobody can tell."""
         kinds = {struck.kind for struck in self._world.faults.struck}
-        gone = kinds & {Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE, Fault.HOST_LOST}
+        gone = kinds & {
+            Fault.STORE_LOST,
+            Fault.STORE_TAIL,
+            Fault.STORE_PAGE,
+            Fault.HOST_LOST,
+            Fault.POWER_LOSS,
+        }
         return Fault.SINK_LOG_PAGE in kinds and bool(gone)
 
     def _everybody(self) -> Iterable[Held]:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, TypeAlias
 
+from clonos.sim.dimensions.power import power
 from clonos.sim.plan import Plan
 
 Dimension: TypeAlias = Callable[[Plan, Random], Plan]
 """A plan with more in it, as the dimension's own stream says; the plan itself where this run leaves it out."""
 
-DIMENSIONS: Final[dict[str, Dimension]] = {}
+DIMENSIONS: Final[dict[str, Dimension]] = {"power": power}
 """By the name of its stream, in the order of application."""
 
 

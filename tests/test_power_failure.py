@@ -1,0 +1,184 @@
+"""What a power failure leaves of files that were not synced: cut tails, tails of zeros, holes.
+
+The files are made by the real stores and sinks; what the failure takes is taken from a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from clonos import sinks
+from clonos.core.identity import channel_id
+from clonos.errors import ConfigurationError, SinkError
+from clonos.sinks.jsonl_sink import JsonlWriter
+from clonos.sinks.port import SinkPosition
+from clonos.store.database import MIB
+from clonos.store.log_store import LogReader, LogStore
+from standby.fence import FenceTable
+
+PIECE = 20_000
+PAGE = 4096
+
+
+def append(store: LogStore, number: int) -> None:
+    text = b"%06d" % number
+    store.append([text + b"d" * PIECE], (store.end, text + b"o" * PIECE))
+
+
+def write_ahead_logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.log"))
+
+
+@pytest.fixture
+def two_logs(tmp_path: Path) -> tuple[Path, int, int]:
+    """A store in the moment in which RocksDB has begun a second write-ahead log, and has not made a table of the first
+    one yet; how many pieces it holds, and how many of them the first one does."""
+    live, before = tmp_path / "live", tmp_path / "before"
+    with closing(LogStore(str(live), memory_bytes=MIB)) as store:
+        first, number = write_ahead_logs(live)[-1].name, 0
+        while write_ahead_logs(live)[-1].name == first:
+            shutil.rmtree(before, ignore_errors=True)
+            shutil.copytree(live, before)
+            append(store, number)
+            number += 1
+        switched = number - 1
+        for number in range(switched + 1, switched + 4):
+            append(store, number)
+        shutil.copy(write_ahead_logs(live)[-1], before)
+        return before, number + 1, switched
+
+
+def numbers(pieces: list[tuple[int, bytes]]) -> list[int]:
+    return [int(data[:6]) for _, data in pieces]
+
+
+def test_both_write_ahead_logs_are_read(two_logs: tuple[Path, int, int]) -> None:
+    path, count, _ = two_logs
+    assert len(write_ahead_logs(path)) == 2
+    with LogReader(str(path)) as reader:
+        assert numbers(list(reader.own())) == list(range(count)) and not reader.corrupt
+    with closing(LogStore(str(path))) as store:
+        assert numbers(list(store.own())) == list(range(count))
+        assert len(list(store.deltas())) == count
+
+
+def test_nothing_is_believed_behind_a_hole(two_logs: tuple[Path, int, int]) -> None:
+    """The older write-ahead log has lost its end; what the newer one says depends on it."""
+    path, _, switched = two_logs
+    older = write_ahead_logs(path)[0]
+    os.truncate(older, older.stat().st_size // 2)
+    with LogReader(str(path)) as reader:
+        left = numbers(list(reader.own()))
+        assert 0 < len(left) < switched and left == list(range(len(left)))
+        assert len(list(reader.deltas())) == len(left)
+    with closing(LogStore(str(path))) as store:
+        assert numbers(list(store.own())) == left and len(list(store.deltas())) == len(left)
+        append(store, len(left))
+    with closing(LogStore(str(path))) as store:
+        assert numbers(list(store.own())) == [*left, len(left)]
+
+
+# ------------------------------------------------------------------------------------------------ fences
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0" * 5, b"\0" * 20, b"\0" * PAGE, b"garbage of a last record"[:20]])
+def test_the_last_fence_was_not_acted_upon(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "fences"
+    with closing(FenceTable(path)) as table:
+        table.raise_to(1, 0, 5)
+        table.raise_to(2, 0, 7)
+    path.write_bytes(path.read_bytes() + tail)
+    with closing(FenceTable(path)) as table:
+        assert (table.fence(1, 0), table.fence(2, 0)) == (5, 7)
+        assert table.raise_to(1, 0, 8)
+    with closing(FenceTable(path)) as table:
+        assert (table.fence(1, 0), table.fence(2, 0)) == (8, 7)
+
+
+def test_a_fence_that_others_follow_was_acted_upon(tmp_path: Path) -> None:
+    path = tmp_path / "fences"
+    with closing(FenceTable(path)) as table:
+        for fence in range(1, 5):
+            table.raise_to(1, 0, fence)
+    raw = path.read_bytes()
+    size = len(raw) // 4
+    path.write_bytes(raw[:size] + bytes(size) + raw[2 * size :])
+    with pytest.raises(ConfigurationError, match=f"corrupt at byte {size}"):
+        FenceTable(path)
+
+
+def test_a_fence_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "fences"
+    table = FenceTable(path)
+    synced: list[int] = []
+    real = os.fdatasync
+
+    def sync(descriptor: int) -> None:
+        real(descriptor)
+        synced.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    with closing(table):
+        assert table.raise_to(1, 0, 5)
+        assert table.admit_standby(1, 0, 6)
+        table.raise_generation(3)
+    size = path.stat().st_size
+    assert synced == [size // 3, 2 * size // 3, size]
+
+
+# ----------------------------------------------------------------------------------------------- a sink's files
+
+CHANNEL = channel_id(3, 0)
+SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+
+def rows(begin: int) -> list[tuple[int, str]]:
+    return [(number, "x" * 200) for number in range(begin, begin + 100)]
+
+
+def ids(given: list[tuple[int, str]]) -> list[str]:
+    return [f"3-0-{number}" for number, _ in given]
+
+
+def opened(folder: Path, fence: int) -> tuple[JsonlWriter, SinkPosition]:
+    sink = sinks.jsonl(folder)
+    sink.validate(SCHEMA)
+    writer = sink.writer()
+    return writer, writer.open(query="q", node=1, instance=0, fence=fence)
+
+
+@pytest.mark.parametrize("bundles", [1, 3])
+@pytest.mark.parametrize("page", [0, 1, 2, 4])
+def test_a_hole_in_the_visible_file_is_filled(tmp_path: Path, bundles: int, page: int) -> None:
+    """Later pages were written back and an earlier one was not: it reads as zeros, which are in no line."""
+    folder = tmp_path / "rows"
+    writer, _ = opened(folder, 1)
+    for number in range(bundles):
+        given = rows(number * 100)
+        writer.write(given, ids(given), {CHANNEL: given[-1][0]}, [b"delta"])
+    writer.close()
+    visible = next(folder.glob("part-*"))
+    whole = visible.read_bytes()
+    visible.write_bytes(whole[: page * PAGE] + bytes(PAGE) + whole[(page + 1) * PAGE :])
+    writer, position = opened(folder, 2)
+    writer.close()
+    assert visible.read_bytes() == whole and position.cursors == {CHANNEL: bundles * 100 - 1}
+
+
+def test_other_bytes_are_still_somebody_elses(tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    writer, _ = opened(folder, 1)
+    writer.write(rows(0), ids(rows(0)), {CHANNEL: 99}, [b"delta"])
+    writer.close()
+    visible = next(folder.glob("part-*"))
+    whole = bytearray(visible.read_bytes())
+    whole[100] ^= 1
+    visible.write_bytes(bytes(whole))
+    with pytest.raises(SinkError, match="changed by somebody else"):
+        opened(folder, 2)
