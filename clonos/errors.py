@@ -72,6 +72,10 @@ class NotRunning(ClonosError):
     """There is no running query where one is asked for."""
 
 
+class AlreadyRunning(ClonosError):
+    """Another driver leads the query that is to be started."""
+
+
 class QueryDefinitionError(ClonosError):
     """The query asks for something that is not supported or does not fit; raised when it is built."""
 

@@ -36,6 +36,7 @@ _STOP_SECONDS = 15.0
 _STDERR_TAIL = 8 * 1024
 _LINE_LIMIT = 64 * 1024
 _LONGEST_PAUSE = 5.0
+_SPECS = "spec*.msgpack*"
 LEASE_ENDED = 75
 """A server ends with this status when nobody wants it any more: it is not started again."""
 
@@ -83,10 +84,12 @@ class ReplicaServer:
             if self._process is not None:
                 raise ConfigurationError("this replica server has been started already")
             self.data.mkdir(parents=True, exist_ok=True)
-            self._write_spec()
             (self.data / HOLDERS_FILE).unlink(missing_ok=True)  # of an earlier driver
+            for left in self.data.glob(_SPECS):
+                left.unlink(missing_ok=True)
             self._directory = _short_directory()
             try:
+                self._write_spec()
                 self._spawn()
             except BaseException:
                 self._remove_directory()
@@ -217,14 +220,16 @@ class ReplicaServer:
 
     def _write_spec(self) -> None:
         path = self._spec_path()
-        fresh = path.with_suffix(".new")
+        fresh = path.with_suffix(".msgpack.new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgpack.packb(self._spec, use_bin_type=True))
         fresh.replace(path)
 
     def _spec_path(self) -> Path:
-        return self.data / "spec.msgpack"
+        """A name of its own: a server that is still ending must not start replicas by its successor's spec."""
+        assert self._directory is not None
+        return self.data / f"spec-{os.path.basename(self._directory)}.msgpack"
 
     def _stderr_path(self) -> Path:
         return self.data / "server.err"
@@ -302,6 +307,8 @@ class ReplicaServer:
 
     def _remove_directory(self) -> None:
         if self._directory is not None:
+            with contextlib.suppress(OSError):
+                self._spec_path().unlink()
             shutil.rmtree(self._directory, ignore_errors=True)
 
 

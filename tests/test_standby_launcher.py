@@ -40,9 +40,22 @@ def test_stop_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_the_spec_with_its_token_is_private(tmp_path: Path) -> None:
     with ReplicaServer(SPEC, tmp_path, entry=ENTRY, determinants=False) as server:
-        assert (tmp_path / "spec.msgpack").stat().st_mode & 0o077 == 0
+        (spec,) = tmp_path.glob("spec*")
+        assert spec.stat().st_mode & 0o077 == 0
         assert os.stat(os.path.dirname(server.socket_path)).st_mode & 0o077 == 0
         assert SPEC["token"] not in " ".join(Path(f"/proc/{server.pid}/cmdline").read_text().split("\0"))
+
+
+def test_a_server_has_a_spec_of_its_own_which_goes_with_it(tmp_path: Path) -> None:
+    """One that is still ending starts no replica by what its successor was told."""
+    other = {**SPEC, "token": "another"}
+    with ReplicaServer(SPEC, tmp_path / "a", entry=ENTRY, determinants=False):
+        (first,) = (tmp_path / "a").glob("spec*")
+        said = first.read_bytes()
+        with ReplicaServer(other, tmp_path / "b", entry=ENTRY, determinants=False):
+            (second,) = (tmp_path / "b").glob("spec*")
+            assert first.name != second.name and first.read_bytes() == said
+    assert not list(tmp_path.glob("*/spec*"))
 
 
 def test_a_killed_server_takes_its_replicas_along_and_comes_back_with_its_fences(tmp_path: Path) -> None:

@@ -120,13 +120,25 @@ def test_a_line_comes_back_as_it_was(tmp_path: Path) -> None:
         assert read_line(str(tmp_path), line.generation) == line
 
 
+def test_a_start_does_not_touch_the_line_of_another(tmp_path: Path) -> None:
+    write_line(str(tmp_path), LINE)
+    write_line(str(tmp_path), RecoveryLine(5, 8))
+    assert read_line(str(tmp_path), 4) == LINE
+    write_line(str(tmp_path), RecoveryLine(8, 8))
+    assert sorted(path.name for path in (tmp_path / "clonos" / "lines").iterdir()) == [
+        f"{5:020d}",
+        f"{8:020d}",
+    ]
+
+
 def test_no_other_line_is_taken_for_it(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match="cannot be read"):
         read_line(str(tmp_path), 4)
     write_line(str(tmp_path), LINE)
+    path = tmp_path / "clonos" / "lines" / f"{4:020d}"
+    (path.parent / f"{5:020d}").write_bytes(path.read_bytes())
     with pytest.raises(StorageUnavailable, match="start 4 of the query, not 5"):
         read_line(str(tmp_path), 5)
-    path = tmp_path / "clonos" / "line"
     path.write_text(path.read_text().replace("12", "13"))
     with pytest.raises(StorageUnavailable, match="checksum"):
         read_line(str(tmp_path), 4)

@@ -1,30 +1,28 @@
 """What of a query is kept in its checkpoint beside Spark's own: shape, identity, generation.
 
     <checkpoint>/clonos/query.json      format version, query id, topology, checksum
-    <checkpoint>/clonos/generation      the number of starts so far; every start raises it
+    <checkpoint>/clonos/generations/    claims of starts, and leases/ of drivers (clonos.store.generations)
     <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once")
     <checkpoint>/clonos/state/...       snapshots (clonos.store.snapshots)
 
-The generation makes every fence of a new start higher than every fence of an earlier one.
+What is written here, its leader writes (clonos.spark.leadership).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import uuid
-import zlib
 from typing import Any
 
 from clonos.core.topology import Topology
 from clonos.errors import CheckpointMismatch
 from clonos.store import letters
-from clonos.store.folder import Folder, resolve
+from clonos.store.folder import TMP, Folder, resolve
+from clonos.store.sealed import sealed, unsealed
 
 QUERY = "query.json"
-GENERATION = "generation"
 GIVEN_UP = "given-up"
 PLACE = "place"
 OFFSETS, COMMITS = "offsets", "commits"  # Spark's own
@@ -37,7 +35,7 @@ class Checkpoint:
         self.location = location.rstrip("/")
         filesystem, root = resolve(self.location)
         self._root = Folder(filesystem, root, tag="spark")
-        self._folder = Folder(filesystem, f"{root}/clonos", tag="driver")
+        self._folder = Folder(filesystem, f"{root}/clonos", tag=f"driver-{uuid.uuid4().hex}")
 
     def open(self, topology: Topology) -> str:
         """The query's id: the one kept here, if the topology fits it, or a new one. Raises CheckpointMismatch."""
@@ -50,9 +48,9 @@ class Checkpoint:
                 )
             query = uuid.uuid4().hex
             fresh = {"query": query, "topology": topology.to_document()}
-            self._folder.write(QUERY, _sealed(fresh))
+            self._folder.write(QUERY, sealed(fresh))
             return query
-        body = _unsealed(said, f"{self.location}/clonos/{QUERY}")
+        body = unsealed(said, f"{self.location}/clonos/{QUERY}")
         topology.check_against(body["topology"])
         found: str = body["query"]
         return found
@@ -65,20 +63,20 @@ class Checkpoint:
                 f"{self.location} is not the checkpoint of a causal query",
                 hint="Give the checkpointLocation of a query that Clonos has started",
             )
-        body = _unsealed(said, f"{self.location}/clonos/{QUERY}")
+        body = unsealed(said, f"{self.location}/clonos/{QUERY}")
         return body["query"], body["topology"]
 
     def set_place(self, data: str) -> None:
         """Where this start keeps what is not in the checkpoint; a directory inside may be moved or copied with it."""
         elsewhere = None if data == self.inside else os.path.abspath(data)
-        self._folder.write(PLACE, _sealed({"host": platform.node(), "data": elsewhere}))
+        self._folder.write(PLACE, sealed({"host": platform.node(), "data": elsewhere}))
 
     def place(self) -> tuple[str, str] | None:
         """Host and data directory of the last start; None before the first."""
         said = self._read(PLACE)
         if said is None:
             return None
-        body = _unsealed(said, f"{self.location}/clonos/{PLACE}")
+        body = unsealed(said, f"{self.location}/clonos/{PLACE}")
         return body["host"], body["data"] or self.inside or ""
 
     @property
@@ -101,12 +99,6 @@ class Checkpoint:
         except FileNotFoundError:  # just removed: Spark keeps the last hundred
             return None
 
-    def next_generation(self) -> int:
-        """Count one more start."""
-        generation = self._generation(GENERATION) + 1
-        self._folder.write(GENERATION, _sealed({"generation": generation}))
-        return generation
-
     def sweep(self) -> None:
         """Remove what a start that was killed in the first epoch was still writing: Spark refuses to begin over it,
         also over the half of a commit whose offsets are whole."""
@@ -115,10 +107,13 @@ class Checkpoint:
             if not any(name.isdigit() for name in names):
                 for name in names:
                     self._root.delete(f"{folder}/{name}")
+        for name in self._folder.sizes(TMP):  # of drivers before this one
+            if name.startswith("driver-") and not name.startswith(self._folder.tag):
+                self._folder.delete(f"{TMP}/{name}")
 
-    def give_up(self) -> None:
+    def give_up(self, generation: int) -> None:
         """What the starts so far have shown cannot be repeated any more."""
-        self._folder.write(GIVEN_UP, _sealed({"generation": self._generation(GENERATION)}))
+        self._folder.write(GIVEN_UP, sealed({"generation": generation}))
 
     def given_up(self) -> int:
         """The last start whose history was given up; 0 where none was."""
@@ -128,7 +123,7 @@ class Checkpoint:
         said = self._read(name)
         if said is None:
             return 0
-        return int(_unsealed(said, f"{self.location}/clonos/{name}")["generation"])
+        return int(unsealed(said, f"{self.location}/clonos/{name}")["generation"])
 
     def committed(self) -> int:
         """The last epoch that Spark has committed; -1 before the first."""
@@ -139,23 +134,3 @@ class Checkpoint:
             return self._folder.read(name)
         except FileNotFoundError:
             return None
-
-
-def _sealed(body: dict[str, Any]) -> bytes:
-    text = json.dumps(body, sort_keys=True)
-    return json.dumps({"version": 1, "crc32": zlib.crc32(text.encode()), "body": body}, indent=1).encode()
-
-
-def _unsealed(raw: bytes, where: str) -> dict[str, Any]:
-    try:
-        said = json.loads(raw)
-        body: dict[str, Any] = said["body"]
-        if said["version"] != 1:
-            raise CheckpointMismatch(f"{where} has format version {said['version']}; this library reads 1")
-        if zlib.crc32(json.dumps(body, sort_keys=True).encode()) != said["crc32"]:
-            raise CheckpointMismatch(
-                f"{where} fails its checksum", hint="Restore it from a copy of the checkpoint"
-            )
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointMismatch(f"{where} cannot be read: {error}") from error
-    return body

@@ -1,8 +1,8 @@
 """The driver's side of a running query: generations, holders of sink logs, commits and truncation.
 
-Starts the replica server, speaks the determinant service for what the sinks keep, raises the fence of every
-generation before it is used, and watches Spark's commit log: only when `commits/<N>` stands may anything be forgotten,
-and only what lies before the snapshots of epoch N (invariant I7).
+Takes the leadership of the query before it touches anything of it, starts the replica server, speaks the determinant
+service for what the sinks keep, raises the fence of every generation before it is used, and watches Spark's commit log:
+only when `commits/<N>` stands may anything be forgotten, and only what lies before the snapshots of epoch N (I7).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from clonos.core.delta import segments_for, still_needed
 from clonos.core.recovery import HolderReply
 from clonos.core.recovery_line import RecoveryLine
 from clonos.core.topology import NodeKind
-from clonos.errors import ClonosError, ResumeFailed, StorageUnavailable
+from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.elsewhere import executors_servers, named_servers, reached_at
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.failure import named
+from clonos.spark.leadership import DriverLeadership
 from clonos.spark.line import draw_line
 from clonos.spark.settings import Settings
 from clonos.store.line import write_line
@@ -80,8 +82,10 @@ class Coordinator:
         self._stopping = threading.Event()
         self._truncated = -1
         self._generation = 0
-        self.query = self._checkpoint.open(self._topology)
-        self.data = data_directory(location, self.query, settings)
+        self._claimed = 0  # by `start`, for the first start of the Spark query
+        self._leadership = DriverLeadership(location, settings.data_dir)
+        self.query = ""  # known when it has started
+        self.data = ""
         self._sink.bind(self._checkpoint.location)
         self._driver_host = driver_host
         self._spread = spread
@@ -92,10 +96,22 @@ class Coordinator:
 
     # ------------------------------------------------------------------ life
 
-    def start(self) -> None:
-        """Servers up; the first generation may begin."""
+    def start(self, on_lost: Callable[[Fenced], None] = lambda error: None) -> None:
+        """Servers up; the first generation may begin. Raises AlreadyRunning where another driver leads the query, of
+        which nothing has been touched then. `on_lost` hears of it when another driver has taken over."""
         if self._settings.log_format is LogFormat.JSON:
             driver_writes_json()
+        self._leadership.on_lost = on_lost
+        self._claimed = self._leadership.take()
+        try:
+            self._begin()
+        except BaseException:
+            self._leadership.release()
+            raise
+
+    def _begin(self) -> None:
+        self.query = self._checkpoint.open(self._topology)
+        self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
         self._checkpoint.set_place(self.data)
         if self._executors is not None:
@@ -160,7 +176,8 @@ class Coordinator:
         a driver that dies in the middle of this leaves no recording behind that a later one would take for whole.
         """
         self._servers.stop()
-        self._checkpoint.give_up()
+        self._leadership.check()
+        self._checkpoint.give_up(self._generation)
         for logs in (Path(self.data, "logs"), *Path(self.data).glob(f"{SERVER_FOLDER}*/logs")):
             shutil.rmtree(logs, ignore_errors=True)
         self._sink.truncate(self.query, lambda raw: False)
@@ -169,9 +186,10 @@ class Coordinator:
     def next_generation(self) -> Address:
         """Fence everything older, in the sinks first: what an old writer still makes visible must be in the logs that
         the new generation reads."""
-        self._checkpoint.sweep()
         resumes = self._realtime and not self._failed_to_resume()
-        generation = self._generation = self._checkpoint.next_generation()
+        generation = self._generation = self._claimed or self._leadership.next_generation()
+        self._claimed = 0
+        self._checkpoint.sweep()
         self._sink.raise_fence(self.query, generation << 48)
         self._servers.set_generation(generation)
         if self._executors is not None:
@@ -210,6 +228,7 @@ class Coordinator:
         self._watcher.join()
         self._servers.stop()
         self._service.stop()
+        self._leadership.release()
 
     def cause_of_failure(self) -> ClonosError | None:
         """What a replica or a conduit of this generation has just failed with; what cannot be mended before what can.
@@ -267,8 +286,11 @@ class Coordinator:
             try:
                 committed = self._checkpoint.committed()
                 if committed > self._truncated:
+                    self._leadership.check()
                     self._truncate(committed)
                     self._truncated = committed
+            except Fenced:
+                return  # another driver has taken over; whoever waits for the query hears of it
             except StorageUnavailable as error:
                 self._warn("checkpoint_unreadable", "the checkpoint cannot be read now; trying again", error)
             except ClonosError as error:

@@ -7,6 +7,7 @@ ends it, with the error translated to one of ours; so does the end of the Spark 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clonos.core.recovery import OnGap
-from clonos.errors import ClonosError, GapError
+from clonos.errors import ClonosError, Fenced, GapError
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.failure import QueryFailed, SessionStopped, translate
 from clonos.spark.settings import Settings
@@ -26,6 +27,30 @@ LONGEST_BACKOFF_SECONDS = 30.0
 CHANGE_SECONDS = 60.0
 
 
+class Taken:
+    """That another driver has taken the query over: told by the thread that notices, heard by the query, once there
+    is one."""
+
+    def __init__(self) -> None:
+        self.error: Fenced | None = None
+        self._hear: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+
+    def tell(self, error: Fenced) -> None:
+        with self._lock:
+            self.error = error
+            hear = self._hear
+        if hear is not None:
+            hear()
+
+    def listen(self, hear: Callable[[], None]) -> None:
+        with self._lock:
+            self._hear = hear
+            told = self.error is not None
+        if told:
+            hear()
+
+
 class CausalQuery:
     """A started query. Thread-safe."""
 
@@ -35,7 +60,9 @@ class CausalQuery:
         launch: Callable[[], Any],
         settings: Settings,
         session_stopped: Callable[[], bool],
+        taken: Taken,
     ) -> None:
+        self._taken = taken
         self._coordinator = coordinator
         self._launch = launch
         self._session_stopped = session_stopped
@@ -49,6 +76,12 @@ class CausalQuery:
         self._spark_query = launch()
         self._keeper = threading.Thread(target=self._keep, name="clonos-query", daemon=True)
         self._keeper.start()
+        taken.listen(self._stop_spark)
+
+    def _stop_spark(self) -> None:
+        """Another driver leads: nothing of this one goes on."""
+        with self._lock, contextlib.suppress(Exception):  # it has ended by itself, or its session has
+            self._spark_query.stop()
 
     # -------------------------------------------------------------- keeping
 
@@ -94,11 +127,13 @@ class CausalQuery:
         try:
             self._spark_query.awaitTermination()
         except Exception as error:
+            if self._taken.error is not None:
+                return self._taken.error
             failure = translate(error)
             if isinstance(failure, QueryFailed):  # of Spark's own, or a neighbour's echo of the real one
                 return self._coordinator.cause_of_failure() or failure
             return failure
-        return None
+        return self._taken.error
 
     def _warn(self, event: str, text: str) -> None:
         where = about(event, query=self._coordinator.query, epoch=self._coordinator.committed + 1)

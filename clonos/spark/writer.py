@@ -14,7 +14,7 @@ from clonos.spark.compile import Compiled, SinkPlan
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.executors import executor_services
 from clonos.spark.plan import PlanNode
-from clonos.spark.query import CausalQuery
+from clonos.spark.query import CausalQuery, Taken
 from clonos.spark.session import is_stopped, require_session
 from clonos.spark.settings import PREFIX, read_settings
 
@@ -113,7 +113,8 @@ class CausalStreamWriter:
             realtime=mode == "realtime",
             executors=executor_services(self._spark, jvm, settings),
         )
-        coordinator.start()
+        lost = Taken()
+        coordinator.start(lost.tell)
 
         def launch() -> Any:
             address = coordinator.next_generation()
@@ -122,7 +123,7 @@ class CausalStreamWriter:
             )
 
         try:
-            return CausalQuery(coordinator, launch, settings, lambda: is_stopped(self._spark))
+            return CausalQuery(coordinator, launch, settings, lambda: is_stopped(self._spark), lost)
         except BaseException:
             coordinator.stop()
             raise

@@ -159,6 +159,43 @@ class Folder:
                     stream.write(data)
             self._move(temporary, name)
 
+    def create(self, name: str, data: bytes) -> bool:
+        """As `write`, but False where this host's file system says that the file is there. Other storage may not say
+        so, and writes over it: there, give names that nobody else gives."""
+        if self.local is None:
+            self.write(name, data)
+            return True
+        temporary = self._temporary()
+        target = os.path.join(self.local, name)
+        with self._storing("creating", name), self._leaving_nothing(temporary):
+            self._make(TMP)
+            self._make(os.path.dirname(name))
+            written = os.path.join(self.local, temporary)
+            with open(written, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(written, target)  # whole, or not at all
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(written)
+            fsync_directory(os.path.dirname(target))
+        return True
+
+    def sync(self, name: str) -> None:
+        """Make a file that somebody else wrote durable, and its name, where this host can do that."""
+        if self.local is None:
+            return
+        with self._looking("syncing", name):
+            descriptor = os.open(os.path.join(self.local, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            fsync_directory(os.path.dirname(os.path.join(self.local, name)))
+
     def put(self, source_path: str, name: str) -> None:
         """Make the local file appear under `name`, durably: the same file where it can be, else a copy."""
         temporary = self._temporary()

@@ -1,7 +1,8 @@
 """The recovery line of a start of the query, in its checkpoint.
 
-    <checkpoint>/clonos/line    JSON: format version, checksum, generation, epoch, where instances begin
+    <checkpoint>/clonos/lines/<generation>    JSON: format version, checksum, generation, epoch, where instances begin
 
+A start has a file of its own, so that a driver that has been overtaken and does not know it yet changes nobody else's.
 The driver writes it before Spark starts the query, and every replica of that start finds it. One that does not must not
 take it that there is none: some would begin where others do not expect it.
 """
@@ -17,7 +18,8 @@ from clonos.core.recovery_line import RecoveryLine, Resume
 from clonos.errors import StorageUnavailable
 from clonos.store.folder import Folder, resolve
 
-NAME: Final = "line"
+FOLDER: Final = "lines"
+KEPT: Final = 4
 VERSION: Final = 1
 
 
@@ -30,15 +32,20 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
         "stable": [[*origin, offset] for origin, offset in line.stable.items()],
     }
     said = {"version": VERSION, "crc32": _checksum(body), "body": body}
-    _folder(checkpoint, f"line-{line.generation}").write(NAME, json.dumps(said, indent=1).encode())
+    folder = _folder(checkpoint, f"line-{line.generation}")
+    folder.write(_name(line.generation), json.dumps(said, indent=1).encode())
+    for name in folder.sizes(FOLDER):
+        if name.isdecimal() and int(name) <= line.generation - KEPT:
+            folder.delete(f"{FOLDER}/{name}")
 
 
 def read_line(checkpoint: str, generation: int) -> RecoveryLine:
     """That of a start. Raises StorageUnavailable."""
     folder = _folder(checkpoint, "line")
-    where = folder.path(NAME)
+    name = _name(generation)
+    where = folder.path(name)
     try:
-        said: dict[str, Any] = json.loads(folder.read(NAME))
+        said: dict[str, Any] = json.loads(folder.read(name))
         body = said["body"]
         if said["version"] != VERSION or said["crc32"] != _checksum(body):
             raise StorageUnavailable(f"{where} fails its checksum, or is of another version than {VERSION}")
@@ -53,6 +60,10 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
     if line.generation != generation:
         raise StorageUnavailable(f"{where} is of start {line.generation} of the query, not {generation}")
     return line
+
+
+def _name(generation: int) -> str:
+    return f"{FOLDER}/{generation:020d}"
 
 
 def _checksum(body: dict[str, Any]) -> int:

@@ -149,12 +149,6 @@ def test_the_half_of_the_first_commit_costs_no_restart(place: Place, mode: str) 
     assert place.query.restarts == []
 
 
-def test_generations_are_counted(tmp_path: Any) -> None:
-    assert [Checkpoint(str(tmp_path)).next_generation() for _ in range(3)] == [1, 2, 3]
-    assert Checkpoint(f"file://{tmp_path}").next_generation() == 4
-    assert Checkpoint(str(tmp_path)).committed() == -1
-
-
 def test_the_checkpoint_may_be_given_as_a_uri(place: Place) -> None:
     place.write([{"k": "a", "n": 0}])
     writer = place.writer(counting(place)).option("checkpointLocation", f"file://{place.checkpoint}")
