@@ -24,7 +24,7 @@ from typing import Any
 from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.delta import still_needed
-from clonos.core.destination import KeyColumn, Router, route_by_key, route_to
+from clonos.core.destination import KeyColumn, KeyKind, Router, route_by_key, route_to
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Candidate, Greeting, Incarnation, Reached, Steps, carry_out
 from clonos.core.instance import (
@@ -53,6 +53,7 @@ from clonos.store.snapshots import PendingSnapshot, SnapshotStore
 from clonos.store.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.surface.rows import zone_of
 from clonos.surface.types import key_kind
+from clonos.values.keys import key_of
 from clonos.wire.framing import FrameType, Packed, to_bytes
 from clonos.wire.messages import (
     Bundle,
@@ -309,7 +310,7 @@ class OperatorHost(Incarnation[Manifest]):
             name=node.name,
             origin=self._origin,
             router=_router(node, self._origin.instance),
-            keys_of=_keys_of(node.key),
+            keys_of=_keys_of(node, self._state.tells_folds),
             depth=node.depth,
             recording=node.recording,
             record_at_a_time=self._operator.record_at_a_time,
@@ -387,7 +388,7 @@ class OperatorHost(Incarnation[Manifest]):
             raise self._suspect.poison(
                 where, f"No letter can help, since {why} may be what kills: mend the function"
             )
-        (key,) = _keys_of(self._node.key)([doubt.row])
+        (key,) = _keys_of(self._node, self._state.tells_folds)([doubt.row])
         place = self._letters.write(
             doubt, key, self._operator, self._services, self._hello.epoch, self._suspect.deaths(where)
         )
@@ -588,9 +589,12 @@ def _key_columns(node: NodeSpec, route: Route) -> list[KeyColumn]:
     return [KeyColumn(index, key_kind(node.output.field(index).type)) for index in route.columns]
 
 
-def _keys_of(columns: tuple[int, ...]) -> Callable[[list[Row]], list[Row]]:
+def _keys_of(node: NodeSpec, tells_folds: bool) -> Callable[[list[Row]], list[Row]]:
+    columns = node.key
     if not columns:
         return lambda rows: [()] * len(rows)
+    if tells_folds and any(key_kind(node.input.field(c).type) is KeyKind.TIMESTAMP for c in columns):
+        return lambda rows: [key_of([row[c] for c in columns]) for row in rows]
     if len(columns) == 1:
         only = columns[0]
         return lambda rows: [(row[only],) for row in rows]

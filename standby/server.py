@@ -405,5 +405,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return LEASE_ENDED if server.lease_ended else 0
 
 
+def fix_hash_seed() -> None:
+    """Replicas are forked off this process: what iterates over a set of strings does so alike in all of them."""
+    if not sys.flags.hash_randomization:
+        return
+    if os.environ.get("PYTHONHASHSEED") == "0":
+        sys.exit(
+            "a replica server needs Python without the options -E, -I and -R: its hash seed must be fixed"
+        )
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+
+
 if __name__ == "__main__":
+    fix_hash_seed()
     sys.exit(main())

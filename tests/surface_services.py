@@ -11,7 +11,7 @@ import pytest
 
 from clonos.core.operator import Operator
 from clonos.errors import Where
-from clonos.store.values import decode, encode
+from clonos.store.values import decode, disowned, encode
 
 
 @pytest.fixture(autouse=True, params=["cached", "cold"])
@@ -35,6 +35,14 @@ class DictState:
     def get(self, key: bytes) -> Any | None:
         value = self.data.get(key)
         return decode(encode(value)) if self.cold and value is not None else value
+
+    def load(self, key: bytes) -> Any | None:
+        value = self.data.get(key)
+        return None if value is None else disowned(value)
+
+    def save(self, key: bytes, value: Any) -> None:
+        self.writes.append(key)
+        self.data[key] = disowned(value)
 
     def put(self, key: bytes, value: Any) -> None:
         self.writes.append(key)

@@ -307,6 +307,20 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     Rdict(str(tmp_path / "cp")).close()
 
 
+@pytest.mark.parametrize(("written", "told"), [(b"clonos-state-1", False), (b"clonos-state-2", True)])
+def test_state_of_an_older_version_is_gone_on_with(tmp_path: Path, written: bytes, told: bool) -> None:
+    """Under its keys the two instants of a repeated hour are one, and stay so."""
+    state = KeyedState(str(tmp_path / "db"))
+    state.put(b"key", {"n": 1})
+    state.database.put(b"\x00format", written)
+    state.checkpoint(str(tmp_path / "cp"))
+    state.close()
+    again = KeyedState(str(tmp_path / "cp"))
+    assert again.tells_folds is told
+    assert again.load(b"key") == again.get(b"key") == {"n": 1}
+    again.close()
+
+
 def test_a_file_where_the_directory_should_be_is_storage_unavailable(tmp_path: Path) -> None:
     (tmp_path / "db").write_text("")
     with pytest.raises(StorageUnavailable, match="db"):
@@ -320,7 +334,7 @@ def test_the_format_of_keys_and_values_is_what_was_written_before(tmp_path: Path
     state.flush()
     found = {key.hex(): value.hex() for key, value in state.database.cursor(b"", None)}
     assert found == {
-        b"\x00format".hex(): b"clonos-state-1".hex(),
+        b"\x00format".hex(): b"clonos-state-2".hex(),
         b"skey".hex(): "01804b00b981a16e01",
         b"te".hex() + "8000000000000005" + "6b00ff" + "0001" + b"name".hex(): "",
     }

@@ -30,8 +30,10 @@ from clonos.errors import ConfigurationError, DivergenceError, Where
 from clonos.log.readable import key_said, moment
 from clonos.store import letters
 from clonos.store.letters import DeadLetter
+from clonos.store.values import disowned
 from clonos.surface.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
 from clonos.surface.rows import RowDecoder, RowEncoder
+from clonos.values.keys import key_of
 from standby.outcomes import Outcomes
 
 _STATELESS = {"map": MapOperator, "flat_map": FlatMapOperator, "filter": FilterOperator}
@@ -46,8 +48,15 @@ class DeskState:
     def get(self, key: bytes) -> Any | None:
         return self.data.get(key)
 
+    def load(self, key: bytes) -> Any | None:
+        value = self.get(key)
+        return None if value is None else disowned(value)
+
     def put(self, key: bytes, value: Any) -> None:
         self.data[key] = value
+
+    def save(self, key: bytes, value: Any) -> None:
+        self.data[key] = disowned(value)
 
     def touch(self, key: bytes) -> None:
         """The object is the one that is kept."""
@@ -136,7 +145,7 @@ def at_the_desk(letter: DeadLetter, fn: Callable[..., Any], *, recorded_only: bo
     said: dict[str, Any] = {"live": step.live, "timers": timers.noted}
     try:
         operator.open(services)
-        made = operator.bundle([letter.key], rows.rows(rows.columns(batch), 1))
+        made = operator.bundle([key_of(letter.key)], rows.rows(rows.columns(batch), 1))
         RowEncoder(letter.output_schema(), letter.zone, letter.operator).arrays(made)
     except DivergenceError as error:
         return {**said, "ended": "diverges", "why": error.message}

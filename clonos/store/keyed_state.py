@@ -1,8 +1,11 @@
 """The keyed state of one instance: RocksDB, with the live Python objects in front.
 
-A record costs a dict lookup. `get` decodes an object once and hands out the same object while it is cached; `put` and
-`touch` only mark its key. A dirty object is encoded when it leaves the cache or when a checkpoint is taken, never per
-record.
+There are two ways to it. *The runtime's own objects*, made of plain values that nobody else holds: `get` decodes an
+object once and hands out the same object while it is cached; `put` and `touch` only mark its key. A dirty object is
+encoded when it leaves the cache or when a checkpoint is taken, never per record. *A user's objects*, of which nobody
+knows who else holds what is in them: `save` keeps what they are at that moment, `load` gives a copy of that, as a
+restore would (`clonos.store.values.own`). So what a user sees depends neither on what is cached nor on when it is
+written.
 
 A checkpoint of many dirty objects holds the caller up for as long as encoding them and writing a table takes. Who knows
 that one is due calls `prepare` between records until it says so: it does nearly all of that beforehand, piece by piece,
@@ -39,10 +42,11 @@ from typing import Any, Final
 from clonos.errors import SnapshotCorrupt, StateError
 from clonos.store.database import DEFAULT_MEMORY_BYTES, MIB, Batch, Database, prefix_end, tuned
 from clonos.store.disk_errors import disk
-from clonos.store.values import decode, encode, packer, seal, unseal
+from clonos.store.values import Encoded, decode, disowned, encode, own, packer, seal, unseal
 
 FORMAT_KEY: Final = b"\x00format"
-FORMAT: Final = b"clonos-state-1"
+FORMAT: Final = b"clonos-state-2"
+FORMAT_WITHOUT_FOLD: Final = b"clonos-state-1"
 STATE_PREFIX: Final = b"s"
 
 _IN_USE: Final = "clonos-in-use"
@@ -121,7 +125,9 @@ class KeyedState:
         if found is None and self.database.raw.latest_sequence_number() == 0:
             self.database.put(FORMAT_KEY, FORMAT)
             found = FORMAT
-        if found != FORMAT:
+        self.tells_folds = found == FORMAT
+        """Whether the two instants of a repeated hour are two keys; in state of older versions they are one."""
+        if found not in (FORMAT, FORMAT_WITHOUT_FOLD):
             raise SnapshotCorrupt(
                 f"{self.database.path} is not keyed state of this version: found {found!r}, expected {FORMAT!r}"
             )
@@ -129,9 +135,22 @@ class KeyedState:
     def get(self, key: bytes) -> Any | None:
         """The object kept under `key`, the same one while it is cached; None if there is none."""
         value = self._young.get(key)
-        if value is not None:
-            return value
-        return self._get_slowly(key)
+        if value is None:
+            value = self._get_slowly(key)
+        if type(value) is Encoded:
+            value = self._young[key] = decode(value)
+        return value
+
+    def load(self, key: bytes) -> Any | None:
+        """A copy of what is kept under `key`, the caller's own; None if there is nothing."""
+        kept = self._young.get(key)
+        if kept is None:
+            kept = self._get_slowly(key)
+        return None if kept is None else disowned(kept)
+
+    def save(self, key: bytes, value: Any) -> None:
+        """Keep what `value` is now; what becomes of it is of no consequence. Raises StateError if it cannot be kept."""
+        self.put(key, None if value is None else own(value, self._pack))
 
     def put(self, key: bytes, value: Any) -> None:
         """Keep `value` under `key`; None deletes."""
@@ -198,16 +217,15 @@ class KeyedState:
 
     def _peek(self, key: bytes, data: bytes | None = None) -> Any | None:
         """The current value without caching it; `data` is what is stored, where that is known."""
-        if key in self._young:
-            return self._young[key]
-        if key in self._old:
-            return self._old[key]
+        if key in self._young or key in self._old:
+            kept = self._young[key] if key in self._young else self._old[key]
+            return decode(kept) if type(kept) is Encoded else kept
         if data is None:
             data = self.database.get(STATE_PREFIX + key)
-        return None if data is None else self._decode(key, data)
+        return None if data is None else decode(self._unsealed(key, data))
 
-    def _decode(self, key: bytes, data: bytes) -> Any:
-        return decode(unseal(data, key, what=f"the state of key {key!r}", corrupt=SnapshotCorrupt))
+    def _unsealed(self, key: bytes, data: bytes) -> Encoded:
+        return Encoded(unseal(data, key, what=f"the state of key {key!r}", corrupt=SnapshotCorrupt))
 
     def _get_slowly(self, key: bytes) -> Any | None:
         if key in self._young:
@@ -220,7 +238,7 @@ class KeyedState:
             data = self.database.get(STATE_PREFIX + key)
             if data is None:
                 return None
-            value = self._decode(key, data)
+            value = self._unsealed(key, data)
             self._note_size(len(data))
         self._admit(key, value)
         return value
@@ -283,7 +301,7 @@ class KeyedState:
 
     def _encode(self, key: bytes, value: Any) -> bytes:
         try:
-            return seal(encode(value, self._pack), key)
+            return seal(value if type(value) is Encoded else encode(value, self._pack), key)
         except StateError as error:
             raise StateError(f"the state of key {key!r}: {error.message}", hint=error.hint) from error
 

@@ -24,7 +24,12 @@ encoded: subclasses (named tuples, enums, ordered dicts), arrays, custom time zo
 On disk a value is *sealed*: one version byte, a CRC-32 over its context (the key that it is stored under) and the
 payload, then the payload. A value that was altered, cut, or moved to another key does not open.
 
-Two things no format can keep: that one object is referenced twice inside a value, and the iteration order of a set.
+What no format can keep is that one object is referenced twice, inside a value or from elsewhere, and the order in
+which a set has grown. So a user's state is never the user's object: `own` makes what is kept of it, at once and
+whatever is cached, and what is handed out again is a copy of that, the same as after a restore. A set comes back built
+from its items in the order of their encoding. In which order Python iterates over it is then a function of its items'
+hashes, which replicas have in common (they all run with one hash seed), but for items whose hash is an address: None
+and NaN are refused in sets.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ import msgpack
 import numpy as np
 
 from clonos.errors import ClonosError, StateError
+from clonos.values.keys import FoldedKey
 
 VERSION: Final = 1
 _SEAL: Final = struct.Struct("<BI")
@@ -52,6 +58,16 @@ _TIMEDELTA, _UUID, _NUMPY, _BYTEARRAY, _COMPLEX_CODE = 9, 10, 11, 12, 13
 _BIN8, _BIN16, _BIN32 = b"\xc4", b"\xc5", b"\xc6"
 # Scalars whose bytes say everything about them: booleans, numbers, instants and durations.
 _NUMPY_KINDS: Final = "biufcmM"
+
+
+_FLAT_KEYS: Final = frozenset({str, int, bool, bytes, type(None)})
+_FLAT: Final = frozenset({str, int, bool, bytes, type(None), float})
+
+
+class Encoded(bytes):
+    """A value that is kept as its bytes."""
+
+    __slots__ = ()
 
 
 class _Bytearray:
@@ -82,6 +98,28 @@ def encode(value: Any, pack: Callable[[Any], bytes] | None = None) -> bytes:
         if "recursion" in str(error).lower():
             raise StateError("a state value is nested too deeply, or contains itself") from None
         raise StateError(f"a state value of type {_type_name(value)} cannot be kept: {error}") from error
+
+
+def own(value: Any, pack: Callable[[Any], bytes] | None = None) -> Any:
+    """What to keep of a value that is a user's: nothing that happens to it afterwards reaches it, and nothing in it can
+    come back as something else. Give it back with `disowned`.
+
+    A dict of scalars is kept as a shallow copy, everything else as its bytes.
+    """
+    if type(value) is dict and _FLAT_KEYS.issuperset(map(type, value)):
+        items = value.values()
+        kinds = set(map(type, items))
+        # Of a NaN it counts which object it is: `x in [x]`.
+        if kinds <= _FLAT and (float not in kinds or not any(item != item for item in items)):
+            return value.copy()
+    return Encoded(encode(value, pack))
+
+
+def disowned(kept: Any) -> Any:
+    """A copy for the user of what `own` keeps, or of any other value."""
+    if type(kept) is not Encoded:
+        kept = own(kept)
+    return decode(kept) if type(kept) is Encoded else kept
 
 
 def decode(data: bytes) -> Any:
@@ -162,9 +200,22 @@ def _encode_tuple(value: tuple[Any, ...]) -> msgpack.ExtType:
 
 
 def _encode_set(value: set[Any] | frozenset[Any]) -> msgpack.ExtType:
+    for item in value:
+        if _hashes_by_address(item):
+            raise StateError(
+                f"a {type(value).__name__} with {item!r} in it cannot be kept: "
+                "another process would iterate over it in another order",
+                hint="Keep a list, or a dict with its keys as the items",
+            )
     items = sorted(_pack(item) for item in value)
     header = msgpack.Packer().pack_array_header(len(items))
     return msgpack.ExtType(_SET if type(value) is set else _FROZENSET, header + b"".join(items))
+
+
+def _hashes_by_address(item: Any) -> bool:
+    if type(item) is tuple or type(item) is frozenset:
+        return any(map(_hashes_by_address, item))
+    return item is None or item != item
 
 
 def _encode_integer(value: int) -> msgpack.ExtType:
@@ -212,6 +263,7 @@ def _zone_back(zone: int | str | None) -> dt.tzinfo | None:
 
 _ENCODERS: Final[dict[type, Any]] = {
     tuple: _encode_tuple,
+    FoldedKey: _encode_tuple,
     set: _encode_set,
     frozenset: _encode_set,
     int: _encode_integer,

@@ -119,7 +119,11 @@ class KeyedContext(Context):
 
     @property
     def state(self) -> dict[Any, Any]:
-        """The key's state: a dict, empty at first, kept from then on. Emptying it removes it."""
+        """The key's state: a dict, empty at first, kept from then on. Emptying it removes it.
+
+        What is kept is what it is when the bundle ends. The next bundle gets a copy of that, as it would after a
+        failure: objects that were one there are two, and a set is built anew.
+        """
         try:
             return self._loaded[self.key]
         except KeyError:
@@ -140,7 +144,7 @@ class KeyedContext(Context):
         if self.key is None:
             raise QueryDefinitionError("ctx.state needs a key", hint="Use groupBy(...).process(...)")
         data = self._key_bytes()
-        kept = self._services.state.get(data)
+        kept = self._services.state.load(data)
         if kept is None:
             state: dict[Any, Any] = {}
         elif isinstance(kept, dict):
@@ -170,7 +174,10 @@ class KeyedContext(Context):
         for key, state in self._loaded.items():
             data, existed = origin[key]
             if state:
-                store.put(data, state)
+                try:
+                    store.save(data, state)
+                except StateError as error:
+                    raise StateError(f"the state of key {key!r}: {error.message}", hint=error.hint) from error
             elif existed:
                 store.delete(data)
         self.forget()

@@ -15,14 +15,16 @@ import msgpack
 
 from clonos.core.operator import Services
 from clonos.errors import InputError, StateError
+from clonos.values.keys import FoldedKey, key_of
 
-_DATETIME, _DATE, _DECIMAL, _DELTA = 1, 2, 3, 4
+_DATETIME, _DATE, _DECIMAL, _DELTA, _FOLDED = 1, 2, 3, 4, 5
 
 
 def pack(value: Any) -> bytes:
-    """A key (a tuple of plain values) as bytes; equal keys give equal bytes."""
+    """A key (a tuple of plain values) as bytes; equal keys give equal bytes, others others."""
+    extend = _extend_folded if type(value) is FoldedKey else _extend
     try:
-        return msgpack.packb(value, default=_extend, use_bin_type=True)  # type: ignore[no-any-return]
+        return msgpack.packb(value, default=extend, use_bin_type=True)  # type: ignore[no-any-return]
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"the key {value!r} cannot be kept: {error}") from error
 
@@ -30,7 +32,8 @@ def pack(value: Any) -> bytes:
 def unpack(data: bytes) -> Any:
     """The key tuple of `pack`."""
     try:
-        return _tuples(msgpack.unpackb(data, ext_hook=_restore, raw=False, strict_map_key=False))
+        found = _tuples(msgpack.unpackb(data, ext_hook=_restore, raw=False, strict_map_key=False))
+        return key_of(found) if isinstance(found, tuple) else found
     except (ValueError, TypeError, ArithmeticError) as error:
         raise StateError(f"a kept key cannot be read ({data[:40]!r}): {error}") from error
 
@@ -45,9 +48,15 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
 
 
+def _extend_folded(value: Any) -> Any:
+    if isinstance(value, datetime) and value.fold:
+        return msgpack.ExtType(_FOLDED, value.isoformat().encode())
+    return _extend(value)
+
+
 def _extend(value: Any) -> Any:
     if isinstance(value, datetime):
-        # without `fold`, as datetimes are compared: the two instants of a repeated hour are one key, always
+        # Without `fold`, which only a `FoldedKey` tells.
         return msgpack.ExtType(_DATETIME, value.isoformat().encode())
     if isinstance(value, date):
         return msgpack.ExtType(_DATE, value.isoformat().encode())
@@ -62,6 +71,8 @@ def _restore(code: int, data: bytes) -> Any:
     text = data.decode()
     if code == _DATETIME:
         return datetime.fromisoformat(text)
+    if code == _FOLDED:
+        return datetime.fromisoformat(text).replace(fold=1)
     if code == _DATE:
         return date.fromisoformat(text)
     if code == _DECIMAL:

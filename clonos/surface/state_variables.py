@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.errors import StateError
 from clonos.surface.keys import pack
+from clonos.surface.values import has_nan
 
 if TYPE_CHECKING:
     from clonos.surface.transform_with_state import StatefulProcessorHandle
@@ -215,6 +216,12 @@ class MapState(_Variable):
             hash(stored)
         except TypeError as error:
             raise StateError(f"a key of state variable {self._name!r} cannot be a {error}") from error
+        if has_nan(stored):
+            # Python finds a NaN again only by its being the same object, which it is not after a restore.
+            raise StateError(
+                f"a key of state variable {self._name!r} cannot be NaN: {stored!r}",
+                hint="Use None, or a string",
+            )
         return stored
 
     def _alive_items(self) -> Iterator[tuple[Any, Any]]:

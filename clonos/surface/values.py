@@ -161,12 +161,13 @@ def _integer(kind: pa.DataType) -> _Convert:
 
 
 def _float(value: Any) -> float:
-    if type(value) is float:
-        return value
-    value = _plain(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _wrong(value, "a number")
-    return float(value)
+    if type(value) is not float:
+        value = _plain(value)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise _wrong(value, "a number")
+        value = float(value)
+    # Of a NaN it counts which object it is (`x in [x]`): each one is its own, as after a restore.
+    return value if value == value else float("nan")
 
 
 def _boolean(value: Any) -> bool:
@@ -179,7 +180,8 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise _wrong(value, "a string")
-    return str(value)
+    # not str(value): a subclass, an enum for one, may say something else there than it holds
+    return value if type(value) is str else str.__str__(value)
 
 
 def _binary(value: Any) -> bytes:
@@ -206,7 +208,7 @@ def _decimal(kind: pa.DataType) -> _Convert:
 def _date(value: Any) -> date:
     if isinstance(value, datetime) or not isinstance(value, date):
         raise _wrong(value, "a date")
-    return value
+    return value if type(value) is date else date(value.year, value.month, value.day)
 
 
 def _timestamp(kind: pa.DataType, zone: tzinfo | None) -> _Convert:
@@ -215,7 +217,7 @@ def _timestamp(kind: pa.DataType, zone: tzinfo | None) -> _Convert:
         if not isinstance(value, datetime):
             raise _wrong(value, "a datetime")
         if value.tzinfo is None:
-            return value
+            return value if type(value) is datetime else _naive(value)
         if kind.tz is None:
             raise _wrong(value, "a naive datetime")
         return local(instant(value, zone), zone)
@@ -223,11 +225,15 @@ def _timestamp(kind: pa.DataType, zone: tzinfo | None) -> _Convert:
     return check
 
 
+def _naive(value: datetime) -> datetime:
+    return datetime.combine(date(value.year, value.month, value.day), value.time())
+
+
 def _duration(value: Any) -> timedelta:
     value = _plain(value)
     if not isinstance(value, timedelta):
         raise _wrong(value, "a timedelta")
-    return value
+    return value if type(value) is timedelta else timedelta(value.days, value.seconds, value.microseconds)
 
 
 def _nothing(value: Any) -> None:
@@ -262,6 +268,11 @@ def _map(kind: pa.DataType, zone: tzinfo | None, make: Callable[[Any], Any] | No
         return {of_key(a): of_value(b) for a, b in value.items()}
 
     return check
+
+
+def has_nan(value: Any) -> bool:
+    """Whether a NaN is in a key that is kept."""
+    return any(map(has_nan, value)) if isinstance(value, tuple) else bool(value != value)
 
 
 def is_missing(value: Any) -> bool:
