@@ -37,6 +37,8 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             "log_digest": snapshot.log_digest,
             "owed": snapshot.owed,
             "log": snapshot.log,
+            "began": snapshot.began,
+            "arrived": snapshot.arrived,
         }
     )
 
@@ -61,6 +63,8 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             log_digest=said["log_digest"],
             owed=said["owed"],
             log=said.get("log", b""),
+            began=said.get("began", {}),
+            arrived=said.get("arrived", {}),
         )
     except (KeyError, TypeError, ValueError, StateError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
@@ -87,7 +91,8 @@ def point(name: str, raw: bytes) -> Point:
 
 def resumed(raw: bytes, owed: Mapping[int, int]) -> bytes:
     """The metadata of a snapshot as that of where an attempt begins, ahead of its senders by what they owe."""
-    return values.encode({**_said(raw), "taken": 0, "owed": dict(owed)})
+    said = _said(raw)
+    return values.encode({**said, "taken": 0, "owed": dict(owed), "arrived": said.get("began", {})})
 
 
 def _received(said: Mapping[str, Any]) -> dict[Origin, int]:

@@ -2,7 +2,13 @@
 
 Positions on a channel strictly increase (invariant I5), so the last position consumed per channel says exactly which
 records are covered. `Arrivals` watches one attempt's input: there a step back, or the same position twice, is an error
-of the source. A record that is covered by the frontier, in contrast, is an honest repetition and is dropped.
+of the source. A record that is covered by the frontier, in contrast, is an honest repetition and is dropped: an attempt
+that resumes inside an epoch is sent the epoch from its beginning.
+
+What came in the epochs before does not come again. A record at or below that is another one, under an identity that
+was used, and to drop it would be to lose it: an error, too. (What came may be less than the frontier covers: an attempt
+that resumed in real time may end its epoch before the source has come as far as the snapshot had; the next epoch
+repeats the rest.)
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -20,6 +26,8 @@ from clonos.errors import InputError, Where
 
 Column: TypeAlias = "Sequence[int] | np.ndarray[Any, Any]"
 """One number per record of a bundle: an array where there are many records, a list where there are few."""
+
+_NOTHING: Final[Mapping[int, int]] = {}
 
 
 def runs_of(channels: Column) -> list[Run]:
@@ -86,16 +94,30 @@ class Frontier:
 
 
 class Arrivals:
-    """FIFO check of one attempt's input (invariant I5)."""
+    """FIFO check of one attempt's input (invariant I5).
 
-    def __init__(self, where: Where) -> None:
+    By channel, `began` is the last position that came in the epochs before; `before`, the last one that came in this
+    one, too, when the state that was restored was made. It may come again to whoever replaces a lost replica.
+    """
+
+    def __init__(
+        self, where: Where, began: Mapping[int, int] = _NOTHING, before: Mapping[int, int] = _NOTHING
+    ) -> None:
         self._where = where
-        self._last: dict[int, int] = {}
+        self._began = began
+        self._before = before
+        self._last: dict[int, int] = dict(began)
 
     @property
     def last(self) -> Mapping[int, int]:
-        """By channel the last position that has come."""
+        """By channel the last position that has come to this incarnation, or in the epochs before."""
         return self._last
+
+    @property
+    def arrived(self) -> dict[int, int]:
+        """By channel the last position that has come to whichever incarnation of the attempt."""
+        ahead = {channel: last for channel, last in self._before.items() if last > self._last.get(channel, last - 1)}
+        return {**self._last, **ahead}
 
     def check(self, channel: int, positions: Sequence[int]) -> None:
         """Raises InputError unless `positions` go on strictly increasing."""
@@ -130,10 +152,20 @@ class Arrivals:
     def _refuse(self, channel: int, ordered: Sequence[int]) -> None:
         left, right = next((a, b) for a, b in pairwise(ordered) if b <= a)
         origin = channel_origin(channel)
+        where = Where(self._where.operator, self._where.instance, self._where.epoch, channel, right)
+        whence = f"the channel from node {origin.node}, partition {origin.instance}"
+        if left == self._began.get(channel):
+            raise InputError(
+                f"position {right} came on {whence}, which had come to {left} before this epoch began",
+                where=where,
+                hint="A position is never used again: was a topic, shard or file deleted and made anew under its name, "
+                "or do positions begin anew with each file? Then let causal() have a channel that tells the old from "
+                "the new, and start from a new checkpointLocation",
+            )
         what = "the same position twice" if left == right else f"a step back from {left}"
         raise InputError(
-            f"{what} on the channel from node {origin.node}, partition {origin.instance}",
-            where=Where(self._where.operator, self._where.instance, self._where.epoch, channel, right),
+            f"{what} on {whence}",
+            where=where,
             hint="A source must give every record of a channel a position that strictly increases and is the same "
             "each time the record is read; check the channel and position expressions given to causal()",
         )

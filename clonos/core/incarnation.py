@@ -370,7 +370,7 @@ class Incarnation(ABC, Generic[S]):
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if line is not None and resume is not None and found is not None and snapshot is not None:
             check_resumable(snapshot, recovered.before, [*held, *received], line.stable, where=self.where)
-            snapshot.owed = dict(resume.owed)
+            snapshot.resume(resume.owed)
             found = yield from self.resume(found, resume)
             self.discard_from(hello.epoch)
         elif snapshot is not None and snapshot.epoch == hello.epoch and behind:

@@ -87,6 +87,7 @@ class Instance:
         self._ports = ports
         self._journal = Journal(config.depth, fold_from=config.fold_from)
         self._frontier = Frontier()
+        self._began: dict[int, int] = {}  # by channel the last position of the epochs before
         self._epoch = -1
         self._boundary = -1
         self._arrivals = Arrivals(Where(config.name, config.origin.instance))
@@ -135,6 +136,8 @@ class Instance:
         """
         if snapshot is not None:
             self._frontier = Frontier(dict(snapshot.covered))
+            self._began = dict(snapshot.began)
+            self._arrivals = Arrivals(self._where(), snapshot.began, snapshot.arrived)
             self._emitted = snapshot.emitted
             self._log_end = snapshot.log_offset
             self._epoch_log_offset, self._log_digest = snapshot.epoch_log_offset, snapshot.log_digest
@@ -213,11 +216,13 @@ class Instance:
         self._ends_at = ends_at
         if ends_at is not None and self.state is RecoveryState.LIVE:
             self.state, self._recorded_base, self._recorded = RecoveryState.REPLAYING, self._log_end, b""
+        arrived = self._arrivals.arrived
         if epoch != self._epoch:
             self._epoch_log_offset, self._log_digest = self._log_end, 0
+            self._began = arrived
         self._epoch = epoch
         self._passed = passed
-        self._arrivals = Arrivals(self._where())
+        self._arrivals = Arrivals(self._where(), self._began, arrived)
         self._advance()
         return self._saved_first()
 
@@ -278,6 +283,8 @@ class Instance:
             log_digest=self._log_digest,
             owed=dict(self._owed),
             log=log if len(log) == self._log_end - self._epoch_log_offset else b"",
+            began=dict(self._began),
+            arrived=self._arrivals.arrived,
         )
 
     def end_epoch(self) -> list[Action]:

@@ -14,7 +14,9 @@ from clonos.core.instance_words import Row
 class InstanceSnapshot:
     """Everything of an instance but its keyed state and timers.
 
-    What follows `pending` is for resuming inside an epoch (`clonos.core.recovery_line`, `clonos.core.resumption`).
+    What follows `pending` is for resuming inside an epoch (`clonos.core.recovery_line`, `clonos.core.resumption`);
+    `began` and `arrived` for telling a repetition from an identity that is used again (`clonos.core.frontier`), empty
+    where an older version, which did not keep them, wrote the snapshot.
     """
 
     epoch: int
@@ -31,11 +33,17 @@ class InstanceSnapshot:
     log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
     owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
     log: bytes = b""  # the own log from `epoch_log_offset` on, where another attempt may have to end alike
+    began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
+    arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
 
     @property
     def reached(self) -> dict[int, int]:
         """By channel the last position that is in it: consumed, or waiting."""
         return {**self.covered, **{channel: position for channel, position, _ in self.pending}}
+
+    def resume(self, owed: Mapping[int, int]) -> None:
+        """It is where another attempt begins, to which the epoch comes again from its beginning."""
+        self.owed, self.arrived = dict(owed), dict(self.began)
 
 
 def still_owed(owed: Mapping[int, int], arrived: Mapping[int, int]) -> dict[int, int]:

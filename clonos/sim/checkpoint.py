@@ -37,11 +37,10 @@ class Snapshot:
 
     def resumed_under(self, fence: int, resume: Resume) -> Snapshot:
         """The same, as where an attempt begins."""
+        instance = replace(self.instance)
+        instance.resume(resume.owed)
         return replace(
-            self,
-            name=replace(self.name, fence=fence, resumed=True),
-            instance=replace(self.instance, owed=dict(resume.owed)),
-            taken=0,
+            self, name=replace(self.name, fence=fence, resumed=True), instance=instance, taken=0
         )
 
 
