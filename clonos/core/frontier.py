@@ -116,7 +116,11 @@ class Arrivals:
     @property
     def arrived(self) -> dict[int, int]:
         """By channel the last position that has come to whichever incarnation of the attempt."""
-        ahead = {channel: last for channel, last in self._before.items() if last > self._last.get(channel, last - 1)}
+        ahead = {
+            channel: last
+            for channel, last in self._before.items()
+            if last > self._last.get(channel, last - 1)
+        }
         return {**self._last, **ahead}
 
     def check(self, channel: int, positions: Sequence[int]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos.core import snapshot_name
+from clonos.core.channels import Numbered
 from clonos.core.identity import Origin
 from clonos.core.instance import InstanceSnapshot
 from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing
@@ -39,9 +40,7 @@ class Snapshot:
         """The same, as where an attempt begins."""
         instance = replace(self.instance)
         instance.resume(resume.owed)
-        return replace(
-            self, name=replace(self.name, fence=fence, resumed=True), instance=instance, taken=0
-        )
+        return replace(self, name=replace(self.name, fence=fence, resumed=True), instance=instance, taken=0)
 
 
 class Snapshots:
@@ -141,6 +140,7 @@ class Checkpoint:
     generation: int = 0
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
+    channels: list[Numbered] = field(default_factory=list)
     line: RecoveryLine = field(default_factory=lambda: RecoveryLine(0, 0))
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
 

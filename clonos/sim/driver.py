@@ -13,6 +13,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from clonos import errors
+from clonos.core.channels import ChannelNumbers, Numbered
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, recovery_line
 from clonos.core.topology import NodeKind, Topology
@@ -59,6 +60,7 @@ class Driver(Process):
         self._files: dict[Origin, list[tuple[int, Record]]] = {}
         self._written_at: dict[Origin, int] = {}
         self._lost_files: set[Origin] = set()
+        self._numbers = ChannelNumbers(world.checkpoint.channels)
         self._late_commit: int | None = None
         self._may_resume = True
 
@@ -202,12 +204,28 @@ class Driver(Process):
                 raise QueryFailed("Restarted", "somebody restarted the query")
             yield 1_000
 
-    def _draw_end(self, begin: dict[Origin, int]) -> dict[Origin, int]:
+    def _draw_end(self, epoch: int, begin: dict[Origin, int]) -> dict[Origin, int]:
         rng, most = self.world.choices.schedule, 2 * self.world.plan.epoch
         return {
             partition: min(at + rng.randint(0, most), len(self.world.partitions[partition]))
+            if self.world.naming.is_there(partition, epoch, begin)
+            else at
             for partition, at in begin.items()
         }
+
+    def _number(self, begin: dict[Origin, int], end: dict[Origin, int]) -> Steps:
+        """Whoever reads a partition asks what its channel is."""
+        asked = self.world.naming.names(
+            [partition for partition, upto in end.items() if upto > begin[partition]]
+        )
+        new = self._numbers.assign(asked)
+        if new:
+            yield self.world.choices.schedule.randint(10, 500)
+            self._keep_numbers(new)
+
+    def _keep_numbers(self, new: list[Numbered]) -> None:
+        self._checkpoint.channels += new
+        self._numbers.add(new)
 
     def _channels_into(self, origin: Origin) -> list[int]:
         flow = self.world.plan.dataflow
@@ -240,12 +258,15 @@ class Driver(Process):
     def _run_microbatch(self, epoch: int, begin: dict[Origin, int]) -> Steps:
         end = self._checkpoint.offsets.get(epoch)
         if end is None:
-            end = self._checkpoint.offsets[epoch] = self._draw_end(begin)
+            end = self._checkpoint.offsets[epoch] = self._draw_end(epoch, begin)
+        yield from self._number(begin, end)
         self._files = {}
         self._written_at = {}
         self._lost_files = set()
         for partition, upto in end.items():
-            self._files[partition] = self.world.source_records(partition, begin[partition], upto)
+            self._files[partition] = self.world.source_records(
+                partition, begin[partition], upto, self._numbers
+            )
         for stage in self.world.plan.dataflow.stages():
             instances = [Origin(node.number, at) for node in stage for at in range(node.parallelism)]
             if self.world.plan.skips_idle and not any(self._input_of(each) for each in instances):
@@ -339,10 +360,12 @@ class Driver(Process):
         wires.tasks = tasks
         for task in tasks.values():
             task.launch()
-        end = self._draw_end(begin)
+        end = self._draw_end(epoch, begin)
+        yield from self._number(begin, end)
         duration = rng.randint(2_000, 30_000)
         for partition, upto in end.items():
-            wires.stream(partition, self.world.source_records(partition, begin[partition], upto), duration)
+            records = self.world.source_records(partition, begin[partition], upto, self._numbers)
+            wires.stream(partition, records, duration)
         waiting = set(instances)
         while waiting:
             ended: Lost = yield from self._next_report()

@@ -114,6 +114,11 @@ class Plan:
     passive: bool = False  # they are
     executors: bool = False  # tasks run in several: none knows where another one left an instance
     resumes: bool = True  # a real-time epoch that is run again goes on from snapshots inside it
+    topics: int = (
+        0  # a source's partitions are those of so many, under names; 0: they are known by their numbers
+    )
+    late_partitions: bool = False  # some are added while the query runs
+    recreated: bool = False  # a topic is made anew under its name, with positions from 0 on
 
     @property
     def loses_hosts(self) -> bool:

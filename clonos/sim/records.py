@@ -32,6 +32,7 @@ class Record:
     position: int
     row: Row
     delta: bytes | None = None
+    channel: int | None = None  # where it is not that of whoever sends it: sources with names
 
 
 class Rows:

@@ -89,6 +89,8 @@ def is_permitted(world: World) -> bool:
         return True
     if outcome == "DivergenceError":
         return plan.impure
+    if outcome == "InputError":
+        return plan.recreated
     if outcome == "GapError":
         return bool(kinds & WORSE_GAPS) or (plan.depth < 1 << 30 and bool(kinds & GAPS))
     return outcome in PERMITTED and bool(kinds & PERMITTED[outcome])

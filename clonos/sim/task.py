@@ -136,7 +136,9 @@ class Task(Process):
 
     def _seal(self, seq: int) -> None:
         rng = self.world.choices.schedule
-        channels = [channel for channel, _ in self._building]
+        channels = [
+            channel if record.channel is None else record.channel for channel, record in self._building
+        ]
         positions = [record.position for _, record in self._building]
         rows = [record.row for _, record in self._building]
         deltas = [record.delta for _, record in self._building if record.delta is not None]

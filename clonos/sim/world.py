@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from clonos.core.channels import ChannelNumbers
 from clonos.core.destination import destination
 from clonos.core.identity import Origin
 from clonos.core.recovery import HolderReply
@@ -20,6 +21,7 @@ from clonos.sim.driver import Driver
 from clonos.sim.faults import Faults
 from clonos.sim.furniture import Refused
 from clonos.sim.kernel import Kernel
+from clonos.sim.naming import Naming
 from clonos.sim.operator import routing_key
 from clonos.sim.plan import Fault, Plan
 from clonos.sim.poison import Poison
@@ -78,6 +80,7 @@ class World:
         self.partitions: dict[Origin, list[int]] = {
             partition: [] for partition in plan.dataflow.source_partitions
         }
+        self.naming = Naming(self)
         self._deal_records()
         self.poison = Poison(self.choices.stream("poison"), self.partitions, plan.poison)
         self.servers: list[ReplicaServer] = []
@@ -213,8 +216,10 @@ class World:
     def wires(self) -> Wires:
         return Wires(self)
 
-    def source_records(self, partition: Origin, begin: int, end: int) -> list[tuple[int, Record]]:
-        return self._source[partition][begin:end]
+    def source_records(
+        self, partition: Origin, begin: int, end: int, numbers: ChannelNumbers
+    ) -> list[tuple[int, Record]]:
+        return self.naming.identified(partition, self._source[partition][begin:end], numbers)
 
     def is_drained(self, end: dict[Origin, int]) -> bool:
         return all(end[partition] == len(records) for partition, records in self.partitions.items()) and (
@@ -267,7 +272,8 @@ class Wires:
     def stream(self, partition: Origin, records: list[tuple[int, Record]], duration: int) -> None:
         """A source partition, read over the epoch."""
         rng = self._world.choices.schedule
-        times = deque(sorted(rng.randint(0, duration) for _ in records))
+        begins = self._world.naming.from_on(partition, duration)
+        times = deque(sorted(rng.randint(begins, duration) for _ in records))
         for target, record in records:
             self._world.kernel.after(times.popleft(), self.send, partition, target, record)
         self._world.kernel.after(duration, self.end, partition)

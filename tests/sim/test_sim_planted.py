@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from planted import PLANTED as EPOCHS
+from planted_identity import IDENTITY
 from planted_incarnation import STARTING
 from planted_line import RESUMING
 from planted_world import WORLD
@@ -11,7 +12,7 @@ from planted_world import WORLD
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
-PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD}
+PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY}
 
 
 def test_the_catalogue_is_long_enough() -> None:

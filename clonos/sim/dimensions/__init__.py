@@ -11,13 +11,14 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, TypeAlias
 
+from clonos.sim.dimensions.identity import identity
 from clonos.sim.dimensions.power import power
 from clonos.sim.plan import Plan
 
 Dimension: TypeAlias = Callable[[Plan, Random], Plan]
 """A plan with more in it, as the dimension's own stream says; the plan itself where this run leaves it out."""
 
-DIMENSIONS: Final[dict[str, Dimension]] = {"power": power}
+DIMENSIONS: Final[dict[str, Dimension]] = {"power": power, "identity": identity}
 """By the name of its stream, in the order of application."""
 
 

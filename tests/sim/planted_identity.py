@@ -1,0 +1,100 @@
+"""Planted bugs about what a source's records are known by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planted import OTHERS, Planted, planted
+
+from clonos.core import instance as instance_module
+from clonos.core.channels import ChannelNumbers, Numbered
+from clonos.core.frontier import Arrivals
+from clonos.core.instance_snapshot import InstanceSnapshot
+from clonos.sim.driver import Driver
+from clonos.sim.operator_host import OperatorHost
+from clonos.sim.plan import Fault
+
+Patch = pytest.MonkeyPatch
+
+
+def used_identity_counts_as_repetition(patch: Patch) -> None:
+    patch.setattr(instance_module, "Arrivals", lambda where, began=None, before=None: Arrivals(where))
+
+
+def _forgetting(patch: Patch, **fields: Any) -> None:
+    """Snapshots inside the epoch that is run."""
+    real = OperatorHost.restore_state
+
+    def restore_state(self: OperatorHost, found: Any) -> InstanceSnapshot | None:
+        snapshot = real(self, found)
+        inside = snapshot is not None and snapshot.epoch == self.hello.epoch
+        return replace(snapshot, **fields) if inside else snapshot
+
+    patch.setattr(OperatorHost, "restore_state", restore_state)
+
+
+def snapshot_forgets_with_what_its_epoch_began(patch: Patch) -> None:
+    _forgetting(patch, began={})
+
+
+def snapshot_forgets_what_came_before_it(patch: Patch) -> None:
+    _forgetting(patch, arrived={})
+
+
+def channel_is_the_bare_partition(patch: Patch) -> None:
+    """As long as names do not differ in anything else, nobody can tell."""
+
+    def number(self: ChannelNumbers, node: int, name: str) -> int:
+        return int(name.rpartition("/")[2])
+
+    patch.setattr(ChannelNumbers, "number", number)
+
+
+def number_is_given_before_it_is_durable(patch: Patch) -> None:
+    def keep(self: Driver, new: list[Numbered]) -> None:
+        self._numbers.add(new)
+        self.kernel.after(30_000, self.call, self._checkpoint.channels.extend, new)
+
+    patch.setattr(Driver, "_keep_numbers", keep)
+
+
+def number_is_given_twice(patch: Patch) -> None:
+    """Of names that are asked for at the same time."""
+    real = ChannelNumbers.assign
+
+    def assign(self: ChannelNumbers, asked: Iterable[tuple[int, str]]) -> list[Numbered]:
+        return [one for pair in asked for one in real(self, [pair])]
+
+    patch.setattr(ChannelNumbers, "assign", assign)
+    patch.setattr(ChannelNumbers, "add", _add_unchecked)
+
+
+def _add_unchecked(self: ChannelNumbers, entries: Iterable[Numbered]) -> None:
+    for node, number, name in entries:
+        self._numbers[node, name] = number
+        self._next[node] = max(self._next.get(node, 0), number + 1)
+
+
+RECREATED = {**OTHERS, "topics": 2, "recreated": True, "impure": False, "poison": 0}
+NAMED = {**OTHERS, "topics": 2, "recreated": False, "impure": False}
+SNAPPED = {**RECREATED, "faults": 40, "snapshot_rate": 0.9, "bundle": 1, "records": 60, "epoch": 12}
+CRASHES = {Fault.REPLICA_CRASH: 0.01}
+
+IDENTITY: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        planted(used_identity_counts_as_repetition, first=2, **RECREATED),
+        planted(snapshot_forgets_with_what_its_epoch_began, first=40, rates=CRASHES, **SNAPPED),
+        planted(snapshot_forgets_what_came_before_it, first=49, rates=CRASHES, **SNAPPED),
+        planted(channel_is_the_bare_partition, **NAMED),
+        planted(
+            number_is_given_before_it_is_durable,
+            rates={Fault.DRIVER_LOSS: 0.02},
+            **{**NAMED, "late_partitions": True},
+        ),
+        planted(number_is_given_twice, **NAMED),
+    )
+}
