@@ -80,15 +80,23 @@ def _add_unchecked(self: ChannelNumbers, entries: Iterable[Numbered]) -> None:
 
 RECREATED = {**OTHERS, "topics": 2, "recreated": True, "impure": False, "poison": 0}
 NAMED = {**OTHERS, "topics": 2, "recreated": False, "impure": False}
-SNAPPED = {**RECREATED, "faults": 40, "snapshot_rate": 0.9, "bundle": 1, "records": 60, "epoch": 12}
+SNAPPED = {
+    **RECREATED,
+    "faults": 60,
+    "snapshot_rate": 0.9,
+    "bundle": 1,
+    "records": 60,
+    "epoch": 12,
+    "realtime": True,
+}
 CRASHES = {Fault.REPLICA_CRASH: 0.01}
 
 IDENTITY: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
         planted(used_identity_counts_as_repetition, first=2, **RECREATED),
-        planted(snapshot_forgets_with_what_its_epoch_began, first=40, rates=CRASHES, **SNAPPED),
-        planted(snapshot_forgets_what_came_before_it, first=49, rates=CRASHES, **SNAPPED),
+        planted(snapshot_forgets_with_what_its_epoch_began, first=17, rates=CRASHES, **SNAPPED),
+        planted(snapshot_forgets_what_came_before_it, first=22, rates=CRASHES, **SNAPPED),
         planted(channel_is_the_bare_partition, **NAMED),
         planted(
             number_is_given_before_it_is_durable,
