@@ -188,14 +188,14 @@ class ReplicaServer:
         """Says where all determinant services of the query are."""
         self._request({"holders": list(addresses)})
 
-    def prolong(self) -> None:
-        """Says to a server with a lease that it is still wanted."""
+    def prolong(self, seconds: float) -> None:
+        """Says to a server with a lease for how long it is still wanted."""
         process = self._process
         if process is not None and process.stdin is not None:
             with contextlib.suppress(
                 OSError, ValueError
             ):  # it has died, and its successor begins a lease of its own
-                process.stdin.write(b".")
+                process.stdin.write(b"%.3f\n" % seconds)
                 process.stdin.flush()
 
     def status(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from clonos.core.lease import DriverLease
 from clonos.errors import ClonosError, StorageUnavailable
 from clonos.wire.replica_client import ReplicaClient, Unreachable
 from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
@@ -66,7 +67,7 @@ class NamedServer:
         self._changed = changed
         self._client = ReplicaClient(place, named.service_token, named.tls)
         self._granted: Granted | None = None
-        self._heard = 0.0
+        self._lease: DriverLease | None = None
         self._said = ""
         self._generation = generation
         self._stopping = threading.Event()
@@ -146,22 +147,24 @@ class NamedServer:
 
     def _host_again(self) -> None:
         granted = self._client.host(self._wanted)
-        self._heard, self._said = time.monotonic(), ""
+        self._lease, self._said = DriverLease(granted.seconds, _MARGIN_SECONDS, time.monotonic()), ""
         self._wanted = replace(self._wanted, port=granted.port)
         self._granted = granted
         if self._generation is not None:
             self._request({"generation": self._generation})
 
     def _renew(self, granted: Granted) -> None:
+        lease = self._lease
+        assert lease is not None  # it came with what was granted
         try:
-            renewed = self._client.renew(self._wanted.query, granted.lease)
+            renewed = self._client.renew(self._wanted.query, granted.lease, lease.heard)
         except (Unreachable, LeaseEnded) as error:
-            ended = isinstance(error, LeaseEnded)
-            if ended or time.monotonic() - self._heard > granted.seconds + _MARGIN_SECONDS:
+            if isinstance(error, LeaseEnded) or lease.is_over(time.monotonic()):
                 self._warn("service_away", "the query goes on without the server there", error)
                 self._granted = None
             return
-        self._heard, self._granted, self._said = time.monotonic(), renewed, ""
+        lease.answered(renewed.answer, time.monotonic())
+        self._granted, self._said = renewed, ""
 
     # ------------------------------------------------------------ requests
 

@@ -272,12 +272,13 @@ class Server:
             os.set_blocking(0, False)
             self.loop.watch(0, lambda _events: self._driver_said())
             self._check_parent()
-            self._prolong()
+            self._prolong(self._lease)
 
     def _driver_said(self) -> None:
         try:
-            if os.read(0, 4096):
-                self._prolong()
+            said = os.read(0, 4096).split()
+            if said:
+                self._prolong(float(said[-1]))
                 return
         except BlockingIOError:
             return
@@ -285,12 +286,12 @@ class Server:
             pass
         self.loop.stop()
 
-    def _prolong(self) -> None:
-        """Whoever started this on behalf of somebody elsewhere says now and then that it is still wanted."""
+    def _prolong(self, seconds: float) -> None:
+        """Whoever started this on behalf of somebody elsewhere says now and then for how long it is still wanted."""
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         if self._lease:
-            self._lease_timer = self.loop.later(self._lease, self._lease_ended)
+            self._lease_timer = self.loop.later(max(seconds, 0.0), self._lease_ended)
 
     def _lease_ended(self) -> None:
         log("lease_ended", "the driver has not been heard of any more")

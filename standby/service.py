@@ -2,9 +2,9 @@
 
 Drivers come and go, and their hosts fail; what they left running here must neither stay for ever nor act on. So a
 query is hosted under a lease that its driver prolongs. A lease that ends takes the query's server along, and the server
-sees to that itself, so that it also holds where this process hangs. A driver that has not been able to prolong its
-lease for as long may therefore take it that nothing of its query runs here any more. Whoever asks for the same query
-later takes over: it is the same query's next driver.
+sees to that itself, so that it also holds where this process hangs. A driver that has had no answer for as long may
+therefore take it that nothing of its query runs here any more, also if its questions still get here (`core.lease`).
+Whoever asks for the same query later takes over: it is the same query's next driver.
 
 What a query's server keeps stays on disk, for the next time.
 """
@@ -23,6 +23,7 @@ from typing import Any
 
 import msgpack
 
+from clonos.core.lease import HostLease
 from clonos.errors import ClonosError, ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.store.folder import Folder, resolve
 from clonos.wire.replica_service import Granted, LeaseEnded, NoRoom, Wanted
@@ -48,6 +49,7 @@ class _Hosted:
     lease: int = field(default_factory=lambda: secrets.randbits(63))
     since: float = field(default_factory=time.time)
     renewed: float = field(default_factory=time.monotonic)
+    until: HostLease | None = None  # once its server is up
     server: ReplicaServer | None = None
     starting: threading.Lock = field(default_factory=threading.Lock)
     cut_off: bool = False  # on purpose: its driver is not answered
@@ -87,22 +89,25 @@ class Service:
                 self._forget(hosted)
                 raise
             hosted.renewed = time.monotonic()
+            hosted.until = HostLease(self._lease, hosted.renewed)
         if self._closing.is_set():
             self._end(hosted, "the service ends")
         said = f"query {wanted.query}: {wanted.instances} instances may have a replica here"
         log("query_admitted", said, level=Level.INFO, query=wanted.query)
-        return self._granted(hosted)
+        return self._granted(hosted, 0)
 
-    def renew(self, query: str, lease: int) -> Granted:
+    def renew(self, query: str, lease: int, heard: int) -> Granted:
         hosted = self._find(query, lease)
         _check_reached(hosted)
         if hosted.server is not None and hosted.server.lease_ended:  # it stood still, or this process did
             self._end(hosted, "its server has ended, as it had not heard in time that it is still wanted")
             raise LeaseEnded(f"the server of query {query} has ended: it was not prolonged in time")
-        hosted.renewed = time.monotonic()
-        if hosted.server is not None:
-            hosted.server.prolong()
-        return self._granted(hosted)
+        answer = 0
+        if hosted.server is not None and hosted.until is not None:
+            now = hosted.renewed = time.monotonic()
+            answer = hosted.until.renew(heard, now)
+            hosted.server.prolong(hosted.until.ends - now)
+        return self._granted(hosted, answer)
 
     def release(self, query: str, lease: int) -> None:
         self._end(self._find(query, lease), "its driver has ended it")
@@ -223,14 +228,14 @@ class Service:
                 return started(wanted.port)
         return started(0)
 
-    def _granted(self, hosted: _Hosted) -> Granted:
+    def _granted(self, hosted: _Hosted, answer: int) -> Granted:
         server = hosted.server
         if server is None or server.tcp_address is None or server.grpc_address is None:
             raise StorageUnavailable(f"the server of query {hosted.query} is just starting")
         port, determinants = (
             int(address.rpartition(":")[2]) for address in (server.tcp_address, server.grpc_address)
         )
-        return Granted(hosted.lease, self._lease, port, determinants)
+        return Granted(hosted.lease, self._lease, port, determinants, answer)
 
     def _find(self, query: str, lease: int) -> _Hosted:
         with self._lock:
@@ -258,7 +263,7 @@ class Service:
             with self._lock:
                 hosted = list(self._hosted.values())
             for one in hosted:
-                overdue = time.monotonic() - one.renewed > self._lease
+                overdue = one.until is not None and one.until.is_over(time.monotonic())
                 if one.server is not None and not one.cut_off and overdue:
                     try:
                         self._end(one, "its driver has not been heard of any more")

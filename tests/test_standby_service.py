@@ -77,12 +77,12 @@ def test_a_query_is_hosted_renewed_taken_over_and_released(
     shared: Service, client: ReplicaClient, tmp_path: Path
 ) -> None:
     first = client.host(wanted(tmp_path))
-    assert client.renew("q1", first.lease) == first
+    assert client.renew("q1", first.lease, 0) == replace(first, answer=1)
     old = Watched(status(first)["pid"])
     second = client.host(replace(wanted(tmp_path), port=first.port))
     assert old.gone(0) and second.port == first.port, "the next driver finds it where it was"
     with pytest.raises(LeaseEnded, match="not hosted here under this lease"):
-        client.renew("q1", first.lease)
+        client.renew("q1", first.lease, 1)
     (file,) = (shared.data / "q1").glob("spec-*.msgpack")  # the first one's is gone
     spec = msgpack.unpackb(file.read_bytes(), strict_map_key=False)
     assert spec["driver_pids"] == [] and spec["data"] == str(shared.data / "q1")
@@ -157,7 +157,7 @@ def test_without_the_token_nothing_is_answered(shared: Service, tmp_path: Path, 
     for what in (
         stranger.describe,
         lambda: stranger.host(wanted(tmp_path)),
-        lambda: stranger.renew("q1", 1),
+        lambda: stranger.renew("q1", 1, 0),
         lambda: stranger.release("q1", 1),
     ):
         with pytest.raises(Unauthenticated, match="token is missing or not the one of this service"):
@@ -339,7 +339,7 @@ def test_a_lease_that_is_not_prolonged_ends(tmp_path: Path) -> None:
         assert Watched(status(granted)["pid"]).gone()
         until(lambda: client.describe()["free"] == 16)
         with pytest.raises(LeaseEnded):
-            client.renew("q1", granted.lease)
+            client.renew("q1", granted.lease, 0)
         # The server sees to it itself where the service cannot.
         granted = client.host(wanted(tmp_path))
         server = Watched(status(granted)["pid"])
@@ -348,6 +348,27 @@ def test_a_lease_that_is_not_prolonged_ends(tmp_path: Path) -> None:
         running.process.send_signal(signal.SIGCONT)
         until(lambda: client.describe()["free"] == 16)
         assert (running.data / "q1" / "server.err").read_text().count("has not been heard of") <= 2
+        client.close()
+
+
+def test_a_lease_that_its_driver_hears_nothing_of_is_not_prolonged(tmp_path: Path) -> None:
+    """Its renewals come, and the answers are lost: it goes on without the server, which must not go on by itself."""
+    with service(tmp_path / "service", lease=1.5) as running:
+        client = ReplicaClient(running.address, TOKEN)
+        granted = client.host(wanted(tmp_path))
+        server, renewals = Watched(status(granted)["pid"]), 0
+
+        def renewed() -> bool:
+            nonlocal renewals
+            try:
+                client.renew("q1", granted.lease, 0)
+            except (LeaseEnded, Unreachable):
+                return False
+            renewals += 1
+            return True
+
+        until(lambda: not renewed())
+        assert renewals > 2 and server.gone()
         client.close()
 
 

@@ -20,6 +20,8 @@ from clonos.core.topology import NodeKind, Topology
 from clonos.errors import ResumeFailed
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.kernel import Process, Steps
+from clonos.sim.leases import Leased
+from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
 from clonos.sim.records import Record
 from clonos.sim.task import Task
@@ -54,6 +56,7 @@ class Driver(Process):
         self.generation = 0
         self._checkpoint = world.checkpoint
         self._coordinator = Coordinator(world, self)
+        self.leased = Leased(world, self)
         self._inbox: deque[Lost] = deque()
         self._running: dict[Origin, Task] = {}
         self._began: dict[Origin, tuple[int, int]] = {}
@@ -67,6 +70,7 @@ class Driver(Process):
     def launch(self) -> None:
         self.begin(self._run())
         self._coordinator.launch()
+        self.leased.launch()
 
     # ------------------------------------------------------------------ life
 
@@ -98,18 +102,24 @@ class Driver(Process):
         self._late_commit = None
         for place in self.world.sinks.values():
             yield self.world.choices.schedule.randint(10, 200)
+            yield from self._reach(Place.SINKS)
             place.raise_fence(generation << 48)
         for at in range(len(self.world.servers)):
             reached: list[bool] = []
             asked: Any = None
-            while not reached:
+            while not reached and self.leased.counts(at):
                 server = self.world.servers[at]
-                if server is not asked and server.alive:
+                if server is not asked and server.alive and self.world.ways.answers(0, at):
                     asked = server
                     server.set_generation(generation, functools.partial(reached.append, True))
                 yield 200
         self.world.apply_store_losses()
+        yield from self._reach(Place.STORAGE)
         self._draw_line(generation)
+
+    def _reach(self, place: Place) -> Steps:
+        while not self.world.ways.answers(Place.DRIVER_HOST, place):
+            yield 1_000
 
     def _draw_line(self, generation: int) -> None:
         """Where instances begin: the epoch from its beginning where the last start could not resume, and in micro-batch
@@ -147,6 +157,13 @@ class Driver(Process):
             if task.host == host and task.alive:
                 task.lose_host()
                 self.world.report(self, task, ("ExecutorLost", f"{task.name} is lost"))
+        self._lost_files |= {origin for origin, at in self._written_at.items() if at == host}
+
+    def give_up_executor(self, host: int) -> None:
+        """It has not been heard of. What runs there goes on until it is told."""
+        for task in self._running.values():
+            if task.host == host and task.alive:
+                self.world.task_lost(task)
         self._lost_files |= {origin for origin, at in self._written_at.items() if at == host}
 
     def report(self, task: Task, result: tuple[str, str] | None) -> None:

@@ -11,15 +11,28 @@ from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
 from clonos.sim.checkpoint import Snapshots
+from clonos.sim.clocks import HostClock
 from clonos.sim.disk import LogStore
 from clonos.sim.kernel import Died, Process
 from clonos.sim.network import Link
+from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
 
 if TYPE_CHECKING:
     from clonos.sim.replica import Replica
     from clonos.sim.task import Task
     from clonos.sim.world import World
+
+
+WAYS = (
+    (Place.DRIVER_HOST, Place.STORAGE),
+    (Place.DRIVER_HOST, Place.SINKS),
+    (Place.SECOND_HOST, Place.STORAGE),
+    (Place.DRIVER_HOST, Place.SECOND_HOST),
+    (Place.DRIVER_HOST, Place.SECOND_HOST),
+)
+HEARTBEATS_MISSED = 100_000
+"""After that Spark takes an executor for lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +161,10 @@ class Faults:
         if self._world.plan.loses_hosts and self.strikes(Fault.HOST_LOST, "second host"):
             self._world.checks.victim(None)
             self._world.lose_host(1)
+        if self.strikes(Fault.HOST_CLOCK, "clock of a host"):
+            self._disturb(self._rng.choice(self._world.clocks))
+        if self.strikes(Fault.PARTITION, "network"):
+            self._part()
         if self.strikes(Fault.POWER_LOSS, "host"):
             self._lose_power()
         if self.strikes(Fault.DRIVER_LOSS, "driver"):
@@ -159,6 +176,24 @@ class Faults:
             self.at_restart()
             return True
         return False
+
+    def _disturb(self, clock: HostClock) -> None:
+        if self._rng.random() < 0.3:
+            clock.stand_still(self._duration(1_000, 100_000))
+        else:
+            clock.jump(self._rng.choice((-1, 1)) * self._duration(1, 200_000))
+
+    def _part(self) -> None:
+        """Two places, in one direction or both."""
+        world, rng = self._world, self._rng
+        world.checks.victim(None)
+        way = rng.choice(WAYS if world.plan.standbys else WAYS[:2])
+        duration = rng.choice((self._duration(1_000, 30_000), self._duration(40_000, 300_000)))
+        for each in rng.choice(((way,), (way[::-1],), (way, way[::-1]))):
+            world.ways.cut(each, duration, holds=rng.random() < 0.5)
+        world.trace("network", f"{way[0].name} and {way[1].name} are apart for {duration / 1000} ms")
+        if Place.SECOND_HOST in way and duration > HEARTBEATS_MISSED and world.plan.has_two_hosts:
+            world.kernel.after(HEARTBEATS_MISSED, world.executor_silent, Place.SECOND_HOST)
 
     def _lose_power(self) -> None:
         """Of the driver's host, or of the second one."""

@@ -20,12 +20,15 @@ def ask(world: World, replica: Replica, origin: Origin, *, where: Where) -> Step
     """The replies of the driver (the sinks' logs) and of the replica server's directories."""
     replies: list[HolderReply] = []
     until = world.kernel.now + DEADLINE
+    host = replica.server.at
     for service in world.services:
         service.asked()
-        while not service.answers:
+        while service.counts and not service.answers(host):
             if world.kernel.now > until:
                 raise RecoveryTimeout(f"no answer about the log of {origin} from {service.name}", where=where)
             yield 5_000
+        if not service.counts:
+            continue
         yield world.choices.schedule.randint(50, 500)
         yield from replica.pause("has asked for its log")
         replies.append(service.lookup(origin))

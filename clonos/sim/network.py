@@ -2,7 +2,8 @@
 
 A frame is delivered whole or not at all, after a delay of its own but never before the one sent before it. When one
 end closes, or its process dies, what it had sent still arrives, and then the other end finds out. When the connection
-breaks, what is under way is lost, and each end finds out in its own time.
+breaks, what is under way is lost, and each end finds out in its own time. Between hosts that cannot reach each other
+nothing arrives, and neither end finds that out before a frame of its own is lost (`clonos.sim.partitions`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from random import Random
 from typing import Any
 
 from clonos.sim.kernel import Kernel, Process
+from clonos.sim.partitions import Partitions, Way
 
 Receiver = Callable[[Any], None]
 
@@ -28,9 +30,12 @@ class End:
 class Link:
     """A connection. The conduit's end is there from the start, the replica's when the server has handed it over."""
 
-    def __init__(self, kernel: Kernel, rng: Random, conduit: End) -> None:
+    def __init__(self, kernel: Kernel, rng: Random, conduit: End, partitions: Partitions, up: Way) -> None:
+        """`up` is the way to the replica."""
         self._kernel = kernel
         self._rng = rng
+        self._partitions = partitions
+        self._ways = {"up": up, "down": (up[1], up[0])}
         self._conduit = conduit
         self._replica: End | None = None
         self._early: list[Any] = []
@@ -55,8 +60,12 @@ class Link:
             self._plan("down", self._arrive_down, frame)
 
     def _plan(self, way: str, arrive: Receiver, frame: Any) -> None:
-        at = max(self._kernel.now + self._rng.randint(10, 300), self._not_before[way])
+        opens = self._partitions.opens(*self._ways[way])
+        at = max(self._kernel.now + self._rng.randint(10, 300), self._not_before[way], opens)
         self._not_before[way] = at
+        if self._partitions.breaks(*self._ways[way]):
+            self._kernel.after(opens - self._kernel.now, self.cut, "the connection was lost in a partition")
+            return
         self._kernel.after(at - self._kernel.now, arrive, frame)
 
     def _arrive_up(self, frame: Any) -> None:
@@ -78,7 +87,8 @@ class Link:
         self.open = False
         for way, end in (("down", self._conduit), ("up", self._replica)):
             if end is not None and end.process is not by:
-                at = max(self._kernel.now + self._rng.randint(10, 500), self._not_before[way])
+                opens = self._partitions.opens(*self._ways[way])
+                at = max(self._kernel.now + self._rng.randint(10, 500), self._not_before[way], opens)
                 self._kernel.after(at - self._kernel.now, end.process.call, end.broken, reason)
 
     @property

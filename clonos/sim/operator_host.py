@@ -33,7 +33,7 @@ from clonos.core.retrieval import Recovered
 from clonos.core.services import CausalServices
 from clonos.core.snapshot_name import SnapshotName
 from clonos.core.topology import NodeKind
-from clonos.errors import LogCorrupt
+from clonos.errors import LogCorrupt, StorageUnavailable
 from clonos.sim import holders
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.disk import LogStore
@@ -41,6 +41,7 @@ from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.furniture import Outcomes, Timers
 from clonos.sim.kernel import Died, Steps
 from clonos.sim.operator import Ledger, Outside, Uses, key_column, watermark_of
+from clonos.sim.partitions import Place
 from clonos.sim.records import Record, Rows, Tag
 from clonos.sim.trace import Restored
 
@@ -107,9 +108,14 @@ class OperatorHost(Incarnation[Snapshot]):
         return self._snapshots
 
     def open_snapshots(self) -> None:
-        """They are in memory."""
+        self._reach_storage()
+
+    def _reach_storage(self) -> None:
+        if not self._world.ways.answers(self._replica.server.at, Place.STORAGE):
+            raise StorageUnavailable("the checkpoint storage cannot be reached", where=self.where)
 
     def claim(self) -> None:
+        self._reach_storage()
         self._snapshots.claim(self._hello.fence)
         self._world.checks.acts(self._origin, self._hello.fence, "claims its snapshots")
 
@@ -340,9 +346,9 @@ class OperatorHost(Incarnation[Snapshot]):
 
     def _finish(self, snapshot: Snapshot) -> Steps:
         """Upload: claim, files, claim again, manifest. The last request may arrive when its sender is dead."""
-        self._snapshots.claim(self._hello.fence)
+        self.claim()
         yield self._world.choices.schedule.randint(50, 400)
-        self._snapshots.claim(self._hello.fence)
+        self.claim()
         self._world.checks.acts(self._origin, self._hello.fence, "writes a snapshot")
         self._snapshots.write(snapshot)
 
@@ -372,6 +378,7 @@ class OperatorHost(Incarnation[Snapshot]):
 
         error: ClonosError | None = None
         try:
+            self._reach_storage()
             self._snapshots.claim(snapshot.name.fence)
             self._world.checks.acts(self._origin, snapshot.name.fence, "writes a snapshot")
             self._snapshots.write(snapshot)
@@ -401,7 +408,7 @@ class OperatorHost(Incarnation[Snapshot]):
     # -------------------------------------------- InstancePorts, for the core
 
     def clock(self) -> int:
-        return self._world.clock()
+        return self._world.clock(self._replica.server.at)
 
     def entropy(self) -> int:
         return self._world.choices.nature.getrandbits(64)
@@ -430,6 +437,7 @@ class OperatorHost(Incarnation[Snapshot]):
             return  # the store here is where whoever takes over looks
         self._replica.secure(log_start, log)
         # Whoever has claimed the instance since then has asked this store, and knows of the effect.
+        self._reach_storage()
         self._snapshots.check(self._hello.fence)
         now, delay = self._world.kernel.now, self._world.choices.schedule.randint(0, 200)
         self._replica.until(lambda: self._world.kernel.now >= now + delay)

@@ -44,6 +44,8 @@ class Fault(Enum):
     CLOCK_JUMP = "clock jumps"
     FILES_LOST = "executor is lost with the shuffle files that an instance wrote"
     HOST_LOST = "host is lost with its replica server and disk, its tasks and the shuffle files they wrote"
+    PARTITION = "places cannot reach each other for a while"
+    HOST_CLOCK = "a host's time of day jumps, goes back or stands still"
     POWER_LOSS = "host loses power: everything on it dies, and what was not synced may be gone"
 
 
@@ -119,6 +121,18 @@ class Plan:
     )
     late_partitions: bool = False  # some are added while the query runs
     recreated: bool = False  # a topic is made anew under its name, with positions from 0 on
+    spreads: bool = False  # tasks are on both hosts
+    clocks: bool = False  # every host has one of its own
+
+    @property
+    def partitions(self) -> bool:
+        """Hosts may be unable to reach each other, and so the second server has a lease."""
+        return self.standbys > 0 and self.may(Fault.PARTITION)
+
+    @property
+    def has_two_hosts(self) -> bool:
+        """Tasks are on both."""
+        return self.loses_hosts or (self.spreads and self.standbys > 0)
 
     @property
     def loses_hosts(self) -> bool:

@@ -47,6 +47,7 @@ class ReplicaServer(Process):
         self.world = world
         self.disk = self._disk = disk
         disk.open_fences()
+        self.at = world.disks.index(disk)
         self._serving: dict[Origin, Serving] = {}
         self._pending: dict[Origin, tuple[Link, Greeting]] = {}
         self._waiting_for_death: list[tuple[set[Replica], Callable[[], None]]] = []

@@ -21,6 +21,7 @@ from clonos.core.kept_commit import KeptCommit, supersedes
 from clonos.core.sink_log import Write
 from clonos.errors import ClonosError, Fenced, SinkError, SinkUnavailable
 from clonos.sim.kernel import Steps
+from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault, SinkKind
 
 if TYPE_CHECKING:
@@ -121,13 +122,14 @@ class SinkPlace:
 
     def _request(self, replica: Replica, act: Callable[[], None]) -> Steps:
         """Send; wait for the answer. What is under way takes effect although its sender dies."""
-        rng, faults = self.world.choices.schedule, self.world.faults
+        rng, faults, ways = self.world.choices.schedule, self.world.faults, self.world.ways
+        here = replica.server.at
         request = Request()
-        if faults.strikes(Fault.SINK_BEFORE, str(self.origin)):
+        if faults.strikes(Fault.SINK_BEFORE, str(self.origin)) or ways.breaks(here, Place.SINKS):
             yield rng.randint(50, 500)
             raise SinkUnavailable(f"sink {self.origin} cannot be reached")
-        loses_answer = faults.strikes(Fault.SINK_AFTER, str(self.origin))
-        delay = rng.randint(20, 400)
+        loses_answer = faults.strikes(Fault.SINK_AFTER, str(self.origin)) or ways.breaks(Place.SINKS, here)
+        delay = rng.randint(20, 400) + self.world.held(here, Place.SINKS)
         if faults.strikes(Fault.SINK_LATE, str(self.origin)):
             delay += rng.randint(1_000, 100_000)
 
@@ -136,6 +138,9 @@ class SinkPlace:
                 act()
             except ClonosError as error:
                 request.error = error
+            self.world.kernel.after(self.world.held(Place.SINKS, here), answer)
+
+        def answer() -> None:
             request.done = True
             replica.wake()
 
@@ -150,6 +155,10 @@ class SinkPlace:
 
 class TransactionalTable(SinkPlace):
     """Rows, determinants and cursors in one transaction."""
+
+    def recover(self, replica: Replica) -> Steps:
+        while not self.world.ways.answers(replica.server.at, Place.SINKS):
+            yield 1_000
 
     def write(self, replica: Replica, fence: int, write: Write) -> Steps:
         yield from self._request(replica, lambda: self._commit(fence, write))

@@ -166,7 +166,7 @@ class Task(Process):
         self.kill()
 
     def _happen(self, event: rules.Event, frame: OutputFrame | None = None) -> None:
-        for action in self.conduit.handle(event, self.kernel.now // 1000):
+        for action in self.conduit.handle(event, self.world.clocks[self.host].elapsed // 1000):
             self.world.faults.at_action(self)
             self._perform(action, frame)
         if isinstance(event, rules.Sealed):
@@ -265,9 +265,11 @@ class Task(Process):
 
     def _open(self, at: int) -> Link | None:
         server = self._server = self.world.servers[at]
-        if not server.alive or server.stopped:
+        ways = self.world.ways
+        if not server.alive or server.stopped or not ways.answers(self.host, at):
             return None
-        link = Link(self.kernel, self.world.choices.schedule, End(self, lambda _: None, lambda _: None))
+        end = End(self, lambda _: None, lambda _: None)
+        link = Link(self.kernel, self.world.choices.schedule, end, ways, (self.host, at))
         link._conduit.receive = lambda received: self._receive(link, received)
         link._conduit.broken = lambda reason: self._broken(link, reason)
         return link
@@ -310,9 +312,8 @@ class Task(Process):
         self._standby_greeted = link if standby else self._standby_greeted
         server = self._server
         server.mourners.append(lambda: link.close("the replica server is gone"))
-        self.kernel.after(
-            self.world.choices.schedule.randint(10, 300), server.call, server.connect, link, said
-        )
+        delay = self.world.choices.schedule.randint(10, 300) + self.world.held(self.host, server.at)
+        self.kernel.after(delay, server.call, server.connect, link, said)
 
     def _send(self, frame: Any) -> None:
         assert self._link is not None

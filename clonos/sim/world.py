@@ -15,14 +15,17 @@ from clonos.core.topology import NodeKind
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.checks import Checks
 from clonos.sim.choices import Choices
+from clonos.sim.clocks import HostClock
 from clonos.sim.coordinator import look_up_sinks
 from clonos.sim.disk import Disk, LogStore
 from clonos.sim.driver import Driver
 from clonos.sim.faults import Faults
 from clonos.sim.furniture import Refused
 from clonos.sim.kernel import Kernel
+from clonos.sim.leases import Hosting
 from clonos.sim.naming import Naming
 from clonos.sim.operator import routing_key
+from clonos.sim.partitions import Partitions, Place
 from clonos.sim.plan import Fault, Plan
 from clonos.sim.poison import Poison
 from clonos.sim.records import Record, Tag
@@ -39,6 +42,7 @@ class Service:
 
     world: World
     name: str
+    host: int
     lookup: Callable[[Origin], HolderReply]
     silent_until: int = 0
 
@@ -49,8 +53,13 @@ class Service:
             self.silent_until = self.world.kernel.now + silence
 
     @property
-    def answers(self) -> bool:
-        return self.world.kernel.now >= self.silent_until
+    def counts(self) -> bool:
+        """Whether the driver says that it has to be asked."""
+        return self.world.counts(self.host)
+
+    def answers(self, host: int) -> bool:
+        """Somebody on this host."""
+        return self.world.kernel.now >= self.silent_until and self.world.ways.answers(host, self.host)
 
 
 class World:
@@ -60,6 +69,7 @@ class World:
         self.plan = plan
         self.choices = Choices(plan.seed)
         self.kernel = Kernel()
+        self.ways = Partitions(self.kernel)
         self.trace = Trace(self.kernel, keeping=tracing)
         self.checks = Checks(self)
         self.faults = Faults(self)
@@ -67,6 +77,8 @@ class World:
         self.disks = [Disk(name, power_may_fail=plan.may(Fault.POWER_LOSS)) for name in names]
         self.checkpoint = Checkpoint()
         self.clock_offset = 0
+        clocks = self.choices.stream("clocks") if plan.clocks else None
+        self.clocks = [HostClock(self.kernel, clocks) for _ in self.disks]
         self.stores_to_lose: list[LogStore] = []
         self.stores_to_cut: list[LogStore] = []
         self.outcome: str | None = None
@@ -89,8 +101,8 @@ class World:
         self._hosts = self.choices.stream("hosts")
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
         self.services = [
-            Service(self, "the driver", lambda origin: look_up_sinks(self, origin)),
-            *(Service(self, disk.holder, disk.lookup) for disk in self.disks),
+            Service(self, "the driver", Place.DRIVER_HOST, lambda origin: look_up_sinks(self, origin)),
+            *(Service(self, disk.holder, at, disk.lookup) for at, disk in enumerate(self.disks)),
         ]
         self.driver: Driver | None = None
 
@@ -114,13 +126,21 @@ class World:
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
-        self.start_servers()
+        self.servers = [ReplicaServer(self, disk) for disk in self.disks]
+        if self.plan.partitions:
+            self.hosting = Hosting(self)
         self.start_driver()
 
     def start_servers(self) -> None:
-        for server in self.servers:
-            server.kill()
-        self.servers = [ReplicaServer(self, disk) for disk in self.disks]
+        """Of the driver's host, and of the second one, unless that is leased."""
+        for at in range(len(self.disks) if not self.plan.partitions else 1):
+            self.start_server(at)
+
+    def start_server(self, at: int) -> ReplicaServer:
+        """In the place of one that may be alive."""
+        self.servers[at].kill()
+        self.servers[at] = ReplicaServer(self, self.disks[at])
+        return self.servers[at]
 
     def start_driver(self) -> None:
         self.driver = Driver(self)
@@ -155,14 +175,20 @@ class World:
         self.disks[at].lose_power(self.choices.faults)
 
     def _server_back(self, at: int) -> None:
-        if not self.servers[at].alive:
-            self.servers[at] = ReplicaServer(self, self.disks[at])
+        """A leased one when its driver asks again."""
+        if not self.servers[at].alive and not (at == Place.SECOND_HOST and self.plan.partitions):
+            self.start_server(at)
+
+    def counts(self, at: int) -> bool:
+        """Whether the driver takes it that the server is there."""
+        return self.driver is None or self.driver.leased.counts(at)
 
     def driver_lost(self, driver: Driver) -> None:
         if self.outcome is not None:
             return
-        for server in self.servers:
-            server.kill()
+        for at, server in enumerate(self.servers):
+            if self.ways.passes(Place.DRIVER_HOST, at):
+                server.kill()
         self.apply_store_losses()
 
         def again() -> None:
@@ -188,7 +214,12 @@ class World:
             self._tasks = [known for known in self._tasks if known.alive] + [task]
 
     def report(self, driver: Driver, task: Task, result: tuple[str, str] | None) -> None:
-        self.kernel.after(self.choices.schedule.randint(10, 500), driver.call, driver.report, task, result)
+        delay = self.choices.schedule.randint(10, 500) + self.held(task.host, Place.DRIVER_HOST)
+        self.kernel.after(delay, driver.call, driver.report, task, result)
+
+    def held(self, source: int, target: int) -> int:
+        """For how long a message does not get through."""
+        return max(self.ways.opens(source, target) - self.kernel.now, 0)
 
     def task_lost(self, task: Task) -> None:
         """Spark takes the attempt for lost."""
@@ -198,6 +229,11 @@ class World:
         if task.alive:
             self.interrupt_later(task, zombie=True)
 
+    def executor_silent(self, host: int) -> None:
+        """If it still is."""
+        if self.driver is not None and not self.ways.passes(host, Place.DRIVER_HOST):
+            self.driver.give_up_executor(host)
+
     def interrupt_later(self, task: Task, *, zombie: bool) -> None:
         delay = (
             self.choices.schedule.randint(1_000, 200_000) if zombie else self.choices.schedule.randint(0, 500)
@@ -205,8 +241,8 @@ class World:
         self.kernel.after(delay, task.call, task.interrupt)
 
     def host(self) -> int:
-        """Where the next task runs. Only where hosts are lost does it matter which one that is."""
-        return self._hosts.randrange(len(self.disks)) if self.plan.loses_hosts else 0
+        """Where the next task runs."""
+        return self._hosts.randrange(len(self.disks)) if self.plan.has_two_hosts else 0
 
     def home(self, origin: Origin, host: int) -> int:
         """Where the next task of an instance begins: where the executor remembers it, or on the task's own host."""
@@ -227,8 +263,8 @@ class World:
         )
 
     def tell_commit(self, epoch: int, stable: dict[Origin, int]) -> None:
-        for server in self.servers:
-            if server.alive:
+        for at, server in enumerate(self.servers):
+            if server.alive and self.ways.passes(Place.DRIVER_HOST, at):
                 server.commit(epoch, stable)
 
     # -------------------------------------------------------------- outside
@@ -236,8 +272,8 @@ class World:
     def sink(self, origin: Origin) -> SinkPlace:
         return self.sinks[origin]
 
-    def clock(self) -> int:
-        return self.kernel.now + self.clock_offset + self.choices.nature.randint(0, 30)
+    def clock(self, host: int) -> int:
+        return self.clocks[host].day + self.clock_offset + self.choices.nature.randint(0, 30)
 
     def ask(self) -> int:
         """A service that never answers twice alike, and sometimes refuses."""
@@ -294,5 +330,7 @@ class Wires:
         kernel = self._world.kernel
         edge = (writer.channel, task.origin)
         at = max(kernel.now + self._world.choices.schedule.randint(20, 1_500), self._not_before.get(edge, 0))
+        sender = self.tasks.get(writer)
+        at = max(at, self._world.ways.opens(sender.host if sender is not None else task.host, task.host))
         self._not_before[edge] = at
         kernel.after(at - kernel.now, task.call, act, *arguments)

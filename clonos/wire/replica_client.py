@@ -62,10 +62,10 @@ class ReplicaClient:
         )
         return _granted(self._call("Host", request, HOST_SECONDS))
 
-    def renew(self, query: str, lease: int) -> Granted:
-        return _granted(
-            self._call("Renew", replicas_pb2.Lease(version=VERSION, query=query, lease=lease), _SECONDS)
-        )
+    def renew(self, query: str, lease: int, heard: int) -> Granted:
+        """`heard`: the last answer that has come."""
+        request = replicas_pb2.Lease(version=VERSION, query=query, lease=lease, heard=heard)
+        return _granted(self._call("Renew", request, _SECONDS))
 
     def release(self, query: str, lease: int) -> None:
         self._call("Release", replicas_pb2.Lease(version=VERSION, query=query, lease=lease), HOST_SECONDS)
@@ -116,4 +116,4 @@ class ReplicaClient:
 
 
 def _granted(said: replicas_pb2.Hosted) -> Granted:
-    return Granted(said.lease, said.seconds, said.port, said.determinants)
+    return Granted(said.lease, said.seconds, said.port, said.determinants, said.answer)

@@ -42,12 +42,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What it gets: a lease, and the ports where its replica server and determinant service are."""
+    """What it gets: a lease, and the ports where its replica server and determinant service are. `answer` counts what
+    was said under this lease (`core.lease`)."""
 
     lease: int
     seconds: float
     port: int
     determinants: int
+    answer: int = 0
 
 
 class NoRoom(ClonosError):
@@ -62,7 +64,7 @@ class Hosting(Protocol):
     """Called from several threads at once."""
 
     def host(self, wanted: Wanted) -> Granted: ...
-    def renew(self, query: str, lease: int) -> Granted: ...
+    def renew(self, query: str, lease: int, heard: int) -> Granted: ...
     def release(self, query: str, lease: int) -> None: ...
     def describe(self) -> dict[str, Any]: ...
 
@@ -104,7 +106,9 @@ class _Servicer(replicas_pb2_grpc.ReplicasServicer):
 
     def Renew(self, request: replicas_pb2.Lease, context: Any) -> replicas_pb2.Hosted:
         self._check(request, context)
-        return _hosted(self._done(context, lambda: self._hosting.renew(request.query, request.lease)))
+        return _hosted(
+            self._done(context, lambda: self._hosting.renew(request.query, request.lease, request.heard))
+        )
 
     def Release(self, request: replicas_pb2.Lease, context: Any) -> replicas_pb2.Released:
         self._check(request, context)
@@ -149,7 +153,11 @@ class _Servicer(replicas_pb2_grpc.ReplicasServicer):
 
 def _hosted(granted: Granted) -> replicas_pb2.Hosted:
     return replicas_pb2.Hosted(
-        lease=granted.lease, seconds=granted.seconds, port=granted.port, determinants=granted.determinants
+        lease=granted.lease,
+        seconds=granted.seconds,
+        port=granted.port,
+        determinants=granted.determinants,
+        answer=granted.answer,
     )
 
 

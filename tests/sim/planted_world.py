@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from planted import OTHERS, Planted, planted
 
-from clonos.core.admission import GENERATION
+from clonos.core.lease import HostLease
 from clonos.core.sharing import FULL
-from clonos.sim.disk import Disk, LogStore
+from clonos.sim.disk import LogStore
+from clonos.sim.leases import Hosting
+from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
+from clonos.sim.world import Service
 
 Patch = pytest.MonkeyPatch
 
@@ -39,26 +42,55 @@ def what_lies_behind_a_hole_is_believed(patch: Patch) -> None:
     patch.setattr(LogStore, "lose_power", lose_power)
 
 
-def fences_are_not_synced(patch: Patch) -> None:
-    """A host that comes back serves whoever is the first to connect."""
-    real = Disk.lose_power
+# ------------------------------------------------------------- partitions, clocks
 
-    def lose_power(self: Disk, rng: Random) -> None:
-        kept = {GENERATION: self._fence_file.get(GENERATION, 0)}
-        self._fence_file.clear()
-        self._fence_file.update(kept)
-        real(self, rng)
 
-    patch.setattr(Disk, "lose_power", lose_power)
+def renewals_count_whose_answers_are_lost(patch: Patch) -> None:
+    """One way is open: the server goes on, and the driver goes on without it."""
+    real = HostLease.renew
+
+    def renew(self: HostLease, heard: int, now: float) -> int:
+        self.ends = max(self.ends, now + self._length)
+        return real(self, heard, now)
+
+    patch.setattr(HostLease, "renew", renew)
+
+
+def lease_is_measured_with_the_time_of_day(patch: Patch) -> None:
+    """Which another host's has nothing to do with, and which stands still."""
+    patch.setattr(Hosting, "_now", property(lambda self: self._world.clocks[Place.SECOND_HOST].day))
+
+
+def holders_that_cannot_be_reached_are_passed_over(patch: Patch) -> None:
+    """No answer is taken for an empty one."""
+    patch.setattr(
+        Service,
+        "counts",
+        property(lambda self: self.world.counts(self.host) and self.answers(Place.DRIVER_HOST)),
+    )
 
 
 POWER: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 0, "faults": 30}
 POWER_RATES = {Fault.POWER_LOSS: 0.02, Fault.REPLICA_CRASH: 0.004}
+APART: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 1, "effects": False, "faults": 30}
+APART_RATES = {Fault.PARTITION: 0.03, Fault.QUERY_RESTART: 0.01}
 
 WORLD: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
         planted(sync_does_not_reach_the_disk, rates=POWER_RATES, **{**POWER, "effects": True}),
         planted(what_lies_behind_a_hole_is_believed, rates=POWER_RATES, **{**POWER, "effects": False}),
+        planted(renewals_count_whose_answers_are_lost, rates=APART_RATES, **APART),
+        planted(
+            lease_is_measured_with_the_time_of_day,
+            rates=APART_RATES | {Fault.HOST_CLOCK: 0.03},
+            clocks=True,
+            **APART,
+        ),
+        planted(
+            holders_that_cannot_be_reached_are_passed_over,
+            rates=APART_RATES | {Fault.STORE_LOST: 0.3, Fault.REPLICA_CRASH: 0.01},
+            **APART,
+        ),
     )
 }

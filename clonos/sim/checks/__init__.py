@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Greeting
 from clonos.core.instance import Emit, Persist, Row
+from clonos.core.lease import HostLease
 from clonos.core.retrieval import Recovered
 from clonos.errors import ClonosError
 from clonos.sim.checkpoint import Snapshot, Snapshots
@@ -29,6 +30,7 @@ from clonos.sim.checks.prefix import Prefix
 from clonos.sim.checks.replays import Replays
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
+from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
 from clonos.sim.records import Tag
 from clonos.sim.trace import Shown
@@ -231,6 +233,12 @@ class Checks:
         before = set(snapshots.kept)
         yield
         self.truncation.snapshots_forgotten(snapshots, before)
+
+    def given_up(self, lease: HostLease) -> None:
+        """The driver goes on without the server that it has under this lease."""
+        hosting = self._world.hosting
+        if lease is hosting.lease and hosting.server.alive:
+            raise Violation("I6", "the driver takes the second server for gone, and it serves")
 
     # ------------------------------------------------------------- the whole
 

@@ -11,14 +11,23 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, TypeAlias
 
+from clonos.sim.dimensions.clocks import clocks
+from clonos.sim.dimensions.hosts import hosts
 from clonos.sim.dimensions.identity import identity
+from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
 from clonos.sim.plan import Plan
 
 Dimension: TypeAlias = Callable[[Plan, Random], Plan]
 """A plan with more in it, as the dimension's own stream says; the plan itself where this run leaves it out."""
 
-DIMENSIONS: Final[dict[str, Dimension]] = {"power": power, "identity": identity}
+DIMENSIONS: Final[dict[str, Dimension]] = {
+    "power": power,
+    "identity": identity,
+    "hosts": hosts,
+    "partitions": partitions,
+    "clocks": clocks,
+}
 """By the name of its stream, in the order of application."""
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63lonos/v1/replicas.proto\x12\tclonos.v1\"\xc5\x02\n\x0bHostRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\r\x12\x11\n\tinstances\x18\x04 \x01(\r\x12\x0c\n\x04spec\x18\x05 \x01(\x0c\x12<\n\x0b\x65nvironment\x18\x06 \x03(\x0b\x32\'.clonos.v1.HostRequest.EnvironmentEntry\x12\x34\n\x07modules\x18\x07 \x03(\x0b\x32#.clonos.v1.HostRequest.ModulesEntry\x12\x0c\n\x04port\x18\x08 \x01(\r\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cModulesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x06Hosted\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x14\n\x0c\x64\x65terminants\x18\x04 \x01(\r\"6\n\x05Lease\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\r\n\x05lease\x18\x03 \x01(\x04\"\n\n\x08Released\"\x9a\x01\n\rStrikeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\r\x12\x10\n\x08instance\x18\x06 \x01(\r\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x0e\n\x06\x66\x61\x63tor\x18\x08 \x01(\x01\x12\x0c\n\x04name\x18\t \x01(\t\"\x16\n\x06Struck\x12\x0c\n\x04said\x18\x01 \x01(\t\"\"\n\x0f\x44\x65scribeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\"\x19\n\tDescribed\x12\x0c\n\x04json\x18\x01 \x01(\t2\x94\x02\n\x08Replicas\x12\x31\n\x04Host\x12\x16.clonos.v1.HostRequest\x1a\x11.clonos.v1.Hosted\x12,\n\x05Renew\x12\x10.clonos.v1.Lease\x1a\x11.clonos.v1.Hosted\x12\x30\n\x07Release\x12\x10.clonos.v1.Lease\x1a\x13.clonos.v1.Released\x12\x37\n\x06Strike\x12\x18.clonos.v1.StrikeRequest\x1a\x11.clonos.v1.Struck0\x01\x12<\n\x08\x44\x65scribe\x12\x1a.clonos.v1.DescribeRequest\x1a\x14.clonos.v1.Describedb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63lonos/v1/replicas.proto\x12\tclonos.v1\"\xc5\x02\n\x0bHostRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\r\x12\x11\n\tinstances\x18\x04 \x01(\r\x12\x0c\n\x04spec\x18\x05 \x01(\x0c\x12<\n\x0b\x65nvironment\x18\x06 \x03(\x0b\x32\'.clonos.v1.HostRequest.EnvironmentEntry\x12\x34\n\x07modules\x18\x07 \x03(\x0b\x32#.clonos.v1.HostRequest.ModulesEntry\x12\x0c\n\x04port\x18\x08 \x01(\r\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cModulesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\x06Hosted\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x14\n\x0c\x64\x65terminants\x18\x04 \x01(\r\x12\x0e\n\x06\x61nswer\x18\x05 \x01(\x04\"E\n\x05Lease\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\r\n\x05lease\x18\x03 \x01(\x04\x12\r\n\x05heard\x18\x04 \x01(\x04\"\n\n\x08Released\"\x9a\x01\n\rStrikeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\r\x12\x10\n\x08instance\x18\x06 \x01(\r\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x0e\n\x06\x66\x61\x63tor\x18\x08 \x01(\x01\x12\x0c\n\x04name\x18\t \x01(\t\"\x16\n\x06Struck\x12\x0c\n\x04said\x18\x01 \x01(\t\"\"\n\x0f\x44\x65scribeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\"\x19\n\tDescribed\x12\x0c\n\x04json\x18\x01 \x01(\t2\x94\x02\n\x08Replicas\x12\x31\n\x04Host\x12\x16.clonos.v1.HostRequest\x1a\x11.clonos.v1.Hosted\x12,\n\x05Renew\x12\x10.clonos.v1.Lease\x1a\x11.clonos.v1.Hosted\x12\x30\n\x07Release\x12\x10.clonos.v1.Lease\x1a\x13.clonos.v1.Released\x12\x37\n\x06Strike\x12\x18.clonos.v1.StrikeRequest\x1a\x11.clonos.v1.Struck0\x01\x12<\n\x08\x44\x65scribe\x12\x1a.clonos.v1.DescribeRequest\x1a\x14.clonos.v1.Describedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,19 +42,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOSTREQUEST_MODULESENTRY']._serialized_start=319
   _globals['_HOSTREQUEST_MODULESENTRY']._serialized_end=365
   _globals['_HOSTED']._serialized_start=367
-  _globals['_HOSTED']._serialized_end=443
-  _globals['_LEASE']._serialized_start=445
-  _globals['_LEASE']._serialized_end=499
-  _globals['_RELEASED']._serialized_start=501
-  _globals['_RELEASED']._serialized_end=511
-  _globals['_STRIKEREQUEST']._serialized_start=514
-  _globals['_STRIKEREQUEST']._serialized_end=668
-  _globals['_STRUCK']._serialized_start=670
-  _globals['_STRUCK']._serialized_end=692
-  _globals['_DESCRIBEREQUEST']._serialized_start=694
-  _globals['_DESCRIBEREQUEST']._serialized_end=728
-  _globals['_DESCRIBED']._serialized_start=730
-  _globals['_DESCRIBED']._serialized_end=755
-  _globals['_REPLICAS']._serialized_start=758
-  _globals['_REPLICAS']._serialized_end=1034
+  _globals['_HOSTED']._serialized_end=459
+  _globals['_LEASE']._serialized_start=461
+  _globals['_LEASE']._serialized_end=530
+  _globals['_RELEASED']._serialized_start=532
+  _globals['_RELEASED']._serialized_end=542
+  _globals['_STRIKEREQUEST']._serialized_start=545
+  _globals['_STRIKEREQUEST']._serialized_end=699
+  _globals['_STRUCK']._serialized_start=701
+  _globals['_STRUCK']._serialized_end=723
+  _globals['_DESCRIBEREQUEST']._serialized_start=725
+  _globals['_DESCRIBEREQUEST']._serialized_end=759
+  _globals['_DESCRIBED']._serialized_start=761
+  _globals['_DESCRIBED']._serialized_end=786
+  _globals['_REPLICAS']._serialized_start=789
+  _globals['_REPLICAS']._serialized_end=1065
 # @@protoc_insertion_point(module_scope)

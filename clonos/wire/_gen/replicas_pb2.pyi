@@ -41,26 +41,30 @@ class HostRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., history: _Optional[int] = ..., instances: _Optional[int] = ..., spec: _Optional[bytes] = ..., environment: _Optional[_Mapping[str, str]] = ..., modules: _Optional[_Mapping[str, str]] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Hosted(_message.Message):
-    __slots__ = ("lease", "seconds", "port", "determinants")
+    __slots__ = ("lease", "seconds", "port", "determinants", "answer")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     DETERMINANTS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     lease: int
     seconds: float
     port: int
     determinants: int
-    def __init__(self, lease: _Optional[int] = ..., seconds: _Optional[float] = ..., port: _Optional[int] = ..., determinants: _Optional[int] = ...) -> None: ...
+    answer: int
+    def __init__(self, lease: _Optional[int] = ..., seconds: _Optional[float] = ..., port: _Optional[int] = ..., determinants: _Optional[int] = ..., answer: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("version", "query", "lease")
+    __slots__ = ("version", "query", "lease", "heard")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
     version: int
     query: str
     lease: int
-    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., lease: _Optional[int] = ...) -> None: ...
+    heard: int
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., lease: _Optional[int] = ..., heard: _Optional[int] = ...) -> None: ...
 
 class Released(_message.Message):
     __slots__ = ()

@@ -1,0 +1,134 @@
+"""The second server runs under a lease, as `standby.named` and `standby.service` have it around `core.lease`: while the
+driver can renew it, it counts; when it could not for long enough, the query goes on without it. Messages take time, and
+may be lost or late in one direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from clonos.core.lease import DriverLease, HostLease
+from clonos.sim.partitions import Place
+
+if TYPE_CHECKING:
+    from clonos.sim.driver import Driver
+    from clonos.sim.server import ReplicaServer
+    from clonos.sim.world import World
+
+LENGTH = 60_000
+MARGIN = 5_000
+PERIOD = LENGTH // 4
+LOOK = 1_000
+
+
+class Hosting:
+    """What the second host has granted: a server for as long as its lease lasts, which it ends by itself."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.lease = HostLease(0, 0)
+        self.server = world.servers[Place.SECOND_HOST]
+
+    def grant(self) -> HostLease:
+        """A new one, in the place of whatever it had."""
+        self.server.kill()
+        self.server = self._world.start_server(Place.SECOND_HOST)
+        lease = self.lease = HostLease(LENGTH, self._now)
+        self._look(lease)
+        return lease
+
+    def renew(self, lease: HostLease, heard: int) -> int | None:
+        """The number of the answer; None for a lease that has ended."""
+        if lease is not self.lease or not self.server.alive:
+            return None
+        return lease.renew(heard, self._now)
+
+    @property
+    def _now(self) -> int:
+        return self._world.clocks[Place.SECOND_HOST].elapsed
+
+    def _look(self, lease: HostLease) -> None:
+        if lease is not self.lease or not self.server.alive:
+            return
+        if lease.is_over(self._now):
+            self._world.trace(self.server.name, "ends, as its lease does")
+            self.server.kill()
+        self._world.kernel.after(LOOK, self._look, lease)
+
+
+class Leased:
+    """The second server as a driver knows it."""
+
+    def __init__(self, world: World, driver: Driver) -> None:
+        self._world = world
+        self._driver = driver
+        self._known: tuple[HostLease, DriverLease] | None = None
+
+    def launch(self) -> None:
+        if self._world.plan.partitions:
+            self._keep()
+
+    def counts(self, at: int) -> bool:
+        """Whether the driver takes it that the server is there."""
+        return at == Place.DRIVER_HOST or not self._world.plan.partitions or self._known is not None
+
+    def _keep(self) -> None:
+        if self._known is not None and self._known[1].is_over(self._now):
+            self._world.trace(self._driver.name, "has not heard of the second server, and goes on without it")
+            self._world.checks.given_up(self._known[0])
+            self._known = None
+        if self._known is None:
+            self._to_host(self._asked)
+        else:
+            lease, known = self._known
+            self._to_host(self._renewed, lease, known.heard)
+        self._world.kernel.after(PERIOD, self._driver.call, self._keep)
+
+    def _asked(self) -> None:
+        hosting = self._world.hosting
+        self._to_driver(self._granted, hosting.grant(), hosting.server)
+
+    def _granted(self, lease: HostLease, server: ReplicaServer) -> None:
+        """It counts when it has been told the generation, so that nobody of an older one is served."""
+        if self._known is not None:
+            return
+        heard_at = self._now
+        generation = self._driver.generation
+
+        def told() -> None:
+            self._to_driver(counted)
+
+        def counted() -> None:
+            if self._known is None and generation == self._driver.generation:
+                self._known = lease, DriverLease(LENGTH, MARGIN, heard_at)
+
+        self._to_host(server.set_generation, generation, told)
+
+    def _renewed(self, lease: HostLease, heard: int) -> None:
+        number = self._world.hosting.renew(lease, heard)
+        self._to_driver(self._answered, lease, number)
+
+    def _answered(self, lease: HostLease, number: int | None) -> None:
+        if self._known is None or self._known[0] is not lease:
+            return
+        if number is None:
+            self._known = None
+        else:
+            self._known[1].answered(number, self._now)
+
+    @property
+    def _now(self) -> int:
+        return self._world.clocks[Place.DRIVER_HOST].elapsed
+
+    def _to_host(self, act: Callable[..., None], *arguments: object) -> None:
+        self._send(Place.DRIVER_HOST, Place.SECOND_HOST, act, *arguments)
+
+    def _to_driver(self, act: Callable[..., None], *arguments: object) -> None:
+        self._send(Place.SECOND_HOST, Place.DRIVER_HOST, self._driver.call, act, *arguments)
+
+    def _send(self, source: Place, target: Place, act: Callable[..., None], *arguments: object) -> None:
+        """What a cut does not hold is lost."""
+        world = self._world
+        if not world.ways.breaks(source, target):
+            delay = max(world.ways.opens(source, target) - world.kernel.now, 0)
+            world.kernel.after(delay + world.choices.schedule.randint(50, 500), act, *arguments)
