@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from clonos.core.fence import Fence
 from clonos.faults import FaultInjector
 from clonos.surface.process import ProcessOperator
 from clonos.surface.types import arrow_schema
@@ -132,7 +133,7 @@ def make_host(data: Path, checkpoint: Path, interval: float) -> OperatorHost:
     return OperatorHost(query, node, 0, FaultInjector([], operator="remember", instance=0, marks=data))
 
 
-def open_host(host: OperatorHost, *, fence: int, epoch: int) -> Watched:
+def open_host(host: OperatorHost, *, fence: Fence, epoch: int) -> Watched:
     connection: Any = Discard()
     resume = Resume(0, 0, memoryview(b""))
     host.open(Hello("", 1, 2, 0, epoch, fence, True), resume, connection)
@@ -168,7 +169,7 @@ class Driver:
             self._host.finished()
         self.spent.append(time.perf_counter() - start)
 
-    def next_epoch(self, epoch: int, fence: int) -> None:
+    def next_epoch(self, epoch: int, fence: Fence) -> None:
         """The same host goes on; a conduit numbers its bundles from 1."""
         self._number = 0
         hello = Hello("", 1, 2, 0, epoch, fence, True)
@@ -205,7 +206,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     memory = Memory()
     keys = options.megabytes * MB // ENTRY_BYTES
     host = make_host(base / "data", checkpoint, options.interval)
-    watched = open_host(host, fence=1 << 48, epoch=0)
+    watched = open_host(host, fence=Fence.of(1), epoch=0)
     print(f"before                    {memory.lap()}", flush=True)
     driver = Driver(host)
     start = time.perf_counter()
@@ -216,7 +217,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     if watched.snapshots:
         print(f"snapshots meanwhile       {told(watched.snapshots)}", flush=True)
     print(f"end of the epoch          {driver.end():.2f} s", flush=True)
-    driver.next_epoch(1, 2 << 48)
+    driver.next_epoch(1, Fence.of(2))
     watched.snapshots.clear()
     memory.lap()
     driver.steadily(keys, options.rate, options.seconds)
@@ -234,7 +235,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     again = make_host(base / "data", checkpoint, options.interval)
     memory.lap()
     start = time.perf_counter()
-    open_host(again, fence=3 << 48, epoch=2)
+    open_host(again, fence=Fence.of(3), epoch=2)
     print(f"restored in               {time.perf_counter() - start:.2f} s, {memory.lap()}")
     again.close()
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from clonos.core.fence import Fence
 from clonos.core.recovery_line import RecoveryLine
 from clonos.faults import FaultInjector
 from clonos.ledger import LEDGER_SCHEMA, ledger
@@ -75,7 +76,9 @@ def make_host(base: str, recording: bool) -> OperatorHost:
     connection: Any = Discard()
     write_line(query.checkpoint, RecoveryLine(GENERATION, 0))
     host.open(
-        Hello("", GENERATION, NODE, 0, 0, GENERATION << 48, True), Resume(0, 0, memoryview(b"")), connection
+        Hello("", GENERATION, NODE, 0, 0, Fence.of(GENERATION), True),
+        Resume(0, 0, memoryview(b"")),
+        connection,
     )
     host.start()
     return host

@@ -23,6 +23,7 @@ from replica_overhead import NODE, ledger_node
 
 from clonos.core.delta import encode_delta, encode_entry
 from clonos.core.destination import route_by_key
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.instance import Bundle, Emit, Instance, InstanceConfig, Persist
 from clonos.core.services import CausalServices
@@ -145,7 +146,7 @@ def hand_over_seconds() -> float:
                 began = time.perf_counter()
                 if kill:
                     os.kill(server.status()["replicas"][0]["pid"], signal.SIGKILL)
-                hello = messages.Hello("bench", 1, NODE, 0, 0, 1 << 48 | kill, fresh=kill == 0)
+                hello = messages.Hello("bench", 1, NODE, 0, 0, Fence.of(1, 1, kill), fresh=kill == 0)
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(server.socket_path)
                 send_frames(connection, [messages.pack_hello(hello), messages.pack_resume(0, 0)])

@@ -172,6 +172,10 @@ class RecoveryTimeout(ClonosError):
     retryable = True
 
 
+class CounterExhausted(ClonosError):
+    """A counter has come to its end. Nothing is done under a number that would have been used before."""
+
+
 class FaultInjected(ClonosError):
     """A scripted failure of a task."""
 

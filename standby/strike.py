@@ -98,7 +98,7 @@ def playing(
         for one in replicas
         if (one["node"], one["instance"]) == (node, instance) and one["standby"] is standby
     )
-    return max(mine, key=lambda one: (one["fence"] or 0, one["busy"] is not None), default=None)
+    return max(mine, key=lambda one: (one["fence"] or "", one["busy"] is not None), default=None)
 
 
 def pid_of(status: Mapping[str, Any], blow: Blow, who: str) -> int:

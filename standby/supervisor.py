@@ -161,8 +161,8 @@ class Supervisor:
             admit = self.fences.admit_standby if hello.standby else self.fences.raise_to
             if not admit(*key, hello.fence):
                 raise Fenced(
-                    f"fence {hello.fence} of operator {hello.node}, instance {hello.instance}, epoch {hello.epoch} "
-                    f"is not newer than {self.fences.fence(*key)}, which a later attempt has shown"
+                    f"fence {hello.fence:x} of operator {hello.node}, instance {hello.instance}, epoch {hello.epoch} "
+                    f"is not newer than {self.fences.fence(*key) or 0:x}, which a later attempt has shown"
                 )
             self._place(key, _Pending(sock, hello))
         except ClonosError as error:
@@ -542,7 +542,7 @@ class Supervisor:
                     "generation": hello.generation if hello else None,
                     "standby": hello.standby if hello else False,
                     "follows": bool(hello and hello.standby and replica.follows == hello.epoch),
-                    "fence": hello.fence if hello else None,
+                    "fence": hello.fence.text if hello else None,
                     "dying": replica.killed_for,
                     "stopped": look_at(replica.pid).stopped,
                     "uptime": round(time.monotonic() - replica.spare.started, 3),

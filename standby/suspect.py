@@ -27,7 +27,6 @@ from clonos.wire.messages import Hello
 REPORTED = 70  # exit code of a process that has told its conduit why it ends
 DEADLY = 2
 _OWN_DOING = ("exit", "signal", "oom", "hang")
-_REPLACEMENT_MASK = 0xFFFF
 _LONGEST = 4000
 _TOLD = ("kind", "signal", "code", "message", "at", "pid", "max_rss_kib", "stderr")
 
@@ -176,6 +175,4 @@ def _own_doing(previous: Mapping[str, Any]) -> bool:
 
 def _may_be_its_doing(hello: Hello, previous: Mapping[str, Any]) -> bool:
     # Somebody's SIGKILL says nothing against the function, the second in a row may be its own.
-    return _own_doing(previous) and (
-        previous.get("signal") != "SIGKILL" or hello.fence & _REPLACEMENT_MASK > 1
-    )
+    return _own_doing(previous) and (previous.get("signal") != "SIGKILL" or hello.fence.replacement > 1)

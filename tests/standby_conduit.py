@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from clonos.core.fence import Fence
 from clonos.wire import messages
 from clonos.wire.framing import Frame, read_frame, send_frames
 from standby.launcher import ReplicaServer
@@ -32,7 +33,7 @@ def hello(**changes: Any) -> messages.Hello:
         "node": 1,
         "instance": 0,
         "epoch": 0,
-        "fence": generation << 48 | next(_fences),
+        "fence": Fence.of(generation, next(_fences)),
         "fresh": True,
     }
     return messages.Hello(**{**said, **changes})

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from clonos.core.fence import Fence
 from clonos.wire import messages
 from clonos.wire.framing import FrameType, read_frame, send_frames
 from standby.control import ControlChannel, ControlClosed
@@ -77,7 +78,7 @@ def _serve(
 
 def _promote(channel: ControlChannel, hello: dict[str, Any]) -> Any:
     """What the supervisor says to a standby that is to act under the next fence."""
-    hello["fence"] += 1
+    hello["fence"] = Fence.parse(hello["fence"]).next().text
     channel.send({"promote": hello})
     while True:
         control = channel.receive()

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from clonos.core import conduit
+from clonos.core.fence import Fence
 from clonos.environment import find_java
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.jsonl"))
 RULES = set(range(1, 25))
 WALKS = range(400)
-DEFAULT_LIMITS = dataclasses.asdict(conduit.Limits(tick_ms=1 << 40, heartbeat_ms=1 << 40))
 DEFAULT_FIELDS: dict[str, dict[str, Any]] = {
     "welcome": {"window": 8, "window_bytes": 1 << 20, "log_end": 0},
     "standby_welcome": {"window": 8, "window_bytes": 1 << 20},
@@ -27,6 +27,14 @@ DEFAULT_FIELDS: dict[str, dict[str, Any]] = {
     "output": {"taken": 0, "passed": 0, "log_start": 0, "log": "", "rows": 0, "first": 0, "last": 0},
     "replica_error": {"traceback": ""},
 }
+
+
+def plain_limits(limits: conduit.Limits) -> dict[str, Any]:
+    """As a scenario has them."""
+    return {**dataclasses.asdict(limits), "fence": limits.fence.text}
+
+
+DEFAULT_LIMITS = plain_limits(conduit.Limits(tick_ms=1 << 40, heartbeat_ms=1 << 40))
 
 
 def snake(name: str) -> str:
@@ -63,7 +71,8 @@ def expectations(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def played_by_model(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    machine = conduit.Conduit(conduit.Limits(**steps[0]["limits"]))
+    limits = steps[0]["limits"]
+    machine = conduit.Conduit(conduit.Limits(**{**limits, "fence": Fence.parse(limits["fence"])}))
     seen = []
     for step in steps[1:]:
         if "event" not in step:
@@ -83,16 +92,18 @@ def as_event(step: dict[str, Any]) -> conduit.Event:
 
 
 def as_json(action: conduit.Action) -> dict[str, Any]:
-    fields = dataclasses.asdict(action)
+    names = [field.name for field in dataclasses.fields(action)]
     return {
         "action": snake(type(action).__name__),
-        **{name: as_plain(value) for name, value in fields.items()},
+        **{name: as_plain(getattr(action, name)) for name in names},
     }
 
 
 def as_plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, Fence):
+        return value.text
     return [as_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
@@ -181,7 +192,7 @@ def random_scenario(seed: int) -> list[dict[str, Any]]:
         bundle_rows=8, idle_bundles=2, flush_ms=3, inflight_bytes=1500, tick_ms=7, heartbeat_ms=40,
         connect_ms=60, attempts=4, standbys=seed % 2, passive=seed % 4 == 3, first_server=seed % 2 * (seed // 4 % 2),
     )  # fmt: skip
-    steps: list[dict[str, Any]] = [{"limits": dataclasses.asdict(limits)}]
+    steps: list[dict[str, Any]] = [{"limits": plain_limits(limits)}]
     machine = conduit.Conduit(limits)
     now = sent = passed = 0
     step: dict[str, Any] = {"event": "start"}

@@ -14,6 +14,8 @@ from sink_child import CHANNEL, SCHEMA, bundle
 from sink_support import QUERY, expected, file_rows
 
 from clonos import sinks
+from clonos.core.fence import Fence
+from clonos.core.sink_fence import Holder
 from clonos.errors import ClonosError, Fenced, LogCorrupt, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.sinks import ahead_files, ahead_log
 from clonos.sinks.ahead_format import HEADER, Kind, Record, Tail, decode, encode, scan
@@ -43,14 +45,25 @@ def test_golden_bytes() -> None:
 
 
 def test_golden_fence(tmp_path: Path) -> None:
-    ahead_files.write_fence(tmp_path / "fence", 281474976710657, durable=True)
-    assert (tmp_path / "fence").read_text() == "clonos-fence 1 281474976710657 18e03a0f\n"
-    assert ahead_files.read_fence(tmp_path / "fence") == 281474976710657
-    assert ahead_files.read_fence(tmp_path / "other") == 0
+    path = tmp_path / "fence"
+    holder = Holder(Fence.of(1, 0, 1), "0123456789abcdef")
+    ahead_files.write_fence(path, holder, durable=True)
+    assert path.read_text() == "clonos-fence 2 00000000000000010000000000000001 0123456789abcdef 82888c7b\n"
+    assert ahead_files.read_fence(path) == holder
+    ahead_files.write_fence(path, Holder(Fence.of(1)), durable=True)
+    assert path.read_text() == "clonos-fence 2 00000000000000010000000000000000 - b21cc656\n"
+    assert ahead_files.read_fence(path) == Holder(Fence.of(1))
+    assert ahead_files.read_fence(tmp_path / "other") == Holder()
+
+
+def test_a_fence_of_64_bits_is_read_as_what_it_meant(tmp_path: Path) -> None:
+    path = tmp_path / "fence"
+    path.write_text("clonos-fence 1 281474976710657 18e03a0f\n")
+    assert ahead_files.read_fence(path) == Holder(Fence.of(1, 0, 1))
     for damaged in ("", "clonos-fence 1 281474976710658 18e03a0f\n", "clonos-fence 2 1 00000000\n", "\xff"):
-        (tmp_path / "fence").write_bytes(damaged.encode("latin-1"))
+        path.write_bytes(damaged.encode("latin-1"))
         with pytest.raises(LogCorrupt, match="fence file"):
-            ahead_files.read_fence(tmp_path / "fence")
+            ahead_files.read_fence(path)
 
 
 RECORDS = st.builds(
@@ -226,13 +239,13 @@ def test_segments_are_begun_trimmed_and_read_meanwhile(tmp_path: Path) -> None:
         for position in range(1, 21):
             writer.write(**bundle(position, position))
         assert len(list(reader.deltas())) == 20
-        dropped = sink.truncate(QUERY, lambda each: each == b"delta up to 5")
+        dropped = sink.truncate(QUERY, 9, lambda each: each == b"delta up to 5")
         left = list(reader.deltas())
         assert len(left) == 20 - dropped
         assert left[0] == b"delta up to 5"
         assert left[-1] == b"delta up to 20"
         assert dropped >= 15
-        assert sink.truncate(QUERY, lambda each: each == b"delta up to 5") == 0
+        assert sink.truncate(QUERY, 9, lambda each: each == b"delta up to 5") == 0
         assert len(list(tmp_path.glob("_clonos/*/5-0/ahead-*.log"))) == 2
         writer.write(**bundle(21, 21))
         assert reader.cursors() == {(5, 0): {CHANNEL: 21}}
@@ -252,7 +265,7 @@ def test_a_damaged_older_segment_is_reported_and_kept(tmp_path: Path) -> None:
     with closing(sink.log_reader(QUERY)) as reader:
         assert list(reader.deltas()) == [b"delta up to 2", b"delta up to 3"]
         assert reader.corrupt == [f"{oldest}: byte 8"]
-    sink.truncate(QUERY, lambda _: False)
+    sink.truncate(QUERY, 9, lambda _: False)
     assert oldest.exists()
 
 
@@ -270,7 +283,7 @@ def test_a_torn_tail_is_cut_before_the_next_segment(tmp_path: Path) -> None:
         segment.write_bytes(whole[:-1])
         assert list(reader.deltas()) == [b"delta up to 4"]
         assert reader.corrupt == [f"{segment}: byte {len(whole) - len(encode(scan(whole).records[-1]))}"]
-        assert sink.truncate(QUERY, lambda _: False) == 0
+        assert sink.truncate(QUERY, 9, lambda _: False) == 0
 
 
 def test_an_older_writer_and_a_low_fence_are_refused(tmp_path: Path) -> None:

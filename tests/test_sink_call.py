@@ -207,7 +207,7 @@ def test_trimming_keeps_what_is_wanted(tmp_path: Path) -> None:
     for fence in range(1, 4):
         with closing(opened(sink, fence)) as writer:
             writer.write(**bundle(fence, fence))
-    assert sink.truncate(QUERY, lambda each: each == b"delta up to 2") == 1
+    assert sink.truncate(QUERY, 9, lambda each: each == b"delta up to 2") == 1
     assert kept(sink) == ([b"delta up to 2", b"delta up to 3"], {(5, 0): {CHANNEL: 3}})
 
 

@@ -7,14 +7,16 @@ import signal
 import socket
 import struct
 import time
+import zlib
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.instance_snapshot import InstanceSnapshot
-from clonos.errors import ConfigurationError, ProtocolError
+from clonos.errors import ConfigurationError, ProtocolError, StorageUnavailable
 from clonos.store import values
 from clonos.store.manifest import Manifest
 from clonos.wire.framing import FrameType, send_frames
@@ -59,7 +61,7 @@ def test_a_raised_generation_survives(tmp_path: Path) -> None:
     table.close()
     again = FenceTable(tmp_path / "fences")
     assert again.generation == 3
-    assert not again.raise_to(1, 0, 2 << 48) and again.raise_to(1, 0, 3 << 48)
+    assert not again.raise_to(1, 0, Fence.of(2)) and again.raise_to(1, 0, Fence.of(3))
     again.close()
 
 
@@ -75,6 +77,41 @@ def test_fences_are_the_highest_seen(raises: list[tuple[int, int, int]]) -> None
             assert table.raise_to(node, instance, fence) == (fence > highest.get((node, instance), -1))
             highest[node, instance] = max(fence, highest.get((node, instance), -1))
             table.close()
+
+
+def narrow_records(*records: tuple[int, int, int]) -> bytes:
+    """As files had them when fences had 64 bits."""
+    packed = [struct.pack("<IIQ", *record) for record in records]
+    return b"".join(record + struct.pack("<I", zlib.crc32(record)) for record in packed)
+
+
+def test_a_file_of_64_bit_fences_is_read_and_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "fences"
+    path.write_bytes(narrow_records((0, 0, 3), (1, 0, 3 << 48 | 7 << 16 | 2), (1, 1, 5)) + b"torn")
+    table = FenceTable(path)
+    assert table.generation == 3
+    assert table.fence(1, 0) == Fence.of(3, 7, 2)
+    assert not table.raise_to(1, 0, Fence.of(3, 7, 2)) and table.raise_to(1, 0, Fence.of(3, 7, 3))
+    assert path.read_bytes().startswith(b"CLFENCE2")
+    again = FenceTable(path)
+    assert (again.generation, again.fence(1, 0)) == (3, Fence.of(3, 7, 3))
+
+
+def test_a_file_of_64_bit_fences_is_not_added_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room for the new one: records of both kinds in one file could not be told apart."""
+    path = tmp_path / "fences"
+    old = narrow_records((1, 0, 3 << 48))
+    path.write_bytes(old)
+
+    def full(self: Path, _: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(StorageUnavailable, match="cannot be written"):
+            FenceTable(path)
+    assert path.read_bytes() == old
+    assert FenceTable(path).fence(1, 0) == Fence.of(3)
 
 
 def test_a_fence_cut_short_was_never_shown_and_a_damaged_one_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from clonos.core.fence import Fence
 from clonos.errors import Where
 from clonos.wire.messages import Hello
 from standby.suspect import REPORTED, Suspect
@@ -28,7 +29,7 @@ def hello(fresh: bool = False, replacement: int = 1) -> Hello:
         node=2,
         instance=0,
         epoch=5,
-        fence=1 << 48 | replacement,
+        fence=Fence.of(1, 1, replacement),
         fresh=fresh,
         stage_attempt=0,
         task_attempt=0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from rocksdict import Rdict
 
+from clonos.core.fence import Fence
 from clonos.errors import LogConflict, LogCorrupt, StateError, StorageUnavailable
 from clonos.store.database import MIB
 from clonos.store.log_store import LogReader, LogStore
+from clonos.store.values import seal
 
 
 @pytest.fixture
@@ -52,6 +55,16 @@ def test_owner_reader_and_the_next_owner_see_the_same(store: LogStore) -> None:
     again.close()
 
 
+def test_incarnations_of_64_bit_fences_are_read_as_what_they_meant(store: LogStore) -> None:
+    key = b"\x00incarnations"
+    store._database.put(key, seal(struct.pack(">QQ", 3 << 48 | 7 << 16 | 2, 40), key))
+    assert store.incarnations() == ((Fence.of(3, 7, 2), 40),)
+    store.begin((Fence.of(4, 1), 50))
+    assert store.incarnations() == ((Fence.of(3, 7, 2), 40), (Fence.of(4, 1), 50))
+    with LogStore.read_only(path_of(store)) as reader:
+        assert reader.incarnations() == store.incarnations()
+
+
 def test_who_wrote_it_is_kept_where_there_are_standbys(store: LogStore) -> None:
     assert store.incarnations() is None
     store.begin(None)
@@ -64,7 +77,7 @@ def test_who_wrote_it_is_kept_where_there_are_standbys(store: LogStore) -> None:
         assert reader.incarnations() == ((6, 0), (9, 4))
     store.truncate_own(4)
     assert store.incarnations() == ((9, 4),)
-    store._database.put(b"\x00incarnations", b"broken")
+    store._database.put(b"\x00incarnations-2", b"broken")
     with pytest.raises(LogCorrupt, match="the incarnations"):
         store.incarnations()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from clonos.core.fence import Fence
 from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import ConfigurationError, SnapshotCorrupt
 from clonos.store.folder import local_root, resolve
@@ -23,7 +24,7 @@ def golden_manifest() -> Manifest:
         epoch=3,
         sequence=7,
         final=True,
-        fence=(5 << 48) | 2,
+        fence=Fence.of(5, 0, 2),
         meta=b"frontier",
         files=(
             SnapshotFile("000008.sst", 5, table, stored_name(5, table, 1), None, (11, 1700000000000000000)),
@@ -33,13 +34,23 @@ def golden_manifest() -> Manifest:
 
 
 def test_the_format_of_manifests_is_what_was_written_before(root: Path) -> None:
-    expected = (root / "tests" / "golden" / "store_manifest_v1.bin").read_bytes()
+    expected = (root / "tests" / "golden" / "store_manifest_v2.bin").read_bytes()
     assert golden_manifest().to_bytes() == expected
     assert Manifest.from_bytes(expected, "here") == golden_manifest()
     assert str(golden_manifest().name) == (
-        "00000000000000000003-0005000000000002-00000000000000000007-final.manifest"
+        "00000000000000000003-00000000000000050000000000000002-00000000000000000007-final.manifest"
     )
-    assert golden_manifest().files[0].stored == hashlib.sha256(b"table").hexdigest() + "-5-0000000000000001"
+    assert golden_manifest().files[0].stored == hashlib.sha256(b"table").hexdigest() + "-5-" + Fence(1).text
+
+
+def test_manifests_of_narrow_fences_are_read(root: Path) -> None:
+    """Of version 1: the fence means what it meant, and the file keeps its name."""
+    found = Manifest.from_bytes((root / "tests" / "golden" / "store_manifest_v1.bin").read_bytes(), "here")
+    assert replace(found, narrow=False, files=golden_manifest().files) == golden_manifest()
+    assert str(found.name) == "00000000000000000003-0005000000000002-00000000000000000007-final.manifest"
+    assert SnapshotName.parse(str(found.name)) == found.name == golden_manifest().name
+    assert found.files[0].stored.endswith("-5-0000000000000001")
+    assert stored_fence(found.files[0].stored) == 1
 
 
 @given(st.data())
@@ -76,7 +87,16 @@ def test_a_manifest_that_leads_elsewhere_is_refused(change: dict[str, Any]) -> N
         Manifest.from_bytes(replace(manifest, epoch=-1).to_bytes(), "here")
 
 
-@given(st.integers(0, 10**20 - 1), st.integers(0, 2**64 - 1), st.integers(0, 10**20 - 1), st.booleans())
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_names_of_narrow_fences_keep_their_text_and_order(one: int, other: int) -> None:
+    texts = [f"{3:020d}-{fence:016x}-{4:020d}-mid.manifest" for fence in (one, other)]
+    names = [SnapshotName.parse(text) for text in texts]
+    assert [str(name) for name in names] == texts
+    assert (names[0] < names[1]) == (one < other)  # type: ignore[operator]
+    assert stored_fence(f"{bytes(32).hex()}-5-{one:016x}") == names[0].fence  # type: ignore[union-attr]
+
+
+@given(st.integers(0, 10**20 - 1), st.integers(0, 2**128 - 1), st.integers(0, 10**20 - 1), st.booleans())
 def test_names_parse_and_sort_as_snapshots_do(epoch: int, fence: int, sequence: int, final: bool) -> None:
     name = SnapshotName(epoch, fence, sequence, final)
     assert SnapshotName.parse(str(name)) == name

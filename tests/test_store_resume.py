@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, Resume
 from clonos.core.snapshot_name import SnapshotName
@@ -16,7 +17,7 @@ from clonos.store.line import read_line, write_line
 from clonos.store.manifest import Manifest
 from clonos.store.snapshots import SnapshotStore
 
-FIRST, SECOND, THIRD = ((generation << 48) | (generation << 16) for generation in (1, 2, 3))
+FIRST, SECOND, THIRD = (Fence.of(generation, generation) for generation in (1, 2, 3))
 
 
 class Place:
@@ -65,7 +66,7 @@ def test_an_attempt_begins_with_what_it_resumed_as_its_own(place: Place) -> None
     own = second.resume(taken[1], b"again")
     second.discard_from(3)
     assert [str(name) for name in second.manifests()] == [str(end.name), str(own.name)]
-    assert str(own.name).endswith(f"{SECOND:016x}-{2:020d}-from.manifest")
+    assert str(own.name).endswith(f"{SECOND.text}-{2:020d}-from.manifest")
     assert (own.meta, own.files) == (b"again", taken[1].files)
     again = place.store(SECOND + 1)
     assert again.resumed(3, again.fence) == again.beginning(3, again.fence) == own

@@ -658,7 +658,7 @@ def test_a_store_that_only_looks_takes_nothing(host: Host) -> None:
     snapshot(owner, state, 1)
 
 
-@pytest.mark.parametrize(("fence", "epoch", "sequence"), [(-1, 0, 0), (2**64, 0, 0), (1, -1, 0), (1, 0, -1)])
+@pytest.mark.parametrize(("fence", "epoch", "sequence"), [(-1, 0, 0), (2**128, 0, 0), (1, -1, 0), (1, 0, -1)])
 def test_numbers_out_of_range_are_refused(local: Host, fence: int, epoch: int, sequence: int) -> None:
     with pytest.raises(StateError):
         local.store(fence).begin(local.state(), b"", epoch=epoch, sequence=sequence, final=True)

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from clonos.core.fence import Fence
 from clonos.errors import Fenced, ProtocolError, SinkUnavailable
 from clonos.wire import messages as m
 from clonos.wire.framing import Frame, FrameReader, FrameType, Packed, to_bytes
 
 u64 = st.integers(0, (1 << 64) - 1)
+fences = st.integers(0, (1 << 128) - 1).map(Fence)
 HELLO = m.Hello(
-    token="t", generation=2, node=3, instance=4, epoch=5, fence=(2 << 48) | 6, fresh=True, mode="realtime"
+    token="t", generation=2, node=3, instance=4, epoch=5, fence=Fence.of(2, 0, 6), fresh=True, mode="realtime"
 )
 
 
@@ -46,16 +48,18 @@ def test_golden_payloads() -> None:
     )
     assert payload(m.pack_tick()) == ""
     assert payload(m.pack_follow(1, b"log")) == "01000000000000006c6f67"
-    assert payload(m.pack_promote(1, 2)) == "01000000000000000200000000000000"
+    assert payload(m.pack_promote(Fence.of(1, 2, 3), 4)) == (
+        "000000000000000100000000000200030400000000000000"
+    )
     assert payload(m.pack_secure(1, b"log")) == "01000000000000006c6f67"
     assert payload(m.pack_secured(1)) == "0100000000000000"
     assert json.loads(bytes.fromhex(payload(m.pack_hello(HELLO)))) == {
-        "version": 1, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
-        "fence": (2 << 48) | 6, "fresh": True, "stage_attempt": 0, "task_attempt": 0, "mode": "realtime",
-        "standby": False, "moves": [], "recovered": 0,
+        "version": 2, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
+        "fence": "00000000000000020000000000000006", "fresh": True, "stage_attempt": 0, "task_attempt": 0,
+        "mode": "realtime", "standby": False, "moves": [], "recovered": 0,
     }  # fmt: skip
     assert json.loads(bytes.fromhex(payload(m.pack_welcome(8, 9)))) == {
-        "version": 1,
+        "version": 2,
         "window": 8,
         "window_bytes": 9,
         "log_end": 0,
@@ -68,8 +72,8 @@ def test_golden_payloads() -> None:
     }
 
 
-@given(u64, u64, u64, st.binary(max_size=40), st.binary(min_size=1, max_size=40))
-def test_what_is_packed_is_parsed(a: int, b: int, c: int, log: bytes, batch: bytes) -> None:
+@given(u64, u64, u64, fences, st.binary(max_size=40), st.binary(min_size=1, max_size=40))
+def test_what_is_packed_is_parsed(a: int, b: int, c: int, fence: Fence, log: bytes, batch: bytes) -> None:
     assert over(m.pack_resume(a, b, log)) == m.Resume(a, b, memoryview(log))
     assert over(m.pack_bundle(a or 1, 7, batch)) == m.Bundle(a or 1, 7, memoryview(batch))
     assert over(m.pack_output(a, b, c, log, 7, batch)) == m.Output(
@@ -81,14 +85,14 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, log: bytes, batch: byt
     assert over(m.pack_ended(a)) == m.Ended(a)
     assert over(m.pack_heartbeat(a)) == m.Heartbeat(a)
     assert over(m.pack_follow(a, batch)) == m.Follow(a, memoryview(batch))
-    assert over(m.pack_promote(a, b)) == m.Promote(a, b)
+    assert over(m.pack_promote(fence, b)) == m.Promote(fence, b)
     assert over(m.pack_secure(a, batch)) == m.Secure(a, memoryview(batch))
     assert over(m.pack_secured(a)) == m.Secured(a)
 
 
 def test_json_messages_round_trip() -> None:
     assert over(m.pack_hello(HELLO)) == HELLO
-    moved = replace(HELLO, standby=True, moves=((5, 70), (6, 90)), recovered=90)
+    moved = replace(HELLO, standby=True, moves=((Fence(5), 70), (Fence.of(2**63, 6), 90)), recovered=90)
     assert over(m.pack_hello(moved)) == moved
     assert over(m.pack_admin("t", {"commit": 3})) == m.Admin("t", {"commit": 3})
     assert over(m.pack_welcome(8, 9, 7)) == m.Welcome(8, 9, 7)
@@ -100,7 +104,7 @@ def test_json_messages_round_trip() -> None:
 
 
 def test_the_token_is_not_shown() -> None:
-    assert "secret" not in repr(m.Hello("secret", 0, 1, 0, 0, 1, True)) + repr(m.Admin("secret", {}))
+    assert "secret" not in repr(m.Hello("secret", 0, 1, 0, 0, Fence(1), True)) + repr(m.Admin("secret", {}))
 
 
 @given(st.sampled_from(list(FrameType)), st.binary(max_size=80))
@@ -129,20 +133,22 @@ def test_a_hello_with_any_field_exchanged_is_parsed_or_refused(key: str, value: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "wire version 2"),
+        ({"version": 1}, "wire version 1, this end speaks 2"),
         ({"node": 0}, "node 0 is not a whole number from 1 to 63"),
         ({"node": True}, "node True"),
         ({"instance": -1}, "instance -1"),
         ({"epoch": 1.5}, "epoch 1.5"),
-        ({"fence": 1}, "is not of generation 2"),
-        ({"fence": 1 << 63}, "fence"),
+        ({"fence": Fence(1).text}, "is not of generation 2"),
+        ({"fence": 2 << 48 | 6}, "HELLO: 562949953421318 is not a fence"),
+        ({"fence": "2" * 33}, "is not a fence"),
         ({"fresh": "yes"}, "fresh 'yes' is not true or false"),
         ({"mode": "batch"}, "mode 'batch'"),
         ({"token": None}, "token is not a text"),
         ({"standby": 1}, "standby 1 is not true or false"),
         ({"moves": {}}, "is not a list"),
         ({"moves": [[1]]}, "is not a fence and a log offset"),
-        ({"moves": [[1, -1]]}, "offset -1"),
+        ({"moves": [[Fence(1).text, -1]]}, "offset -1"),
+        ({"moves": [[1, 1]]}, "HELLO: 1 is not a fence"),
     ],
 )
 def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> None:
@@ -156,7 +162,7 @@ def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> Non
         (FrameType.HELLO, b"[]", "a JSON object is expected"),
         (FrameType.HELLO, b"\xff", "not UTF-8 JSON"),
         (FrameType.HELLO, b"[" * 100_000, "not UTF-8 JSON"),
-        (FrameType.HELLO, b'{"version":1,"token":"t","admin":[]}', "admin is not an object"),
+        (FrameType.HELLO, b'{"version":2,"token":"t","admin":[]}', "admin is not an object"),
         (FrameType.RESUME, b"x" * 15, "at least 16"),
         (FrameType.TICK, b"x", "none belong"),
         (FrameType.END, b"x" * 9, "exactly 8"),
@@ -164,7 +170,7 @@ def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> Non
         (FrameType.BUNDLE, b"\1" * 12, "in 0 bytes"),
         (FrameType.OUTPUT, b"\0" * 24 + b"\5\0\0\0" + b"\0" * 4, "5 log bytes announced, 0 there"),
         (FrameType.OUTPUT, b"\0" * 32 + b"x", "0 rows in 1 bytes"),
-        (FrameType.WELCOME, b'{"version":1,"window":0,"window_bytes":1}', "window 0"),
+        (FrameType.WELCOME, b'{"version":2,"window":0,"window_bytes":1}', "window 0"),
         (FrameType.ERROR, b'{"error":"E"}', "message is not a text"),
     ],
 )

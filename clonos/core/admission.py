@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from clonos.core.fence import generation_of
 from clonos.core.identity import Origin
-from clonos.core.replacement import generation_of
 
 GENERATION: Final = Origin(0, 0)
 """Where the generation is kept among the fences: no node has number 0."""

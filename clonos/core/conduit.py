@@ -69,9 +69,10 @@ from clonos.core.conduit_words import (
     Time as Time,
     Welcome as Welcome,
 )
+from clonos.core.fence import Fence
 from clonos.core.replacement import Move
 
-MAX_REPLACEMENTS = 0xFFFF
+FIRST_FENCE = Fence.first(0, 0)
 MAX_CONNECT_DELAY = 500
 MAX_REPLACE_DELAY = 2000
 MAX_STANDBY_DELAY = 2000
@@ -97,9 +98,10 @@ class Limits:
     replica to its WELCOME. `standbys` is 0 or 1, and `passive`
     one is not sent what the replica is sent. `settle_ms` is how long, after a loss, the replica's own first work goes
     before another standby, which restores and repeats. `first_server` is where the instance was when it was last seen.
+    `fence` is the task attempt's first.
     """
 
-    fence_base: int = 0
+    fence: Fence = FIRST_FENCE
     bundle_rows: int = 4096
     bundle_bytes: int = 1 << 20
     idle_bundles: int = 1
@@ -174,7 +176,7 @@ class Conduit:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.state = State.CONNECTING
-        self.replacement = 0
+        self.fence = limits.fence
         self._actions: list[Action] = []
         self._connected = False
         self._fresh = True
@@ -227,7 +229,7 @@ class Conduit:
                 self._time(now)
             case Start():
                 self._connecting_since = now
-                self._actions.append(Connect(self._fence(), True, 0, self._server))
+                self._actions.append(Connect(self.fence, True, 0, self._server))
             case ConnectFailed(reason):
                 self._connect_failed(reason, now)
             case Connected():
@@ -271,15 +273,12 @@ class Conduit:
             case Resumed():
                 self._paused = False
 
-    def _fence(self) -> int:
-        return self.limits.fence_base | self.replacement
-
     def _on_connected(self, now: int) -> None:
         self._connected = True
         self._paused = False
         self._connect_failures = 0
         self._heard_at = self._ticked_at = now
-        self._actions.append(Hello(self._fence(), self._fresh, tuple(self._moves)))
+        self._actions.append(Hello(self.fence, self._fresh, tuple(self._moves)))
         self._actions.append(Resume(self._passed, self._log.start, bytes(self._log.data)))
 
     def _connect_failed(self, reason: str, now: int) -> None:
@@ -291,7 +290,7 @@ class Conduit:
         self._connect_failures += 1
         if self.limits.standbys:  # the other one may be there
             self._server = 1 - self._server
-        self._actions.append(Connect(self._fence(), self._fresh, delay, self._server))
+        self._actions.append(Connect(self.fence, self._fresh, delay, self._server))
 
     def _welcome(self, welcome: Welcome, now: int) -> None:
         if self.state is not State.CONNECTING:
@@ -309,7 +308,7 @@ class Conduit:
         self._fresh = False
         self._moved_to(self._server)
         self.state = State.OPEN
-        self._want_standby(self.limits.settle_ms if self.replacement else 0)
+        self._want_standby(self.limits.settle_ms if self.fence > self.limits.fence else 0)
         self._pump(now)
 
     def _rows(self, rows: int, size: int, now: int) -> None:
@@ -484,22 +483,26 @@ class Conduit:
         first_not_taken = self._taken + 1
         self._taken = self._sent = self._stable
         self._under_way = 0
-        self.replacement += 1
         self._connecting_since = now
         self.state = State.CONNECTING
-        if self._losses > self.limits.attempts or self.replacement > MAX_REPLACEMENTS:
+        why = ""
+        if self._losses > self.limits.attempts:
+            why = f"the replica was lost {self._losses} times without progress"
+        elif self.fence.is_last:
+            why = "the replica was replaced as often as one task attempt can count"
+        if why:
             self._fail(
                 "ReplicaLost",
-                f"the replica was lost {self._losses} times without progress; the first bundle not taken is "
-                f"{first_not_taken}; last reason: {reason}",
+                f"{why}; the first bundle not taken is {first_not_taken}; last reason: {reason}",
             )
             return
+        self.fence = self.fence.next()
         if self._standby.follows:
             self._promote()
             return
         self._close_standby()
         delay = 0 if self._losses == 1 else min(MAX_REPLACE_DELAY, 100 << min(self._losses - 2, 5))
-        self._actions.append(Connect(self._fence(), self._fresh, delay, self._server))
+        self._actions.append(Connect(self.fence, self._fresh, delay, self._server))
 
     # ------------------------------------------------------------ the standby
 
@@ -523,7 +526,7 @@ class Conduit:
         """It restores the newest snapshot, and hears what is known beyond."""
         self._standby.sent = self._standby.taken = self._stable
         fresh = not self._snapshotted
-        self._actions.append(StandbyHello(self._fence(), fresh, tuple(self._moves), self._recovered))
+        self._actions.append(StandbyHello(self.fence, fresh, tuple(self._moves), self._recovered))
         self._actions.append(StandbyResume(self._passed, self._log.start, bytes(self._log.data)))
 
     def _advance_standby(self) -> None:
@@ -585,7 +588,7 @@ class Conduit:
     def _moved_to(self, server: int) -> None:
         """What the last replica had recovered its successor elsewhere has, too, though this task was not told of it."""
         if self._home not in (None, server):
-            self._moves.append((self._fence(), max(self._log.end, self._recovered)))
+            self._moves.append((self.fence, max(self._log.end, self._recovered)))
         self._home = server
 
     def _promote(self) -> None:
@@ -596,7 +599,7 @@ class Conduit:
         self._connected, self._paused = True, False
         self._heard_at = standby.heard_at
         self._sent, self._taken, self._under_way = standby.sent, standby.taken, standby.under_way
-        self._actions.append(Promote(self._fence(), self._passed))
+        self._actions.append(Promote(self.fence, self._passed))
 
     def _time(self, now: int) -> None:
         silence = now - self._heard_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clonos.core.fence import Fence
 from clonos.core.replacement import Move
 
 # Events: the replica's frames, the task's input, the connection, the clock and the task's end.
@@ -202,7 +203,7 @@ class Connect:
     `server` is 0 or 1: with standbys there are two, and the replica and its standby are never on the same.
     """
 
-    fence: int
+    fence: Fence
     fresh: bool
     delay_ms: int
     server: int = 0
@@ -212,7 +213,7 @@ class Connect:
 class Hello:
     """`moves` of this task attempt to another server: under which fence, and how far the log was common to both."""
 
-    fence: int
+    fence: Fence
     fresh: bool
     moves: tuple[Move, ...] = ()
 
@@ -304,7 +305,7 @@ class StandbyHello:
     before, or goes on with what it has in memory; else from the newest snapshot inside the epoch. `recovered` is the
     offset up to which its primary has recovered the log."""
 
-    fence: int
+    fence: Fence
     fresh: bool
     moves: tuple[Move, ...] = ()
     recovered: int = 0
@@ -346,7 +347,7 @@ class CloseStandby:
 class Promote:
     """The standby is the replica; its connection takes the place of the one that was closed."""
 
-    fence: int
+    fence: Fence
     passed: int
 
 

@@ -28,12 +28,13 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from clonos.core.causal_log import Segment
 from clonos.core.dependencies import handed_back, lacking
+from clonos.core.fence import generation_of
 from clonos.core.identity import Origin
 from clonos.core.instance import Action, Instance, InstanceSnapshot
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.core.recovery_line import RecoveryLine, Resume
-from clonos.core.replacement import Known, Move, generation_of
+from clonos.core.replacement import Known, Move
 from clonos.core.resumption import check_resumable, resume_failed
 from clonos.core.retrieval import Recovered, retrieve
 from clonos.core.sequence import BundlesTaken

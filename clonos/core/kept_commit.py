@@ -16,11 +16,13 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from clonos.errors import Fenced, LogCorrupt
+from clonos.core.fence import FENCE_BYTES, Fence
+from clonos.core.sink_fence import check_driver
+from clonos.errors import LogCorrupt
 
 _MAGIC: Final = b"CLKC\x01"
 _CRC: Final = struct.Struct("<I")
-_HEAD: Final = struct.Struct("<16sq")
+_HEAD: Final = struct.Struct(f"<{FENCE_BYTES}sq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class KeptCommit:
     record: bytes
 
     def pack(self) -> bytes:
-        body = _HEAD.pack(self.fence.to_bytes(16, "big"), self.epoch) + self.record
+        body = _HEAD.pack(Fence(self.fence).pack(), self.epoch) + self.record
         return _MAGIC + _CRC.pack(zlib.crc32(body)) + body
 
     @classmethod
@@ -50,16 +52,11 @@ class KeptCommit:
                 hint="Restore it from a backup before the query runs again",
             )
         fence, epoch = _HEAD.unpack_from(body)
-        return cls(int.from_bytes(fence, "big"), epoch, body[_HEAD.size :])
+        return cls(Fence.unpack(fence), epoch, body[_HEAD.size :])
 
 
 def supersedes(offered: KeptCommit, standing: KeptCommit | None, *, floor: int) -> bool:
     """Whether a sink whose floor is `floor` has to keep `offered` instead of what stands. Raises Fenced where a later
     start of the query has taken over."""
-    highest = max(floor, -1 if standing is None else standing.fence)
-    if offered.fence < highest:
-        raise Fenced(
-            f"the commit of epoch {offered.epoch} comes from a driver that was taken over: "
-            f"fence {highest:x} stands, this driver holds {offered.fence:x}"
-        )
+    check_driver(offered.fence, floor=max(floor, 0 if standing is None else standing.fence))
     return standing is None or offered.fence > standing.fence or offered.epoch >= standing.epoch

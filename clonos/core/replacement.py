@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-REPLACEMENT_BITS = 16
-GENERATION_SHIFT = 48
-
+from clonos.core.fence import generation_of, of_same_attempt
 
 Move: TypeAlias = tuple[int, int]
 """An instance went on on another server: under which fence, and up to which offset the conduit knew its log then."""
@@ -39,20 +37,6 @@ class Known:
             and joins_known_log(log_offset, known_upto=self.log_end)
             and stands_for_known_output(emitted, passed=self.passed, before=before)
         )
-
-
-def generation_of(fence: int) -> int:
-    """The start of the query that a fence is of."""
-    return fence >> GENERATION_SHIFT
-
-
-def of_same_attempt(fence: int, other: int) -> bool:
-    """Whether two fences (generation, task attempt, replacement: docs/wire.md) are of one task attempt.
-
-    A snapshot inside an epoch is for replacements in the attempt that took it. A new attempt discards those of earlier
-    ones, but one that a dead replica had sent to remote storage may appear later: its history need not be this one's.
-    """
-    return fence >> REPLACEMENT_BITS == other >> REPLACEMENT_BITS
 
 
 def binds(ended: int, fence: int) -> bool:

@@ -17,10 +17,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from clonos.core.causal_log import CausalLog, Segment
+from clonos.core.fence import of_same_attempt
 from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog, believed
 from clonos.core.recovery import HolderReply, longest_prefix
-from clonos.core.replacement import Known, Move, of_same_attempt
+from clonos.core.replacement import Known, Move
 from clonos.errors import StorageUnavailable, Where
 
 

@@ -4,7 +4,8 @@ A name holds the epoch, the fence of the incarnation that took the snapshot, and
 with. Names compare as snapshots supersede each other, so a successor's snapshot of an epoch wins over one that its
 predecessor was still writing. An incarnation drops only snapshots of its own fence or a lower one.
 
-As a text it is `<epoch>-<fence>-<sequence>-<final|mid|from>.manifest`, of fixed width, so that texts sort alike.
+As a text it is `<epoch>-<fence>-<sequence>-<final|mid|from>.manifest`, of fixed width. Names from when fences had 64
+bits (`core.fence`) have 16 digits for it instead of 32; they are `narrow`, and keep their text.
 
 Three kinds: *final*, at the end of an epoch; inside one; and one inside that a task attempt has *resumed* from, written
 again as the attempt's own, with which the epoch begins for it.
@@ -14,14 +15,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from clonos.core.replacement import binds, of_same_attempt
+from clonos.core.fence import Fence, of_same_attempt
+from clonos.core.replacement import binds
 
 KEPT_INSIDE: Final = 2
 OLDEST_KEPT: Final = 32
-_TEXT: Final = re.compile(r"(\d{20})-([0-9a-f]{16})-(\d{20})-(final|mid|from)\.manifest")
+_NARROW_DIGITS: Final = 16
+_TEXT: Final = re.compile(r"(\d{20})-([0-9a-f]{16}|[0-9a-f]{32})-(\d{20})-(final|mid|from)\.manifest")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,10 +36,13 @@ class SnapshotName:
     sequence: int
     final: bool
     resumed: bool = False
+    narrow: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         kind = "final" if self.final else "from" if self.resumed else "mid"
-        return f"{self.epoch:020d}-{self.fence:016x}-{self.sequence:020d}-{kind}.manifest"
+        fence = Fence(self.fence)
+        text = f"{fence.narrowed:016x}" if self.narrow else fence.text
+        return f"{self.epoch:020d}-{text}-{self.sequence:020d}-{kind}.manifest"
 
     def begins(self, fence: int) -> bool:
         """Whether the task attempt of `fence` has resumed here."""
@@ -48,11 +54,18 @@ class SnapshotName:
         match = _TEXT.fullmatch(text)
         if match is None:
             return None
-        epoch, fence, sequence, kind = match.groups()
-        return cls(int(epoch), int(fence, 16), int(sequence), kind == "final", kind == "from")
+        epoch, text, sequence, kind = match.groups()
+        fence, narrow = read_fence(text)
+        return cls(int(epoch), fence, int(sequence), kind == "final", kind == "from", narrow)
 
 
 Names = Iterable[SnapshotName]
+
+
+def read_fence(text: str) -> tuple[Fence, bool]:
+    """The fence that stands in the name of a file, and whether it was written when fences had 64 bits."""
+    narrow = len(text) == _NARROW_DIGITS
+    return (Fence.widened(int(text, 16)) if narrow else Fence.parse(text)), narrow
 
 
 def in_epoch(names: Names, epoch: int) -> list[SnapshotName]:

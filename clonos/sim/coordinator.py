@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.core.delta import segments_for, still_needed
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery import HolderReply
 from clonos.core.topology import NodeKind
@@ -33,7 +34,7 @@ class Coordinator:
 
     def _watch(self) -> None:
         committed = self._world.checkpoint.committed
-        if committed > self._truncated:
+        if committed > self._truncated and self._driver.generation:
             try:
                 self._truncate(committed)
                 self._truncated = committed
@@ -46,9 +47,10 @@ class Coordinator:
         self._world.trace(self._driver.name, f"truncates before the end of epoch {epoch}")
         for delay in self._world.faults.deliveries(f"commit of epoch {epoch}"):
             self._world.kernel.after(delay, self._world.tell_commit, epoch, stable)
+        fence = Fence.of(self._driver.generation)
         for place in self._world.sinks.values():
             with self._world.checks.truncates_sink(place):
-                place.truncate(lambda raw: still_needed(raw, stable))
+                place.truncate(fence, lambda raw: still_needed(raw, stable))
 
     def stable_offsets(self, epoch: int) -> dict[Origin, int]:
         """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos import errors
 from clonos.core.channels import ChannelNumbers, Numbered
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, recovery_line
 from clonos.core.topology import NodeKind, Topology
@@ -102,8 +103,12 @@ class Driver(Process):
         self._late_commit = None
         for place in self.world.sinks.values():
             yield self.world.choices.schedule.randint(10, 200)
+<<<<<<< HEAD
             yield from self._reach(Place.SINKS)
             place.raise_fence(generation << 48)
+=======
+            place.raise_fence(Fence.of(generation))
+>>>>>>> 94adc4d (Fences of 128 bits; sinks: equal fences refused, log numbers never given twice, truncation fenced)
         for at in range(len(self.world.servers)):
             reached: list[bool] = []
             asked: Any = None

@@ -11,6 +11,7 @@ A sink makes rows visible only together with their determinants and the new curs
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING
 from clonos.core.identity import Origin
 from clonos.core.instance import Row
 from clonos.core.kept_commit import KeptCommit, supersedes
+from clonos.core.sink_fence import Holder, check_driver, check_holding, check_taking
 from clonos.core.sink_log import Write
-from clonos.errors import ClonosError, Fenced, SinkError, SinkUnavailable
+from clonos.core.sink_trim import Entry, Page, next_number, numbers
+from clonos.errors import ClonosError, SinkError, SinkUnavailable
 from clonos.sim.kernel import Steps
 from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault, SinkKind
@@ -42,7 +45,12 @@ class KeptDelta:
     """One delta in a sink's log."""
 
     raw: bytes
+    number: int
     damaged: bool = False
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(self.number, zlib.crc32(self.raw))
 
 
 @dataclass
@@ -70,10 +78,13 @@ class SinkPlace:
 
     world: World
     origin: Origin
-    fence: int = -1
+    holder: Holder = field(default_factory=Holder)
+    floor: int = 0
     cursors: dict[int, int] = field(default_factory=dict)
     log: list[KeptDelta] = field(default_factory=list)
     version: int = 0  # counts truncations of the log
+    next_number: int = 1
+    removed_upto: int = 0
     ids: dict[str, str] = field(default_factory=dict)  # what is visible: id and text
 
     # ------------------------------------------------------------ the writer
@@ -81,8 +92,10 @@ class SinkPlace:
     def open(self, replica: Replica, fence: int) -> Steps:
         """Take the fence and say what is visible."""
         yield self.world.choices.schedule.randint(20, 300)
-        self._check_fence(fence)
-        self.fence = fence
+        mine = Holder(fence, replica.name)
+        check_taking(mine, self.holder, floor=self.floor, origin=self.origin)
+        self.holder = mine
+        self.next_number = next_number(max((kept.number for kept in self.log), default=0), self.removed_upto)
         self.world.checks.sink_fenced(self.origin, fence)
         yield from self.recover(replica)
         return dict(self.cursors)
@@ -95,26 +108,38 @@ class SinkPlace:
         raise NotImplementedError
 
     def raise_fence(self, fence: int) -> None:
-        self.fence = max(self.fence, fence)
+        self.floor = max(self.floor, fence)
+        self.holder = self.holder.raised_to(fence)
         self.world.sink_commits.raise_fence(fence)
         self.world.checks.sink_fenced(self.origin, fence)
 
-    def truncate(self, keep: Callable[[bytes], bool]) -> None:
+    def truncate(self, fence: int, keep: Callable[[bytes], bool]) -> None:
+        self.remove(fence, self.page(keep))
+
+    def page(self, keep: Callable[[bytes], bool]) -> Page:
+        """What nobody wants. A damaged entry stays as evidence."""
+        return Page.of(kept.entry for kept in self.log if not kept.damaged and not keep(kept.raw))
+
+    def remove(self, fence: int, page: Page) -> None:
+        """May be repeated, and come late."""
+        check_driver(fence, floor=self.floor)
         self.version += 1
-        self.log = [kept for kept in self.log if kept.damaged or keep(kept.raw)]
+        self.removed_upto = page.removed_upto(self.removed_upto)
+        self.log = [kept for kept in self.log if not page.removes(kept.entry)]
 
     # ------------------------------------------------------------- internals
 
-    def _check_fence(self, fence: int) -> None:
-        if self.fence > fence:
-            raise Fenced(f"sink {self.origin} was taken over: fence {self.fence:x} stands, not {fence:x}")
+    def _check_fence(self, mine: Holder) -> None:
+        check_holding(mine, self.holder, origin=self.origin)
 
     def _already(self, cursors: Mapping[int, int]) -> bool:
         """Whether a bundle that is tried again did take effect."""
         return bool(cursors) and all(self.cursors.get(channel, -1) >= at for channel, at in cursors.items())
 
     def _keep_log(self, write: Write) -> None:
-        self.log += [KeptDelta(raw) for raw in write.deltas]
+        given = numbers(self.next_number, len(write.deltas))
+        self.log += [KeptDelta(raw, number) for raw, number in zip(write.deltas, given, strict=True)]
+        self.next_number = given.stop
 
     def _show(self, identity: str, row: Row, fence: int) -> None:
         self.world.checks.shows(self, identity, row, fence)
@@ -161,17 +186,17 @@ class TransactionalTable(SinkPlace):
             yield 1_000
 
     def write(self, replica: Replica, fence: int, write: Write) -> Steps:
-        yield from self._request(replica, lambda: self._commit(fence, write))
+        yield from self._request(replica, lambda: self._commit(Holder(fence, replica.name), write))
 
-    def _commit(self, fence: int, write: Write) -> None:
-        self._check_fence(fence)
+    def _commit(self, mine: Holder, write: Write) -> None:
+        self._check_fence(mine)
         if self._already(write.cursors):
             return
         self._keep_log(write)
         for identity, row in zip(write.ids, write.rows, strict=True):
             if identity in self.ids:
                 raise SinkError(f"output {identity} would become visible twice")
-            self._show(identity, row, fence)
+            self._show(identity, row, mine.fence)
         self.cursors.update(write.cursors)
 
 
@@ -185,7 +210,7 @@ class AheadFile(SinkPlace):
         yield from self._finish(replica)
 
     def write(self, replica: Replica, fence: int, write: Write) -> Steps:
-        self._check_fence(fence)
+        self._check_fence(Holder(fence, replica.name))
         if self.world.faults.strikes(Fault.SINK_BEFORE, str(self.origin)):
             raise SinkUnavailable(f"no space is left for the log of sink {self.origin}")
         if not self._already(write.cursors) or not write.cursors:
@@ -199,7 +224,7 @@ class AheadFile(SinkPlace):
 
     def _finish(self, replica: Replica) -> Steps:
         while self.promised:
-            self._check_fence(replica.fence)
+            self._check_fence(Holder(replica.fence, replica.name))
             identity, row, _ = self.promised[0]
             if identity in self.ids:
                 raise SinkError(f"output {identity} would become visible twice")
@@ -212,17 +237,18 @@ class IdempotentCall(SinkPlace):
     """Intent, call, cursors. The function ignores ids it has seen."""
 
     def write(self, replica: Replica, fence: int, write: Write) -> Steps:
-        self._check_fence(fence)
+        mine = Holder(fence, replica.name)
+        self._check_fence(mine)
         self._keep_log(write)
         yield from replica.pause("has logged its intent")
         yield from self._request(replica, lambda: self._called(write, fence))
-        self._check_fence(fence)
+        self._check_fence(mine)
         self.cursors.update(write.cursors)
 
     def _called(self, write: Write, fence: int) -> None:
         for identity, row in zip(write.ids, write.rows, strict=True):
             if identity not in self.ids:
-                self._show(identity, row, max(fence, self.fence))
+                self._show(identity, row, max(fence, self.holder.fence))
             else:
                 self.world.checks.repeats(self, identity, row)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clonos.core import conduit as rules
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Greeting
 from clonos.core.instance import Bundle
@@ -77,7 +78,7 @@ class Task(Process):
         self._unread: list[Any] | None = None  # what arrived while Spark took nothing
         standbys = world.plan.standbys if origin not in world.sinks else 0
         limits = rules.Limits(
-            fence_base=generation << 48 | (attempt & 0xFFFFFFFF) << 16,
+            fence=Fence.first(generation, attempt),
             bundle_rows=world.plan.bundle,
             inflight_bytes=world.plan.inflight_bytes,
             heartbeat_ms=HEARTBEAT_MS,

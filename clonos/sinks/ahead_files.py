@@ -17,9 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from clonos.errors import LogCorrupt, QueryDefinitionError, SinkUnavailable
+from clonos.core.fence import Fence
+from clonos.core.sink_fence import NOBODY, Holder
+from clonos.errors import LogCorrupt, ProtocolError, QueryDefinitionError, SinkUnavailable
 
-_FENCE_WORD = "clonos-fence 1"
+_NOBODY = "-"
 
 
 def local_path(place: str | os.PathLike[str], what: str) -> str:
@@ -98,19 +100,27 @@ def locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def read_fence(path: Path) -> int:
-    """The fence that stands, 0 where none was taken yet."""
+def read_fence(path: Path) -> Holder:
+    """The fence that stands, and who took it; 0 where none was taken yet.
+
+    The file is one line, `clonos-fence 2 <fence> <owner> <CRC-32 of what stands before>`, with 32 hexadecimal digits
+    for the fence and `-` for nobody. When fences had 64 bits it was `clonos-fence 1 <decimal> <CRC-32>`.
+    """
     try:
         text = path.read_text("ascii", "replace")
     except FileNotFoundError:
-        return 0
+        return Holder()
     word, _, checksum = text.rstrip("\n").rpartition(" ")
-    number = word.removeprefix(_FENCE_WORD + " ")
-    if not number.isdigit() or checksum != f"{zlib.crc32(word.encode()):08x}":
-        raise LogCorrupt(f"the fence file {path} is damaged", hint="Restore it before the query runs again")
-    return int(number)
+    if checksum == f"{zlib.crc32(word.encode()):08x}":
+        match word.split(" "):
+            case ["clonos-fence", "1", number] if number.isdigit():
+                return Holder(Fence.widened(int(number)))
+            case ["clonos-fence", "2", number, owner]:
+                with contextlib.suppress(ProtocolError):
+                    return Holder(Fence.parse(number), NOBODY if owner == _NOBODY else owner)
+    raise LogCorrupt(f"the fence file {path} is damaged", hint="Restore it before the query runs again")
 
 
-def write_fence(path: Path, fence: int, *, durable: bool) -> None:
-    word = f"{_FENCE_WORD} {fence}"
+def write_fence(path: Path, holder: Holder, *, durable: bool) -> None:
+    word = f"clonos-fence 2 {Fence(holder.fence).text} {holder.owner or _NOBODY}"
     replace_file(path, f"{word} {zlib.crc32(word.encode()):08x}\n".encode(), durable=durable)

@@ -16,12 +16,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clonos.core.kept_commit import KeptCommit, supersedes
-from clonos.errors import Fenced, LogCorrupt, SinkError, SinkUnavailable, Where
+from clonos.core.sink_fence import Holder, check_driver, check_holding, check_taking
+from clonos.errors import LogCorrupt, SinkError, SinkUnavailable, Where
 from clonos.sinks.ahead_files import (
     file_name,
     locked,
@@ -33,10 +35,11 @@ from clonos.sinks.ahead_files import (
     write_fence,
 )
 from clonos.sinks.ahead_format import HEADER, Kind, Record, Scan, Tail, encode, scan
+from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Origin
 
 SEGMENT_BYTES = 16 << 20
-_SEGMENT = re.compile(r"ahead-(\d{10})\.log")
+_SEGMENT = re.compile(r"ahead-(\d{10,})\.log")
 _INSTANCE = re.compile(r"(\d+)-(\d+)")
 
 
@@ -55,9 +58,10 @@ class AheadLog:
         self._base = Path(base)
         self._durable = durable
         self._segment_bytes = segment_bytes
+        self._owner = secrets.token_hex(8)
         self._directory = self._base
         self._origin: Origin = (0, 0)
-        self._fence = -1
+        self._mine = Holder(-1)
         self._descriptor = -1
         self._number = 0
         self._length = self._empty_length = 0
@@ -67,18 +71,18 @@ class AheadLog:
     def open(self, query: str, origin: Origin, fence: int) -> Found:
         """Take the fence and read the log. Must be followed by `rotate` before anything is appended."""
         self.close()
-        self._origin, self._fence = origin, fence
+        # The same at each attempt of one writer, so that it knows what it took when it was not told.
+        self._origin, self._mine = origin, Holder(fence, self._owner)
         whole = self._base / file_name(query)
         self._directory = whole / f"{origin[0]}-{origin[1]}"
         with told(f"the sink's log in {self._directory}"):
             self._directory.mkdir(parents=True, exist_ok=True)
             with locked(whole / "lock"):
-                floor = read_fence(whole / "fence")
+                floor = read_fence(whole / "fence").fence
                 with locked(self._directory / "lock"):
-                    standing = max(floor, read_fence(self._directory / "fence"))
-                    if standing > fence:
-                        raise self._fenced(standing)
-                    write_fence(self._directory / "fence", fence, durable=self._durable)
+                    standing = read_fence(self._directory / "fence")
+                    check_taking(self._mine, standing, floor=floor, origin=origin)
+                    write_fence(self._directory / "fence", self._mine, durable=self._durable)
         with self.held():
             return self._read()
 
@@ -86,9 +90,7 @@ class AheadLog:
     def held(self) -> Iterator[None]:
         """Nobody else can take the fence meanwhile. Raises Fenced where somebody has."""
         with told(f"the sink's log in {self._directory}"), locked(self._directory / "lock"):
-            standing = read_fence(self._directory / "fence")
-            if standing != self._fence:
-                raise self._fenced(standing)
+            check_holding(self._mine, read_fence(self._directory / "fence"), origin=self._origin)
             yield
 
     def rotate(self, start: int, cursors: Cursors) -> None:
@@ -147,12 +149,6 @@ class AheadLog:
         self._torn_at = found.length if found.tail is Tail.TORN else None
         return Found(found.records[0], found.records[1:])
 
-    def _fenced(self, standing: int) -> Fenced:
-        return Fenced(
-            f"sink node {self._origin[0]} was taken over: fence {standing} stands, this writer holds {self._fence}",
-            where=Where(instance=self._origin[1]),
-        )
-
 
 def segments(directory: Path) -> list[int]:
     """The numbers of the segments, oldest first."""
@@ -181,12 +177,17 @@ def raise_floor(base: str, query: str, fence: int, *, durable: bool) -> None:
     with told(f"the sink's fences in {whole}"):
         whole.mkdir(parents=True, exist_ok=True)
         with locked(whole / "lock"):
-            if read_fence(whole / "fence") < fence:
-                write_fence(whole / "fence", fence, durable=durable)
+            _raise(whole / "fence", fence, durable)
             for _, directory in instances(base, query):
                 with locked(directory / "lock"):
-                    if read_fence(directory / "fence") < fence:
-                        write_fence(directory / "fence", fence, durable=durable)
+                    _raise(directory / "fence", fence, durable)
+
+
+def _raise(path: Path, fence: int, durable: bool) -> None:
+    standing = read_fence(path)
+    raised = standing.raised_to(fence)
+    if raised != standing:
+        write_fence(path, raised, durable=durable)
 
 
 def record_commit(base: str, query: str, offered: KeptCommit, *, durable: bool) -> None:
@@ -195,7 +196,7 @@ def record_commit(base: str, query: str, offered: KeptCommit, *, durable: bool) 
     with told(f"the sink's commit record in {whole}"):
         whole.mkdir(parents=True, exist_ok=True)
         with locked(whole / "lock"):
-            if supersedes(offered, _read_commit(whole / "commit"), floor=read_fence(whole / "fence")):
+            if supersedes(offered, _read_commit(whole / "commit"), floor=read_fence(whole / "fence").fence):
                 replace_file(whole / "commit", offered.pack(), durable=durable)
 
 
@@ -264,26 +265,57 @@ class AheadReader:
             yield number, scan(data)
 
 
-def trim(base: str, query: str, keep: Callable[[bytes], bool], *, durable: bool) -> int:
-    """Drop unwanted determinants, and all row bytes, from every segment but the newest. Damaged ones stay."""
+def trim(
+    base: str, query: str, fence: int, keep: Callable[[bytes], bool], patience: Patience, *, durable: bool
+) -> int:
+    """Drop unwanted determinants, and all row bytes, from every segment but the newest. Damaged ones stay.
+
+    That the newest stays keeps the numbers of segments from being used twice. Each segment is replaced under the
+    query's lock, and not after a later start of the query has raised the floor.
+    """
+    whole = Path(base) / file_name(query)
     dropped = 0
     for _, directory in instances(base, query):
         for number in segments(directory)[:-1]:
-            with told(f"the sink's log in {directory}"), contextlib.suppress(FileNotFoundError):
-                dropped += _trim_segment(directory, segment_path(directory, number), keep, durable)
+            path = segment_path(directory, number)
+            trimmed = _trimmed(path, keep)
+            if trimmed is not None:
+                patience.run(lambda _, path=path, to=trimmed: _replace(whole, fence, path, to, durable))  # type: ignore[misc]
+                dropped += trimmed.dropped
     return dropped
 
 
-def _trim_segment(directory: Path, path: Path, keep: Callable[[bytes], bool], durable: bool) -> int:
-    found = scan(path.read_bytes())
+@dataclass(frozen=True, slots=True)
+class _Trimmed:
+    """What is left of a segment."""
+
+    wanted: list[bytes]
+    dropped: int
+
+
+def _trimmed(path: Path, keep: Callable[[bytes], bool]) -> _Trimmed | None:
+    """None where it stays as it is."""
+    try:
+        found = scan(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SinkUnavailable(f"cannot read the sink's log {path}: {error}") from error
     if found.tail is not Tail.CLEAN:
-        return 0
+        return None
     deltas = [delta for record in found.records for delta in record.deltas]
     wanted = [delta for delta in deltas if keep(delta)]
-    if not wanted:
-        path.unlink()
-        if durable:
-            sync_directory(directory)
-    elif len(wanted) < len(deltas) or any(record.rows for record in found.records):
-        replace_file(path, HEADER + encode(Record(kind=Kind.KEPT, deltas=wanted)), durable=durable)
-    return len(deltas) - len(wanted)
+    stays = len(wanted) == len(deltas) and not any(record.rows for record in found.records)
+    return None if wanted and stays else _Trimmed(wanted, len(deltas) - len(wanted))
+
+
+def _replace(whole: Path, fence: int, path: Path, trimmed: _Trimmed, durable: bool) -> None:
+    with told(f"the sink's log {path}"), locked(whole / "lock"):
+        check_driver(fence, floor=read_fence(whole / "fence").fence)
+        if trimmed.wanted:
+            record = Record(kind=Kind.KEPT, deltas=trimmed.wanted)
+            replace_file(path, HEADER + encode(record), durable=durable)
+        else:
+            path.unlink(missing_ok=True)
+            if durable:
+                sync_directory(path.parent)

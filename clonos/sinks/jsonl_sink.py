@@ -107,8 +107,8 @@ class JsonlSink:
     def last_commit(self, query: str) -> tuple[int, bytes] | None:
         return Patience(self._patience).run(lambda _: last_commit(self._base, query))
 
-    def truncate(self, query: str, keep: Callable[[bytes], bool]) -> int:
-        return trim(self._base, query, keep, durable=self._durable)
+    def truncate(self, query: str, fence: int, keep: Callable[[bytes], bool]) -> int:
+        return trim(self._base, query, fence, keep, Patience(self._patience), durable=self._durable)
 
     @property
     def _base(self) -> str:

@@ -5,9 +5,10 @@ A sink makes an output row visible only together with the determinants that row 
 rule is what lets output leave before the epoch commits: whatever the outside world has seen can be repeated exactly
 (the determinants are kept beside it) and is never repeated to the outside (the cursor says so).
 
-Every writer holds a *fence*. Once a higher one stands, nothing written under the older one takes effect, not even a
-transaction that was already under way. A recovery therefore raises the fences first (`Sink.raise_fence`, or the
-`open` of each new writer) and reads the logs afterwards: read earlier, a log may lack what a zombie still made visible.
+Every writer holds a *fence*, which no other writer has taken (`clonos.core.sink_fence`). Once a higher one stands,
+nothing written under the older one takes effect, not even a transaction that was already under way. A recovery
+therefore raises the fences first (`Sink.raise_fence`, or the `open` of each new writer) and reads the logs afterwards:
+read earlier, a log may lack what a zombie still made visible.
 
 Life of a writer: `open` once, `write` any number of times, `close`. After `SinkUnavailable` it is unknown whether the
 bundle took effect. The caller either calls `write` again with the very same bundle, which then finds out, or opens a
@@ -107,6 +108,9 @@ class Sink(Protocol):
         """The epoch and the record that are kept, or None where nothing is. Raises LogCorrupt where it is damaged."""
         ...
 
-    def truncate(self, query: str, keep: Callable[[bytes], bool]) -> int:
-        """Drop the deltas that `keep` does not want; how many were dropped. It may drop fewer than it could."""
+    def truncate(self, query: str, fence: int, keep: Callable[[bytes], bool]) -> int:
+        """Drop the deltas that `keep` does not want; how many were dropped. It may drop fewer than it could.
+
+        `fence` is the driver's. Raises Fenced where a higher floor stands, in the middle of it, too.
+        """
         ...

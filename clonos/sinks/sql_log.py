@@ -1,20 +1,25 @@
 """The determinants, cursors and fences that a SQL sink keeps, as a recovery reads and a commit trims them.
 
 The log is read in pages, each in a transaction of its own, so that a long log does not hold SQLite's write-ahead file
-or PostgreSQL's old row versions. Rows are only ever appended beyond the last page or deleted, so pages fit together.
+or PostgreSQL's old row versions. Rows are only ever appended beyond the last page or deleted, so pages fit together. It
+is deleted in pages, too; `clonos.core.sink_trim` has the rule of what one may remove, however late it comes.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from clonos.core.fence import Fence
 from clonos.core.kept_commit import KeptCommit, supersedes
-from clonos.errors import Fenced, SinkError, SinkUnavailable, Where
+from clonos.core.sink_fence import NOBODY, Holder, check_driver, check_holding, check_taking
+from clonos.core.sink_trim import Entry, Page, next_number
+from clonos.errors import SinkError, SinkUnavailable
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Origin
 from clonos.sinks.sql_dialect import is_unavailable, reason
@@ -39,53 +44,59 @@ def told(error: sa.exc.DBAPIError) -> SinkError | SinkUnavailable:
     return SinkError(f"the sink's database refuses: {reason(error)}")
 
 
-def lock_fence(connection: Connection, books: Books, query: str, origin: Origin) -> int:
-    """The fence that stands, its row locked until the transaction ends; the row is made if there is none."""
+def lock_fence(connection: Connection, books: Books, query: str, origin: Origin) -> Holder:
+    """Who holds it, the row locked until the transaction ends; the row is made if there is none."""
     fence, (node, instance) = books.fence, origin
-    values = {"query": query, "node": node, "instance": instance}
-    found = connection.execute(books.lock_fence, at(query, origin)).scalar_one_or_none()
+    values = {"query": query, "node": node, "instance": instance, "fence": Fence(0).text, "owner": NOBODY}
+    found = connection.execute(books.lock_fence, at(query, origin)).one_or_none()
     if found is None:
         quoted = connection.dialect.identifier_preparer.format_table(fence)
         connection.execute(
             sa.text(
-                f"INSERT INTO {quoted} (query, node, instance, fence) VALUES (:query, :node, :instance, 0) "
-                "ON CONFLICT DO NOTHING"
+                f"INSERT INTO {quoted} (query, node, instance, fence, owner) "
+                "VALUES (:query, :node, :instance, :fence, :owner) ON CONFLICT DO NOTHING"
             ),
             values,
         )
-        found = connection.execute(books.lock_fence, at(query, origin)).scalar_one()
-    return int(found)
+        found = connection.execute(books.lock_fence, at(query, origin)).one()
+    return _holder(found)
 
 
-def take_fence(connection: Connection, books: Books, query: str, origin: Origin, fence: int) -> None:
-    """Make `fence` the one that stands, or raise Fenced. The floor comes first: `raise_fence` locks it first too."""
+def _holder(row: sa.Row[Any]) -> Holder:
+    return Holder(Fence.parse(row.fence), row.owner)
+
+
+def take_fence(connection: Connection, books: Books, query: str, origin: Origin, mine: Holder) -> None:
+    """Make `mine` the holder, or raise Fenced. The floor comes first: `raise_fence` locks it first too."""
     floor = lock_fence(connection, books, query, FLOOR)
-    standing = max(floor, lock_fence(connection, books, query, origin))
-    if standing > fence:
-        raise fenced(fence, standing, origin)
+    standing = lock_fence(connection, books, query, origin)
+    check_taking(mine, standing, floor=floor.fence, origin=origin)
+    _write_fence(connection, books, query, origin, mine)
+
+
+def _write_fence(connection: Connection, books: Books, query: str, origin: Origin, holder: Holder) -> None:
     row = books.fence.update().filter_by(query=query, node=origin[0], instance=origin[1])
-    connection.execute(row.values(fence=fence))
+    connection.execute(row.values(fence=Fence(holder.fence).text, owner=holder.owner))
 
 
-def check_fence(connection: Connection, books: Books, query: str, origin: Origin, fence: int) -> None:
+def check_fence(connection: Connection, books: Books, query: str, origin: Origin, mine: Holder) -> None:
     """Lock our fence until the transaction ends, or raise Fenced."""
-    standing = connection.execute(books.lock_fence, at(query, origin)).scalar_one_or_none()
-    if standing != fence:
-        raise fenced(fence, standing, origin)
-
-
-def fenced(fence: int, standing: int | None, origin: Origin) -> Fenced:
-    return Fenced(
-        f"sink node {origin[0]} was taken over: fence {standing} stands, this writer holds {fence}",
-        where=Where(instance=origin[1]),
-    )
+    found = connection.execute(books.lock_fence, at(query, origin)).one_or_none()
+    check_holding(mine, Holder() if found is None else _holder(found), origin=origin)
 
 
 def raise_floor(connection: Connection, books: Books, query: str, fence: int) -> None:
     """Lift every fence of the query, and the floor for instances yet unseen, to at least `fence`."""
     lock_fence(connection, books, query, FLOOR)
     table = books.fence
-    connection.execute(table.update().filter_by(query=query).where(table.c.fence < fence).values(fence=fence))
+    rows = connection.execute(
+        sa.select(table).filter_by(query=query).order_by(table.c.node, table.c.instance).with_for_update()
+    ).all()
+    for row in rows:
+        standing = _holder(row)
+        raised = standing.raised_to(fence)
+        if raised != standing:
+            _write_fence(connection, books, query, (row.node, row.instance), raised)
 
 
 def read_cursors(connection: Connection, books: Books, query: str, origin: Origin) -> Cursors:
@@ -97,7 +108,7 @@ def record_commit(connection: Connection, books: Books, query: str, offered: Kep
     """Keep it if it supersedes what is kept, or raise Fenced."""
     floor = lock_fence(connection, books, query, FLOOR)
     standing = read_commit(connection, books, query)
-    if not supersedes(offered, standing, floor=floor):
+    if not supersedes(offered, standing, floor=floor.fence):
         return
     table, content = books.commit, offered.pack()
     if standing is None:
@@ -128,11 +139,11 @@ class SqlLogReader:
 
     def deltas(self) -> Iterator[bytes]:
         self._corrupt.clear()
-        for where, content, intact in pages(self._engine, self._books, self._query, self._patience):
-            if intact:
-                yield content
+        for found in pages(self._engine, self._books, self._query, self._patience):
+            if found.intact:
+                yield found.content
             else:
-                node, instance, seq = where
+                (node, instance), seq = found.origin, found.entry.number
                 self._corrupt.append(
                     f"{self._books.log.fullname}: node {node}, instance {instance}, seq {seq}"
                 )
@@ -156,25 +167,42 @@ class SqlLogReader:
         self._engine.dispose()
 
 
-Place = tuple[int, int, int]
+def next_number_of(connection: Connection, books: Books, query: str, origin: Origin) -> int:
+    """Of the next entry of a sink instance's log."""
+    log, trimmed = books.log, books.trimmed
+    place = {"query": query, "node": origin[0], "instance": origin[1]}
+    last = connection.execute(sa.select(sa.func.max(log.c.seq)).filter_by(**place)).scalar_one_or_none()
+    removed = connection.execute(sa.select(trimmed.c.seq).filter_by(**place)).scalar_one_or_none()
+    return next_number(last or 0, removed or 0)
 
 
-def pages(
-    engine: Engine, books: Books, query: str, patience: Patience
-) -> Iterator[tuple[Place, bytes, bool]]:
-    """Every log entry of the query with its place (node, instance, seq) and whether its checksum fits."""
-    last: Place = (-1, -1, -1)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry of the log: of which sink instance, its name, its content, and whether that fits its checksum."""
+
+    origin: Origin
+    entry: Entry
+    content: bytes
+    intact: bool
+
+
+def pages(engine: Engine, books: Books, query: str, patience: Patience) -> Iterator[Found]:
+    """Every log entry of the query, in order."""
+    last = (-1, -1, -1)
     while True:
         page = patience.run(lambda _, last=last: transact(engine, lambda c: _page(c, books, query, last)))  # type: ignore[misc]
         for row in page:
             last = (row.node, row.instance, row.seq)
             content = bytes(row.bytes)
-            yield last, content, zlib.crc32(content) == row.checksum
+            intact = zlib.crc32(content) == row.checksum
+            yield Found((row.node, row.instance), Entry(row.seq, row.checksum), content, intact)
         if len(page) < _PAGE:
             return
 
 
-def _page(connection: Connection, books: Books, query: str, last: Place) -> Sequence[sa.Row[Any]]:
+def _page(
+    connection: Connection, books: Books, query: str, last: tuple[int, int, int]
+) -> Sequence[sa.Row[Any]]:
     log = books.log
     if not sa.inspect(connection).has_table(log.name, schema=log.schema):
         return []
@@ -184,36 +212,52 @@ def _page(connection: Connection, books: Books, query: str, last: Place) -> Sequ
     return connection.execute(chosen).all()
 
 
-def trim(
-    engine: Engine,
-    reading: Engine,
-    books: Books,
-    query: str,
-    keep: Callable[[bytes], bool],
-    patience: Patience,
-) -> int:
-    """Delete the intact entries that `keep` does not want, a page per transaction. Corrupt ones stay as evidence."""
-    doomed: list[Place] = []
-    dropped = 0
-    for where, content, intact in pages(reading, books, query, patience):
-        if intact and not keep(content):
-            doomed.append(where)
-        if len(doomed) >= _PAGE:
-            dropped += _delete(engine, books, query, doomed, patience)
-            doomed = []
-    return dropped + _delete(engine, books, query, doomed, patience)
+class Trimmer:
+    """Deletes the intact entries that nobody wants, a page per transaction. Corrupt ones stay as evidence."""
 
+    def __init__(self, engine: Engine, books: Books, query: str, fence: int, patience: Patience) -> None:
+        self._engine, self._books = engine, books
+        self._query, self._fence = query, fence
+        self._patience = patience
 
-def _delete(engine: Engine, books: Books, query: str, doomed: list[Place], patience: Patience) -> int:
-    if not doomed:
-        return 0
-    log = books.log
-    chosen = log.delete().where(
-        log.c.query == query,
-        log.c.node == sa.bindparam("n"),
-        log.c.instance == sa.bindparam("i"),
-        log.c.seq == sa.bindparam("s"),
-    )
-    values = [{"n": node, "i": instance, "s": seq} for node, instance, seq in doomed]
-    patience.run(lambda _: transact(engine, lambda connection: connection.execute(chosen, values)))
-    return len(doomed)
+    def trim(self, reading: Engine, keep: Callable[[bytes], bool]) -> int:
+        """How many are gone."""
+        doomed: list[Entry] = []
+        origin: Origin = FLOOR
+        dropped = 0
+        for found in pages(reading, self._books, self._query, self._patience):
+            if len(doomed) >= _PAGE or found.origin != origin:
+                dropped += self._remove(origin, Page.of(doomed))
+                origin, doomed = found.origin, []
+            if found.intact and not keep(found.content):
+                doomed.append(found.entry)
+        return dropped + self._remove(origin, Page.of(doomed))
+
+    def _remove(self, origin: Origin, page: Page) -> int:
+        if page.entries:
+            work = self._patience.run
+            work(lambda _: transact(self._engine, lambda connection: self.remove(connection, origin, page)))
+        return len(page.entries)
+
+    def remove(self, connection: Connection, origin: Origin, page: Page) -> None:
+        """One page, in one transaction. Raises Fenced where a later start of the query has raised the floor."""
+        books, log = self._books, self._books.log
+        check_driver(self._fence, floor=lock_fence(connection, books, self._query, FLOOR).fence)
+        place = {"query": self._query, "node": origin[0], "instance": origin[1]}
+        self._count(connection, place, page)
+        chosen = (
+            log.delete()
+            .filter_by(**place)
+            .where(log.c.seq == sa.bindparam("s"), log.c.checksum == sa.bindparam("c"))
+        )
+        connection.execute(chosen, [{"s": one.number, "c": one.checksum} for one in sorted(page.entries)])
+
+    def _count(self, connection: Connection, place: dict[str, Any], page: Page) -> None:
+        """Whoever opens the log next must not give these numbers again."""
+        table = self._books.trimmed
+        before = connection.execute(sa.select(table.c.seq).filter_by(**place)).scalar_one_or_none()
+        upto = page.removed_upto(before or 0)
+        if before is None:
+            connection.execute(table.insert(), {**place, "seq": upto})
+        elif upto > before:
+            connection.execute(table.update().filter_by(**place).values(seq=upto))

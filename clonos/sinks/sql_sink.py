@@ -12,8 +12,9 @@ from clonos.core.kept_commit import KeptCommit
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
-from clonos.sinks.sql_log import SqlLogReader, raise_floor, read_commit, record_commit, transact, trim
-from clonos.sinks.sql_tables import Books, ddl, prepare_books, user_table
+from clonos.sinks.sql_layout import ddl, prepare_books
+from clonos.sinks.sql_log import SqlLogReader, Trimmer, raise_floor, read_commit, record_commit, transact
+from clonos.sinks.sql_tables import Books, user_table
 from clonos.sinks.sql_writer import SqlWriter, Target
 from clonos.sinks.values import check_names, check_type
 
@@ -121,9 +122,10 @@ class SqlSink:
         kept = read(lambda _: transact(engine, lambda connection: read_commit(connection, books, query)))
         return None if kept is None else (kept.epoch, kept.record)
 
-    def truncate(self, query: str, keep: Callable[[bytes], bool]) -> int:
+    def truncate(self, query: str, fence: int, keep: Callable[[bytes], bool]) -> int:
         writing, reading = self._engine(immediate=True), self._engine(immediate=False)
-        return trim(writing, reading, Books(self._schema), query, keep, Patience(self._patience))
+        trimmer = Trimmer(writing, Books(self._schema), query, fence, Patience(self._patience))
+        return trimmer.trim(reading, keep)
 
     def ddl(self) -> str:
         """The statements that create everything this sink needs, for databases where it may not do so itself."""

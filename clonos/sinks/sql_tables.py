@@ -1,11 +1,12 @@
-"""The tables a SQL sink lives in: the user's own, and five of ours beside it in the same schema.
+"""The tables a SQL sink lives in: the user's own, and six of ours beside it in the same schema.
 
 | table | holds |
 | --- | --- |
 | `clonos_format` | the version of this layout, one row |
-| `clonos_fence` | per sink instance the fence that stands; (node 0, instance -1) is the floor of the whole query |
+| `clonos_fence` | per sink instance the fence that stands, and who took it; of node 0, instance -1 the query's floor |
 | `clonos_cursor` | per sink instance and channel the last output number that is visible |
 | `clonos_log` | the determinants, each with a CRC-32, in the order written |
+| `clonos_trimmed` | per sink instance the highest number that was ever removed from `clonos_log` |
 | `clonos_commit` | per query the commit record, as `clonos.core.kept_commit` packs it |
 
 The user's table has one more column than the rows: their id, unique. It is the last line of defence: should anything
@@ -21,13 +22,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
-from clonos.errors import SinkError
 from clonos.sinks.port import Origin
-from clonos.sinks.sql_dialect import SQLITE, column_type, lock_schema
+from clonos.sinks.sql_dialect import SQLITE, column_type
 
-FORMAT_VERSION = 1
 FLOOR = (0, -1)
 _Id = sa.String(255)
 _S = TypeVar("_S", bound=sa.Select[Any])
@@ -49,7 +47,9 @@ class Books:
 
     @cached_property
     def fence(self) -> sa.Table:
-        return sa.Table("clonos_fence", self.metadata, *_origin(), _big("fence"))
+        fence = sa.Column("fence", sa.String(32), nullable=False)
+        owner = sa.Column("owner", sa.String(32), nullable=False)
+        return sa.Table("clonos_fence", self.metadata, *_origin(), fence, owner)
 
     @cached_property
     def cursor(self) -> sa.Table:
@@ -63,6 +63,10 @@ class Books:
         return sa.Table("clonos_log", self.metadata, *_origin(), seq, _big("checksum"), content)
 
     @cached_property
+    def trimmed(self) -> sa.Table:
+        return sa.Table("clonos_trimmed", self.metadata, *_origin(), _big("seq"))
+
+    @cached_property
     def commit(self) -> sa.Table:
         content = sa.Column("bytes", sa.LargeBinary, nullable=False)
         return sa.Table("clonos_commit", self.metadata, sa.Column("query", _Id, primary_key=True), content)
@@ -70,7 +74,7 @@ class Books:
     # The statements of every bundle are built once: building them costs more than SQLite takes to run them.
     @cached_property
     def lock_fence(self) -> sa.Select[Any]:
-        return _at_origin(sa.select(self.fence.c.fence), self.fence).with_for_update()
+        return _at_origin(sa.select(self.fence.c.fence, self.fence.c.owner), self.fence).with_for_update()
 
     @cached_property
     def read_cursors(self) -> sa.Select[Any]:
@@ -101,7 +105,7 @@ class Books:
 
     @property
     def all(self) -> list[sa.Table]:
-        return [self.format, self.fence, self.cursor, self.log, self.commit]
+        return [self.format, self.fence, self.cursor, self.log, self.trimmed, self.commit]
 
 
 def at(query: str, origin: Origin) -> dict[str, Any]:
@@ -139,69 +143,3 @@ def user_table(
     return sa.Table(
         name, sa.MetaData(schema=schema), sa.Column(id_column, id_type, primary_key=True), *columns
     )
-
-
-def prepare(connection: Connection, books: Books, table: sa.Table, id_column: str, *, create: bool) -> None:
-    """Create what is missing (if we may) and check that what is there fits. Needs a write transaction."""
-    prepare_books(connection, books, create=create)
-    if not _create_missing(connection, [table], create=create):
-        _check_fit(sa.inspect(connection), table, id_column)
-
-
-def prepare_books(connection: Connection, books: Books, *, create: bool) -> None:
-    """The same for our own tables alone."""
-    lock_schema(connection)
-    created = _create_missing(connection, books.all, create=create)
-    if books.format in created:
-        connection.execute(books.format.insert(), {"version": FORMAT_VERSION})
-        return
-    versions = [version for (version,) in connection.execute(sa.select(books.format.c.version))]
-    if versions != [FORMAT_VERSION]:
-        raise SinkError(
-            f"{books.format.fullname} says layout {versions}, this version of Clonos knows {[FORMAT_VERSION]}",
-            hint="Use the version that wrote it, or another database schema",
-        )
-
-
-def _create_missing(connection: Connection, tables: list[sa.Table], *, create: bool) -> list[sa.Table]:
-    inspector = sa.inspect(connection)
-    missing = [each for each in tables if not inspector.has_table(each.name, schema=each.schema)]
-    if missing and not create:
-        raise SinkError(
-            f"tables are missing: {', '.join(each.fullname for each in missing)}",
-            hint="Create them (the sink's ddl() gives the statements) or build the sink with create=True",
-        )
-    for each in missing:
-        each.create(connection, checkfirst=False)
-    return missing
-
-
-def _check_fit(inspector: sa.Inspector, table: sa.Table, id_column: str) -> None:
-    there = {each["name"] for each in inspector.get_columns(table.name, schema=table.schema)}
-    lacking = [each.name for each in table.columns if each.name not in there]
-    if lacking:
-        raise SinkError(f"table {table.fullname} lacks the columns {', '.join(lacking)}")
-    uniques = [
-        list(each["column_names"]) for each in inspector.get_unique_constraints(table.name, table.schema)
-    ]
-    uniques.append(list(inspector.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"]))
-    for index in inspector.get_indexes(table.name, schema=table.schema):
-        partial = any(key.endswith("_where") for key in index.get("dialect_options", {}))
-        if index["unique"] and not partial:
-            uniques.append([str(each) for each in index["column_names"]])
-    if [id_column] not in uniques:
-        raise SinkError(
-            f"column {id_column!r} of table {table.fullname} is not unique",
-            hint="Without a unique index on it a repeated output could not be refused; create one",
-        )
-
-
-def ddl(books: Books, table: sa.Table, dialect: sa.Dialect) -> str:
-    """The statements that create everything this sink needs."""
-    statements = [
-        str(sa.schema.CreateTable(each).compile(dialect=dialect)).strip() for each in (*books.all, table)
-    ]
-    statements.append(
-        f"INSERT INTO {dialect.identifier_preparer.format_table(books.format)} VALUES ({FORMAT_VERSION})"
-    )
-    return ";\n\n".join(statements) + ";\n"

@@ -10,6 +10,7 @@ transaction of ours can still be pending, so the cursors read then are the truth
 
 from __future__ import annotations
 
+import secrets
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,16 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from clonos.core.sink_fence import Holder
+from clonos.core.sink_trim import numbers
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
 from clonos.sinks.bundle import check_bundle
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
 from clonos.sinks.sql_dialect import POSTGRESQL, is_unavailable, reason
-from clonos.sinks.sql_log import check_fence, read_cursors, take_fence, told
-from clonos.sinks.sql_tables import Books, at, prepare
+from clonos.sinks.sql_layout import prepare
+from clonos.sinks.sql_log import check_fence, next_number_of, read_cursors, take_fence, told
+from clonos.sinks.sql_tables import Books, at
 from clonos.sinks.values import Encode, to_columns
 
 _T = TypeVar("_T")
@@ -60,20 +64,23 @@ class SqlWriter:
         self._patience = patience
         self._engine: Engine | None = None
         self._connection: Connection | None = None
-        self._query, self._origin, self._fence = "", (0, 0), -1
+        self._query, self._origin = "", (0, 0)
+        self._owner = secrets.token_hex(8)
+        self._mine: Holder | None = None
         self._cursors: Cursors = {}
         self._seq = 0
         self._in_doubt = False
         self._insert = ""
 
     def open(self, *, query: str, node: int, instance: int, fence: int) -> SinkPosition:
-        self._query, self._origin, self._fence = query, (node, instance), fence
+        # The same at each attempt of one writer, so that it knows what it took when it was not told.
+        self._query, self._origin, self._mine = query, (node, instance), Holder(fence, self._owner)
         self._patience.run(lambda _: self._transact(self._take_over))
         self._in_doubt = False
         return SinkPosition(cursors=dict(self._cursors))
 
     def write(self, rows: list[Row], ids: list[str], cursors: Cursors, deltas: list[bytes]) -> None:
-        if self._fence < 0:
+        if self._mine is None:
             raise SinkError("a sink writer was used before it was opened")
         check_bundle(rows, ids, cursors, self._cursors)
         columns = to_columns(rows, ids, self._target.names, self._target.encoders)
@@ -98,13 +105,10 @@ class SqlWriter:
     def _take_over(self, connection: Connection) -> None:
         target, origin = self._target, self._origin
         prepare(connection, target.books, target.table, target.id_column, create=target.create)
-        take_fence(connection, target.books, self._query, origin, self._fence)
+        assert self._mine is not None
+        take_fence(connection, target.books, self._query, origin, self._mine)
         self._cursors = read_cursors(connection, target.books, self._query, origin)
-        log = target.books.log
-        last = sa.select(sa.func.max(log.c.seq)).filter_by(
-            query=self._query, node=origin[0], instance=origin[1]
-        )
-        self._seq = (connection.execute(last).scalar_one_or_none() or 0) + 1
+        self._seq = next_number_of(connection, target.books, self._query, origin)
         self._insert = _insert_statement(target, connection)
 
     def _attempt(self, bundle: _Bundle) -> None:
@@ -120,7 +124,8 @@ class SqlWriter:
 
     def _apply(self, connection: Connection, bundle: _Bundle) -> None:
         books, (node, instance) = self._target.books, self._origin
-        check_fence(connection, books, self._query, self._origin, self._fence)
+        assert self._mine is not None
+        check_fence(connection, books, self._query, self._origin, self._mine)
         if self._in_doubt and self._took_effect(connection, bundle):
             return
         if bundle.values:
@@ -135,8 +140,8 @@ class SqlWriter:
         place = {"query": self._query, "node": node, "instance": instance}
         if bundle.deltas:
             log = [
-                {**place, "seq": self._seq + number, "checksum": zlib.crc32(delta), "bytes": delta}
-                for number, delta in enumerate(bundle.deltas)
+                {**place, "seq": number, "checksum": zlib.crc32(delta), "bytes": delta}
+                for number, delta in zip(numbers(self._seq, len(bundle.deltas)), bundle.deltas, strict=True)
             ]
             connection.execute(books.append_log, log)
         self._move_cursors(connection, bundle, place)

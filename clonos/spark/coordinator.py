@@ -20,6 +20,7 @@ from typing import Any
 
 from clonos.core.causal_log import Segment
 from clonos.core.delta import segments_for, still_needed
+from clonos.core.fence import Fence
 from clonos.core.recovery import HolderReply
 from clonos.core.recovery_line import RecoveryLine
 from clonos.core.topology import NodeKind
@@ -180,7 +181,7 @@ class Coordinator:
         self._checkpoint.give_up(self._generation)
         for logs in (Path(self.data, "logs"), *Path(self.data).glob(f"{SERVER_FOLDER}*/logs")):
             shutil.rmtree(logs, ignore_errors=True)
-        self._sink.truncate(self.query, lambda raw: False)
+        self._sink.truncate(self.query, self._fence, lambda raw: False)
         self._servers = self._start_servers()
 
     def next_generation(self) -> Address:
@@ -190,12 +191,17 @@ class Coordinator:
         generation = self._generation = self._claimed or self._leadership.next_generation()
         self._claimed = 0
         self._checkpoint.sweep()
-        self._sink.raise_fence(self.query, generation << 48)
+        self._sink.raise_fence(self.query, self._fence)
         self._servers.set_generation(generation)
         if self._executors is not None:
             self._servers.settle(self._placement())
         write_line(self._checkpoint.location, self._draw_line(generation, resumes=resumes))
         return Address(self._servers.addresses, self._token, generation, self._named.tls, self._spread)
+
+    @property
+    def _fence(self) -> Fence:
+        """Of this driver, in this start of the query."""
+        return Fence.of(self._generation)
 
     def _failed_to_resume(self) -> bool:
         """Whether an instance of the last start could not go on from where it was to."""
@@ -285,7 +291,7 @@ class Coordinator:
         while not self._stopping.wait(COMMIT_POLL_SECONDS):
             try:
                 committed = self._checkpoint.committed()
-                if committed > self._truncated:
+                if committed > self._truncated and self._generation:
                     self._leadership.check()
                     self._truncate(committed)
                     self._truncated = committed
@@ -303,7 +309,7 @@ class Coordinator:
         """Forget what no permitted recovery can ask for once `epoch` has committed."""
         stable = self._stable_offsets(epoch)
         self._servers.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
-        self._sink.truncate(self.query, lambda raw: still_needed(raw, stable))
+        self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, stable))
 
     def _stable_offsets(self, epoch: int) -> dict[tuple[int, int], int]:
         """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from clonos.core.fence import Fence
 from clonos.errors import LogCorrupt, StateError
 from clonos.store import values
 from clonos.store.folder import Folder, resolve
@@ -92,7 +93,7 @@ class LetterBox:
 
     def __init__(self, checkpoint: str, node: int, instance: int, *, fence: int) -> None:
         filesystem, root = resolve(checkpoint.rstrip("/"))
-        self._folder = Folder(filesystem, f"{root}/{FOLDER}", tag=f"{node}-{instance}-{fence:016x}")
+        self._folder = Folder(filesystem, f"{root}/{FOLDER}", tag=f"{node}-{instance}-{Fence(fence).text}")
         self._place = f"{node}/{instance}"
 
     def write(self, letter: DeadLetter) -> str:

@@ -5,7 +5,9 @@ RocksDB with its write-ahead log and without fsync: what `append` has returned f
 
     "o" offset(8, big-endian) -> sealed bytes of the own log that begin at this offset
     "d" number(8, big-endian) -> sealed delta; numbers count up, so order is order of insertion
-    00 "incarnations"         -> sealed pairs of fence and log offset (8 + 8, big-endian), where there are standbys
+    00 "incarnations-2"       -> sealed pairs of fence and log offset (16 + 8, big-endian), where there are standbys
+
+A store from when fences had 64 bits (`core.fence`) has 00 "incarnations" instead, pairs of 8 + 8 bytes.
 
 One `append` is one write batch: after a crash there is all of it or nothing, and, the log being sequential, nothing
 after a hole. Each value carries a version and a checksum that also covers its key (see `values.seal`); one that does
@@ -27,6 +29,7 @@ from typing import Final
 from rocksdict import AccessType, DBRecoveryMode
 
 from clonos.core.causal_log import Segment
+from clonos.core.fence import FENCE_BYTES, Fence
 from clonos.core.own_log import Incarnation
 from clonos.errors import ClonosError, LogConflict, LogCorrupt, StorageUnavailable
 from clonos.store.database import MIB, Batch, Database, prefix_end, tuned
@@ -41,8 +44,10 @@ _DELTA: Final = b"d"
 _NUMBER: Final = struct.Struct(">Q")
 _KEY_BYTES: Final = 1 + _NUMBER.size
 _FORMAT_KEY: Final = b"\x00format"
-_INCARNATIONS_KEY: Final = b"\x00incarnations"
-_INCARNATION: Final = struct.Struct(">QQ")
+_INCARNATIONS_KEY: Final = b"\x00incarnations-2"
+_INCARNATION: Final = struct.Struct(f">{FENCE_BYTES}sQ")
+_NARROW_INCARNATIONS_KEY: Final = b"\x00incarnations"
+_NARROW_INCARNATION: Final = struct.Struct(">QQ")
 _FORMAT: Final = b"clonos-log-1"
 # An attempt takes milliseconds; an owner that writes as fast as it can spoils one in seven.
 _MAX_OPEN_ATTEMPTS: Final = 50
@@ -111,12 +116,20 @@ class _Reading:
 
     def incarnations(self) -> tuple[Incarnation, ...] | None:
         """Who wrote the own log, from which offset on each on its own; None where that is not kept."""
-        data = self._database.get(_INCARNATIONS_KEY)
-        if data is None:
-            return None
+        raw = self._unsealed(_INCARNATIONS_KEY)
+        if raw is not None:
+            return tuple((Fence.unpack(fence), since) for fence, since in _INCARNATION.iter_unpack(raw))
+        raw = self._unsealed(_NARROW_INCARNATIONS_KEY)
+        if raw is not None:
+            return tuple(
+                (Fence.widened(fence), since) for fence, since in _NARROW_INCARNATION.iter_unpack(raw)
+            )
+        return None
+
+    def _unsealed(self, key: bytes) -> bytes | None:
+        data = self._database.get(key)
         where = f"the incarnations in {self._database.path}"
-        raw = unseal(data, _INCARNATIONS_KEY, what=where, corrupt=LogCorrupt)
-        return tuple((fence, since) for fence, since in _INCARNATION.iter_unpack(raw))
+        return None if data is None else unseal(data, key, what=where, corrupt=LogCorrupt)
 
     def close(self) -> None:
         """Close it; walks under way end with an error."""
@@ -330,7 +343,7 @@ class LogStore(_Reading):
         self._keep_incarnations(kept)
 
     def _keep_incarnations(self, kept: Sequence[Incarnation]) -> None:
-        raw = b"".join(_INCARNATION.pack(*one) for one in kept)
+        raw = b"".join(_INCARNATION.pack(Fence(fence).pack(), since) for fence, since in kept)
         self._database.put(_INCARNATIONS_KEY, seal(raw, _INCARNATIONS_KEY))
 
     def fold(self, merge: Callable[[list[bytes]], bytes]) -> None:

@@ -4,9 +4,10 @@ A manifest lists every file of a RocksDB checkpoint. Table files, which never ch
 of their content (size and SHA-256) and shared by all snapshots that hold them. The few small files that do change
 (CURRENT, MANIFEST, OPTIONS) are inside the manifest itself, so that a snapshot of a small state is two files.
 
-    "CLONSNAP"  u16 version  u32 CRC-32 of version and body  u32 body length  body (msgpack)
+    "CLONSNAP"  u16 version (2)  u32 CRC-32 of version and body  u32 body length  body (msgpack)
 
-The body is a map: epoch, sequence, final, fence, meta (bytes of the instance, opaque here), files. A file is
+The body is a map: epoch, sequence, final, fence (16 bytes, big-endian; in version 1 a number of 64 bits, see
+`core.fence`), meta (bytes of the instance, opaque here), files. A file is
 [path, size, sha256, stored name or "", content or nil, [inode, mtime_ns] or nil]. The last field lets a restore on the
 same host see that a file was not written to since its content was checked; everywhere else the content is read.
 
@@ -25,26 +26,28 @@ from typing import Any, Final
 
 import msgpack
 
-from clonos.core.snapshot_name import SnapshotName
-from clonos.errors import SnapshotCorrupt
+from clonos.core.fence import Fence
+from clonos.core.snapshot_name import SnapshotName, read_fence
+from clonos.errors import CounterExhausted, SnapshotCorrupt
 
-VERSION: Final = 1
+VERSION: Final = 2
+_NARROW_VERSION: Final = 1
 _MAGIC: Final = b"CLONSNAP"
 _HEADER: Final = struct.Struct("<8sHII")
-_STORED: Final = re.compile(r"[0-9a-f]{64}-\d+-([0-9a-f]{16})")
+_STORED: Final = re.compile(r"[0-9a-f]{64}-\d+-([0-9a-f]{16}|[0-9a-f]{32})")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _DIGEST_BYTES: Final = 32
 
 
 def stored_name(size: int, sha256: bytes, fence: int) -> str:
     """What a file with this content is called when an incarnation with this fence stores it."""
-    return f"{sha256.hex()}-{size}-{fence:016x}"
+    return f"{sha256.hex()}-{size}-{Fence(fence).text}"
 
 
 def stored_fence(name: str) -> int | None:
     """The fence in a stored file's name; None if it is no such name."""
     match = _STORED.fullmatch(name)
-    return None if match is None else int(match.group(1), 16)
+    return None if match is None else read_fence(match.group(1))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,11 @@ class Manifest:
     meta: bytes
     files: tuple[SnapshotFile, ...]
     resumed: bool = False  # an attempt began here
+    narrow: bool = False  # written when fences had 64 bits
 
     @property
     def name(self) -> SnapshotName:
-        return SnapshotName(self.epoch, self.fence, self.sequence, self.final, self.resumed)
+        return SnapshotName(self.epoch, self.fence, self.sequence, self.final, self.resumed, self.narrow)
 
     def to_bytes(self) -> bytes:
         """The bytes of the manifest file."""
@@ -82,7 +86,7 @@ class Manifest:
                 "epoch": self.epoch,
                 "sequence": self.sequence,
                 "final": self.final,
-                "fence": self.fence,
+                "fence": Fence(self.fence).pack(),
                 "meta": self.meta,
                 "files": [
                     [file.path, file.size, file.sha256, file.stored, file.content, file.stamp]
@@ -103,25 +107,25 @@ class Manifest:
         magic, version, checksum, length = _HEADER.unpack_from(data)
         if magic != _MAGIC:
             raise SnapshotCorrupt(f"{where} is not a snapshot manifest: it begins with {magic!r}")
-        if version != VERSION:
+        if version not in (VERSION, _NARROW_VERSION):
             raise SnapshotCorrupt(
-                f"the snapshot manifest {where} has format version {version}; this library reads version {VERSION}"
+                f"the snapshot manifest {where} has format version {version}; this library reads up to {VERSION}"
             )
         body = data[_HEADER.size :]
         if len(body) != length:
             raise SnapshotCorrupt(f"the snapshot manifest {where} has {len(body)} of its {length} bytes")
-        found = zlib.crc32(body, zlib.crc32(VERSION.to_bytes(2, "little")))
+        found = zlib.crc32(body, zlib.crc32(version.to_bytes(2, "little")))
         if found != checksum:
             raise SnapshotCorrupt(
                 f"the snapshot manifest {where} is damaged: checksum {found:08x}, recorded {checksum:08x}"
             )
         try:
-            return cls._from_body(msgpack.unpackb(body, use_list=False))
-        except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
+            return cls._from_body(msgpack.unpackb(body, use_list=False), narrow=version == _NARROW_VERSION)
+        except (ValueError, TypeError, KeyError, CounterExhausted, msgpack.UnpackException) as error:
             raise SnapshotCorrupt(f"the snapshot manifest {where} is malformed: {error!r}") from error
 
     @classmethod
-    def _from_body(cls, body: dict[str, Any]) -> Manifest:
+    def _from_body(cls, body: dict[str, Any], *, narrow: bool) -> Manifest:
         files = tuple(SnapshotFile(*fields) for fields in body["files"])
         for file in files:
             _check_file(file)
@@ -131,10 +135,11 @@ class Manifest:
             epoch=body["epoch"],
             sequence=body["sequence"],
             final=body["final"],
-            fence=body["fence"],
+            fence=Fence.widened(body["fence"]) if narrow else Fence.unpack(body["fence"]),
             meta=body["meta"],
             files=files,
             resumed=body.get("resumed", False),
+            narrow=narrow,
         )
         if not isinstance(manifest.meta, bytes) or SnapshotName.parse(str(manifest.name)) is None:
             raise ValueError("epoch, sequence, fence or meta is not what it must be")

@@ -39,7 +39,8 @@ from typing import Final
 from pyarrow import fs
 
 from clonos.core import snapshot_name
-from clonos.core.snapshot_name import SnapshotName
+from clonos.core.fence import FENCE_BYTES, Fence
+from clonos.core.snapshot_name import SnapshotName, read_fence
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.store.disk_errors import disk
 from clonos.store.folder import TMP, Folder, hash_file, resolve
@@ -51,9 +52,9 @@ __all__ = ["Manifest", "PendingSnapshot", "SnapshotStore"]
 _MANIFESTS: Final = "manifests"
 _FILES: Final = "files"
 _FENCES: Final = "fences"
-_FENCE_NAME: Final = re.compile(r"[0-9a-f]{16}")
-_TMP_NAME: Final = re.compile(r"([0-9a-f]{16})-\d+")
-_MAX_FENCE: Final = (1 << 64) - 1
+_FENCE_NAME: Final = re.compile(r"[0-9a-f]{16}|[0-9a-f]{32}")
+_TMP_NAME: Final = re.compile(r"([0-9a-f]{16}|[0-9a-f]{32})-\d+")
+_MAX_FENCE: Final = (1 << 8 * FENCE_BYTES) - 1
 _SHARED_SUFFIXES: Final = (".sst", ".blob")
 _MAX_CONTENT_BYTES: Final = 1024 * 1024
 
@@ -78,11 +79,11 @@ class SnapshotStore:
         self, root: str, *, fence: int, pending: str, filesystem: fs.FileSystem | None = None
     ) -> None:
         if not 0 <= fence <= _MAX_FENCE:
-            raise StateError(f"a fence is a number of 64 bits, not {fence}")
+            raise StateError(f"a fence is a number of 128 bits, not {fence}")
         if filesystem is None:
             filesystem, root = resolve(root)
         self.fence = fence
-        self._folder = Folder(filesystem, root, tag=f"{fence:016x}")
+        self._folder = Folder(filesystem, root, tag=Fence(fence).text)
         self._pending = pending
         self._pending_numbers = itertools.count()
         with disk(f"clearing {pending}", corrupt=SnapshotCorrupt):
@@ -365,7 +366,7 @@ class SnapshotStore:
         """This attempt begins where that snapshot was taken: it is written again as this one's own."""
         if manifest.name.begins(self.fence):
             return manifest
-        own = replace(manifest, fence=self.fence, meta=meta, resumed=True)
+        own = replace(manifest, fence=self.fence, meta=meta, resumed=True, narrow=False)
         with self._changing:
             self._claim()
             self._folder.write(f"{_MANIFESTS}/{own.name}", own.to_bytes())
@@ -455,7 +456,7 @@ class SnapshotStore:
                 if not self.fence <= fence <= _MAX_FENCE:
                     raise Fenced(f"the fence of {self._folder} cannot go from {self.fence:x} to {fence:x}")
                 self.fence = fence
-                self._folder.tag = f"{fence:016x}"
+                self._folder.tag = Fence(fence).text
             self._claim()
 
     def check(self) -> None:
@@ -468,7 +469,7 @@ class SnapshotStore:
         claims = self._claims()
         self._not_overtaken(claims)
         if self.fence not in claims:
-            self._folder.write(f"{_FENCES}/{self.fence:016x}", b"")
+            self._folder.write(f"{_FENCES}/{Fence(self.fence).text}", b"")
         for fence, text in claims.items():
             if fence < self.fence:
                 self._folder.delete(f"{_FENCES}/{text}")
@@ -484,11 +485,12 @@ class SnapshotStore:
             )
 
     def _claims(self) -> dict[int, str]:
-        return {int(text, 16): text for text in self._folder.sizes(_FENCES) if _FENCE_NAME.fullmatch(text)}
+        texts = [text for text in self._folder.sizes(_FENCES) if _FENCE_NAME.fullmatch(text)]
+        return {read_fence(text)[0]: text for text in texts}
 
     def _sweep(self) -> None:
         """Remove what earlier incarnations were still writing when they ended."""
         for text in self._folder.sizes(TMP):
             match = _TMP_NAME.fullmatch(text)
-            if match is not None and int(match.group(1), 16) < self.fence:
+            if match is not None and read_fence(match.group(1))[0] < self.fence:
                 self._folder.delete(f"{TMP}/{text}")

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import grpc
 
+from clonos.core.fence import Fence
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.errors import ProtocolError, Unauthenticated
@@ -149,9 +150,16 @@ def _add(holder: _Holder, number: int, said: determinants_pb2.OwnLog) -> None:
     known = holder.own.get(number, OwnLog())
     holder.own[number] = OwnLog(
         [*known.segments, *((segment.start, segment.data) for segment in said.segments)],
-        tuple((one.fence, one.since) for one in said.incarnations),
+        tuple((_fence(one, holder.address), one.since) for one in said.incarnations),
         known.received + tuple(said.received),
     )
+
+
+def _fence(said: determinants_pb2.Incarnation, address: str) -> Fence:
+    try:
+        return Fence.unpack(said.wide) if said.wide else Fence.widened(said.fence)
+    except ValueError as error:
+        raise ProtocolError(f"holder {address}: {error}") from None
 
 
 def _failed(holder: _Holder, error: grpc.RpcError) -> None:

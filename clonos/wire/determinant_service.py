@@ -16,13 +16,14 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from clonos.core.causal_log import Segment
+from clonos.core.fence import Fence
 from clonos.core.recovery import HolderReply
 from clonos.errors import ClonosError
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.boundary import abort, bind, check_caller
 from clonos.wire.tls import Tls
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_REQUEST: Final = 64 * 1024
 PAGE_BYTES: Final = 32 * 1024 * 1024
 _CORRUPT_LINES: Final = 50
@@ -57,7 +58,7 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
                 determinants_pb2.OwnLog(
                     segments=_segments(log.segments, request.from_offset, next_offset),
                     incarnations=[
-                        determinants_pb2.Incarnation(fence=fence, since=since)
+                        determinants_pb2.Incarnation(wide=Fence(fence).pack(), since=since)
                         for fence, since in log.incarnations
                     ],
                     received=[] if request.onward else log.received,

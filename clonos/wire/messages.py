@@ -14,21 +14,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
-from clonos.core.replacement import Move, generation_of
+from clonos.core.fence import FENCE_BYTES, Fence
+from clonos.core.replacement import Move
 from clonos.errors import ProtocolError
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 
-VERSION: Final = 1
+VERSION: Final = 2
 MODES: Final = ("microbatch", "realtime")
 MAX_NODE: Final = 63
-MAX_FENCE: Final = (1 << 63) - 1
+MAX_LONG: Final = (1 << 63) - 1
 
 _RESUME = struct.Struct("<QQ")
 _BUNDLE = struct.Struct("<QI")
 _U64 = struct.Struct("<Q")
 _OUTPUT = struct.Struct("<QQQII")
 _STABLE = struct.Struct("<QQ")
-_PROMOTE = struct.Struct("<QQ")
+_PROMOTE = struct.Struct(f"<{FENCE_BYTES}sQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Hello:
     node: int
     instance: int
     epoch: int
-    fence: int
+    fence: Fence
     fresh: bool
     stage_attempt: int = 0
     task_attempt: int = 0
@@ -56,30 +57,31 @@ class Hello:
         return bool(self.stage_attempt or self.task_attempt)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "moves": [list(move) for move in self.moves]}
+        moves = [[Fence(fence).text, offset] for fence, offset in self.moves]
+        return {**asdict(self), "fence": self.fence.text, "moves": moves}
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Hello:
         _version(said, "HELLO")
         hello = cls(
             token=_text(said, "token", "HELLO"),
-            generation=_whole(said, "generation", "HELLO", 0, (1 << 15) - 1),
+            generation=_whole(said, "generation", "HELLO", 0, MAX_LONG),
             node=_whole(said, "node", "HELLO", 1, MAX_NODE),
             instance=_whole(said, "instance", "HELLO", 0, (1 << 31) - 1),
-            epoch=_whole(said, "epoch", "HELLO", 0, MAX_FENCE),
-            fence=_whole(said, "fence", "HELLO", 0, MAX_FENCE),
+            epoch=_whole(said, "epoch", "HELLO", 0, MAX_LONG),
+            fence=_fence(said.get("fence"), "HELLO"),
             fresh=_flag(said, "fresh", "HELLO"),
             stage_attempt=_whole(said, "stage_attempt", "HELLO", 0, (1 << 31) - 1),
-            task_attempt=_whole(said, "task_attempt", "HELLO", 0, MAX_FENCE),
+            task_attempt=_whole(said, "task_attempt", "HELLO", 0, MAX_LONG),
             mode=_text(said, "mode", "HELLO"),
             standby=_flag(said, "standby", "HELLO") if "standby" in said else False,
             moves=_moves(said.get("moves", [])),
-            recovered=_whole(said, "recovered", "HELLO", 0, MAX_FENCE) if "recovered" in said else 0,
+            recovered=_whole(said, "recovered", "HELLO", 0, MAX_LONG) if "recovered" in said else 0,
         )
         if hello.mode not in MODES:
             raise ProtocolError(f"HELLO: mode {hello.mode!r} is none of {', '.join(MODES)}")
-        if generation_of(hello.fence) != hello.generation:
-            raise ProtocolError(f"HELLO: fence {hello.fence} is not of generation {hello.generation}")
+        if hello.fence.generation != hello.generation:
+            raise ProtocolError(f"HELLO: fence {hello.fence.text} is not of generation {hello.generation}")
         return hello
 
 
@@ -165,7 +167,7 @@ class Follow:
 class Promote:
     """The standby is the replica, under this fence; rows numbered up to `passed` have been handed on."""
 
-    fence: int
+    fence: Fence
     passed: int
 
 
@@ -268,8 +270,8 @@ def pack_follow(log_start: int, log: Buffer) -> Packed:
     return pack(FrameType.FOLLOW, _fields(_U64, "FOLLOW", log_start), log)
 
 
-def pack_promote(fence: int, passed: int) -> Packed:
-    return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence, passed))
+def pack_promote(fence: Fence, passed: int) -> Packed:
+    return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence.pack(), passed))
 
 
 def pack_secure(log_start: int, log: Buffer) -> Packed:
@@ -295,7 +297,7 @@ def pack_json(kind: FrameType, said: Mapping[str, Any]) -> Packed:
     return pack(kind, json.dumps(said, separators=(",", ":")).encode())
 
 
-def _fields(layout: struct.Struct, name: str, *values: int) -> bytes:
+def _fields(layout: struct.Struct, name: str, *values: int | bytes) -> bytes:
     try:
         return layout.pack(*values)
     except struct.error as error:
@@ -338,8 +340,8 @@ def _parse_welcome(payload: memoryview) -> Welcome:
     _version(said, "WELCOME")
     return Welcome(
         window=_whole(said, "window", "WELCOME", 1, (1 << 31) - 1),
-        window_bytes=_whole(said, "window_bytes", "WELCOME", 1, MAX_FENCE),
-        log_end=_whole(said, "log_end", "WELCOME", 0, MAX_FENCE),
+        window_bytes=_whole(said, "window_bytes", "WELCOME", 1, MAX_LONG),
+        log_end=_whole(said, "log_end", "WELCOME", 0, MAX_LONG),
     )
 
 
@@ -404,7 +406,8 @@ def _increment(payload: memoryview, name: str) -> tuple[int, memoryview]:
 
 
 def _parse_promote(payload: memoryview) -> Promote:
-    return Promote(*_whole_payload(_PROMOTE, payload, "PROMOTE"))
+    fence, passed = _whole_payload(_PROMOTE, payload, "PROMOTE")
+    return Promote(Fence.unpack(fence), passed)
 
 
 def _parse_error(payload: memoryview) -> Error:
@@ -443,7 +446,7 @@ def _split(layout: struct.Struct, payload: memoryview, name: str) -> tuple[int, 
     return layout.unpack_from(payload)
 
 
-def _whole_payload(layout: struct.Struct, payload: memoryview, name: str) -> tuple[int, ...]:
+def _whole_payload(layout: struct.Struct, payload: memoryview, name: str) -> tuple[Any, ...]:
     if payload.nbytes != layout.size:
         raise ProtocolError(f"{name}: {payload.nbytes} bytes, exactly {layout.size} belong there")
     return layout.unpack(payload)
@@ -471,11 +474,15 @@ def _moves(said: Any) -> tuple[Move, ...]:
     for move in said:
         if not isinstance(move, list) or len(move) != 2:
             raise ProtocolError(f"HELLO: move {move!r} is not a fence and a log offset")
-        pair = {"fence": move[0], "offset": move[1]}
-        moves.append(
-            (_whole(pair, "fence", "HELLO", 0, MAX_FENCE), _whole(pair, "offset", "HELLO", 0, MAX_FENCE))
-        )
+        moves.append((_fence(move[0], "HELLO"), _whole({"offset": move[1]}, "offset", "HELLO", 0, MAX_LONG)))
     return tuple(moves)
+
+
+def _fence(said: Any, name: str) -> Fence:
+    try:
+        return Fence.parse(said)
+    except ProtocolError as error:
+        raise ProtocolError(f"{name}: {error.message}") from None
 
 
 def _flag(said: Mapping[str, Any], key: str, name: str) -> bool:

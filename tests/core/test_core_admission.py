@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from clonos.core.admission import admits, goes_on
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Greeting
 
-START = 1 << 48
-ATTEMPT = 1 << 16
+START = Fence.of(1)
+ATTEMPT = Fence.of(0, 1)
 LAST = Greeting(
     Origin(2, 0), epoch=3, fence=START + ATTEMPT, fresh=True, again=False, passed=0, log_start=0, log=b""
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clonos.core.delta import decode_delta, encode_delta, encode_entry, segments_for
 from clonos.core.dependencies import handed_back, lacking
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
@@ -30,7 +31,7 @@ def test_what_is_stable_need_not_be_held() -> None:
 
 
 def test_what_others_know_comes_back_as_a_delta() -> None:
-    writer = HolderReply("its host", own=(OwnLog([(0, LOG[:30]), (30, LOG[30:60])], ((1 << 48, 0),)),))
+    writer = HolderReply("its host", own=(OwnLog([(0, LOG[:30]), (30, LOG[30:60])], ((Fence.of(1), 0),)),))
     receiver = HolderReply("downstream", [(35, LOG[35:42])])
     (raw,) = handed_back(FIRST, 20, 50, [receiver, writer])
     assert segments_for(raw, *FIRST)[0][0][0] == 20
@@ -48,8 +49,8 @@ def test_what_nobody_knows_does_not() -> None:
 
 
 def test_what_its_writer_has_overtaken_does_not_come_back() -> None:
-    older = OwnLog([(0, LOG[:60])], ((1 << 48, 0),))
-    newer = OwnLog([(0, LOG[:40] + b"other")], (((1 << 48) + 1, 40),))
+    older = OwnLog([(0, LOG[:60])], ((Fence.of(1), 0),))
+    newer = OwnLog([(0, LOG[:40] + b"other")], ((Fence.of(1, 0, 1), 40),))
     (raw,) = handed_back(FIRST, 30, 45, [HolderReply("one", own=(older,)), HolderReply("two", own=(newer,))])
     assert pieces(raw) == [(FIRST, 30, LOG[30:40] + b"other")]
 

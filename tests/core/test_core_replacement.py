@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clonos.core.conduit import Conduit, Connect, Connected, Hello, Limits, Lost, Start, Welcome
+from clonos.core.fence import Fence
 from clonos.core.replacement import binds, joins_known_log, of_same_attempt, stands_for_known_output
 from clonos.core.sequence import BundlesTaken
 from clonos.errors import StorageUnavailable, Where
@@ -28,17 +29,17 @@ def test_what_follows_a_snapshot_must_join_the_log_that_the_conduit_keeps() -> N
 
 
 def test_snapshots_inside_an_epoch_are_of_one_attempt() -> None:
-    fence = 2 << 48 | 5 << 16
+    fence = Fence.of(2, 5)
     assert of_same_attempt(fence | 1, fence | 3)
-    assert not of_same_attempt(fence | 1, 2 << 48 | 6 << 16 | 1)
-    assert not of_same_attempt(fence | 1, 3 << 48 | 5 << 16 | 1)
+    assert not of_same_attempt(fence | 1, Fence.of(2, 6, 1))
+    assert not of_same_attempt(fence | 1, Fence.of(3, 5, 1))
 
 
 def test_an_attempt_that_ended_binds_the_next_one_of_the_same_start() -> None:
-    ended = 2 << 48 | 5 << 16
-    assert binds(ended | 1, 2 << 48 | 6 << 16)
+    ended = Fence.of(2, 5)
+    assert binds(ended | 1, Fence.of(2, 6))
     assert not binds(ended | 1, ended | 2), "its own replacements go on"
-    assert not binds(ended | 1, 3 << 48 | 1 << 16), "the next start runs everything again"
+    assert not binds(ended | 1, Fence.of(3, 1)), "the next start runs everything again"
 
 
 def test_a_hole_in_the_bundles_ends_the_attempt() -> None:
@@ -55,11 +56,11 @@ def test_a_hole_in_the_bundles_ends_the_attempt() -> None:
 
 
 def test_a_conduit_stays_fresh_until_a_replica_has_recovered() -> None:
-    conduit = Conduit(Limits())
-    assert conduit.handle(Start(), 0) == [Connect(0, True, 0)]
-    assert Hello(0, True) in conduit.handle(Connected(), 1)
-    assert Connect(1, True, 0) in conduit.handle(Lost("it died while it recovered"), 2)
-    assert Hello(1, True) in conduit.handle(Connected(), 3)
+    conduit, first = Conduit(Limits()), Limits().fence
+    assert conduit.handle(Start(), 0) == [Connect(first, True, 0)]
+    assert Hello(first, True) in conduit.handle(Connected(), 1)
+    assert Connect(first.next(), True, 0) in conduit.handle(Lost("it died while it recovered"), 2)
+    assert Hello(first.next(), True) in conduit.handle(Connected(), 3)
     conduit.handle(Welcome(4, 1 << 20), 4)
     again = [action for action in conduit.handle(Lost("it died later"), 5) if isinstance(action, Connect)]
     assert [connect.fresh for connect in again] == [False]

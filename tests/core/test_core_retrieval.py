@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
@@ -16,7 +17,7 @@ from clonos.errors import StorageUnavailable, Where
 ORIGIN = Origin(2, 0)
 HERE = Where("ledger", 0, 7)
 LOG = bytes(range(100))
-FENCE = 5 << 16
+FENCE = Fence.of(0, 5)
 
 
 def piece(start: int, end: int) -> tuple[int, bytes]:
@@ -78,7 +79,7 @@ def test_an_instance_that_was_elsewhere_since_asks_everybody() -> None:
     here = own(piece(0, 60), fences=((FENCE, 0),))
     assert not begin(20, here, piece(15, 60), alone=False).ask_others
     assert begin(20, here, piece(15, 60), alone=False, moves=((FENCE | 1, 60),)).ask_others
-    of_an_earlier_attempt = own(piece(0, 60), fences=((4 << 16, 0),))
+    of_an_earlier_attempt = own(piece(0, 60), fences=((Fence.of(0, 4), 0),))
     assert begin(20, of_an_earlier_attempt, piece(15, 60), alone=False).ask_others
     assert begin(20, own(piece(0, 60)), piece(15, 60), alone=False).ask_others  # a standby's copy
 

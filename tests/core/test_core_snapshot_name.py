@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from clonos.core import snapshot_name
+from clonos.core.fence import Fence
 from clonos.core.snapshot_name import KEPT_INSIDE, SnapshotName, is_kept
 
-ATTEMPT = 1 << 16
-START = 1 << 48
+ATTEMPT = Fence.of(0, 1)
+START = Fence.of(1)
 
 
 def fence(start: int, attempt: int, replacement: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clonos.core.fence import of_same_attempt
 from clonos.core.identity import Origin
 from clonos.sim.checks.violation import Violation
 
@@ -44,7 +45,7 @@ class Fencing:
 
     def starts_from(self, origin: Origin, fence: int, snapshot: int) -> None:
         """Inside an epoch, from a snapshot of its own task attempt."""
-        if fence >> 16 != snapshot >> 16:
+        if not of_same_attempt(fence, snapshot):
             raise Violation(
                 "I6", f"{origin} under {fence:x} starts from a snapshot of another attempt, {snapshot:x}"
             )

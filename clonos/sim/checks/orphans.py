@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from clonos.core.fence import attempt_of, generation_of
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Greeting
-from clonos.core.replacement import REPLACEMENT_BITS, generation_of
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
@@ -68,7 +68,7 @@ class Orphans:
 
     def told(self, task: Task, log_end: int) -> None:
         """A conduit has read an increment of the log."""
-        attempt = (task.origin, task.conduit.limits.fence_base >> REPLACEMENT_BITS)
+        attempt = (task.origin, attempt_of(task.conduit.limits.fence))
         self._told[attempt] = max(self._told[attempt], log_end)
 
     def acts(self, host: OperatorHost, store: LogStore) -> None:
@@ -78,7 +78,7 @@ class Orphans:
         self._must_hold(f"{host.origin} acts", host.origin, self._truncation.store(store), depends)
         if not store.is_synced:
             raise Violation("I1", f"{host.origin} acts on the outside before its log is stable")
-        told = self._told[host.origin, host.hello.fence >> REPLACEMENT_BITS]
+        told = self._told[host.origin, attempt_of(host.hello.fence)]
         if self._world.plan.standbys and told < host.live.log_offset:
             raise Violation(
                 "I1",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clonos.core.fence import attempt_of
 from clonos.core.identity import Origin
 from clonos.core.snapshot_name import SnapshotName
 from clonos.core.topology import NodeKind
@@ -121,7 +122,7 @@ class Truncation:
     def _is_overtaken(self, task: Task) -> bool:
         """A newer attempt has begun, so nobody will ask this one for anything again."""
         claimed = self._world.checkpoint.snapshots(task.origin).claimed
-        return claimed >> 16 > task.conduit.limits.fence_base >> 16
+        return attempt_of(claimed) > attempt_of(task.conduit.limits.fence)
 
     def _durable(self, task: Task) -> dict[int, int]:
         place = self._world.sinks.get(task.origin)

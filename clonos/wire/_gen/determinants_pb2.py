@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63lonos/v1/determinants.proto\x12\tclonos.v1\"s\n\x0c\x46\x65tchRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\r\x12\x10\n\x08instance\x18\x04 \x01(\r\x12\x13\n\x0b\x66rom_offset\x18\x05 \x01(\x04\x12\x0e\n\x06onward\x18\x06 \x01(\x08\"\x9a\x01\n\nFetchReply\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.clonos.v1.Segment\x12\x10\n\x08required\x18\x02 \x01(\x04\x12\x0f\n\x07\x63orrupt\x18\x03 \x03(\t\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x13\n\x0bnext_offset\x18\x05 \x01(\x04\x12\x1e\n\x03own\x18\x06 \x03(\x0b\x32\x11.clonos.v1.OwnLog\"n\n\x06OwnLog\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.clonos.v1.Segment\x12,\n\x0cincarnations\x18\x02 \x03(\x0b\x32\x16.clonos.v1.Incarnation\x12\x10\n\x08received\x18\x03 \x03(\x0c\"+\n\x0bIncarnation\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\r\n\x05since\x18\x02 \x01(\x04\"&\n\x07Segment\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32G\n\x0c\x44\x65terminants\x12\x37\n\x05\x46\x65tch\x12\x17.clonos.v1.FetchRequest\x1a\x15.clonos.v1.FetchReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63lonos/v1/determinants.proto\x12\tclonos.v1\"s\n\x0c\x46\x65tchRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\r\x12\x10\n\x08instance\x18\x04 \x01(\r\x12\x13\n\x0b\x66rom_offset\x18\x05 \x01(\x04\x12\x0e\n\x06onward\x18\x06 \x01(\x08\"\x9a\x01\n\nFetchReply\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.clonos.v1.Segment\x12\x10\n\x08required\x18\x02 \x01(\x04\x12\x0f\n\x07\x63orrupt\x18\x03 \x03(\t\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x13\n\x0bnext_offset\x18\x05 \x01(\x04\x12\x1e\n\x03own\x18\x06 \x03(\x0b\x32\x11.clonos.v1.OwnLog\"n\n\x06OwnLog\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.clonos.v1.Segment\x12,\n\x0cincarnations\x18\x02 \x03(\x0b\x32\x16.clonos.v1.Incarnation\x12\x10\n\x08received\x18\x03 \x03(\x0c\"9\n\x0bIncarnation\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\r\n\x05since\x18\x02 \x01(\x04\x12\x0c\n\x04wide\x18\x03 \x01(\x0c\"&\n\x07Segment\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32G\n\x0c\x44\x65terminants\x12\x37\n\x05\x46\x65tch\x12\x17.clonos.v1.FetchRequest\x1a\x15.clonos.v1.FetchReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,9 +38,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OWNLOG']._serialized_start=317
   _globals['_OWNLOG']._serialized_end=427
   _globals['_INCARNATION']._serialized_start=429
-  _globals['_INCARNATION']._serialized_end=472
-  _globals['_SEGMENT']._serialized_start=474
-  _globals['_SEGMENT']._serialized_end=512
-  _globals['_DETERMINANTS']._serialized_start=514
-  _globals['_DETERMINANTS']._serialized_end=585
+  _globals['_INCARNATION']._serialized_end=486
+  _globals['_SEGMENT']._serialized_start=488
+  _globals['_SEGMENT']._serialized_end=526
+  _globals['_DETERMINANTS']._serialized_start=528
+  _globals['_DETERMINANTS']._serialized_end=599
 # @@protoc_insertion_point(module_scope)

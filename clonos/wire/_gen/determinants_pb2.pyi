@@ -49,12 +49,14 @@ class OwnLog(_message.Message):
     def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., incarnations: _Optional[_Iterable[_Union[Incarnation, _Mapping]]] = ..., received: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Incarnation(_message.Message):
-    __slots__ = ("fence", "since")
+    __slots__ = ("fence", "since", "wide")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
+    WIDE_FIELD_NUMBER: _ClassVar[int]
     fence: int
     since: int
-    def __init__(self, fence: _Optional[int] = ..., since: _Optional[int] = ...) -> None: ...
+    wide: bytes
+    def __init__(self, fence: _Optional[int] = ..., since: _Optional[int] = ..., wide: _Optional[bytes] = ...) -> None: ...
 
 class Segment(_message.Message):
     __slots__ = ("start", "data")

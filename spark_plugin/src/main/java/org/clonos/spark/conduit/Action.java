@@ -1,18 +1,17 @@
 package org.clonos.spark.conduit;
 
+import java.util.List;
+
 /** What {@link ConduitProtocol} asks its runtime to do, in order. */
 public sealed interface Action {
   /**
    * Connect after a delay; {@code fresh} until a replica of this task attempt has said WELCOME. {@code server} is 0 or 1:
    * with standbys there are two, and the replica and its standby are never on the same.
    */
-  record Connect(long fence, boolean fresh, long delayMs, int server) implements Action {}
+  record Connect(Fence fence, boolean fresh, long delayMs, int server) implements Action {}
 
-  /**
-   * Send HELLO. {@code moves} of this task attempt to another server: under which fence, and how far the log was common
-   * to both.
-   */
-  record Hello(long fence, boolean fresh, long[][] moves) implements Action {}
+  /** Send HELLO. {@code moves} are those of this task attempt to another server. */
+  record Hello(Fence fence, boolean fresh, List<Move> moves) implements Action {}
 
   /** Send RESUME. */
   record Resume(long passed, long logStart, byte[] log) implements Action {}
@@ -58,7 +57,7 @@ public sealed interface Action {
    * of the epoch before, or goes on with what it has in memory; else from the newest snapshot inside the epoch. {@code
    * recovered} is the offset up to which its primary has recovered the log.
    */
-  record StandbyHello(long fence, boolean fresh, long[][] moves, long recovered) implements Action {}
+  record StandbyHello(Fence fence, boolean fresh, List<Move> moves, long recovered) implements Action {}
 
   /** Send RESUME to the standby. */
   record StandbyResume(long passed, long logStart, byte[] log) implements Action {}
@@ -76,5 +75,5 @@ public sealed interface Action {
   record CloseStandby() implements Action {}
 
   /** The standby is the replica; its connection takes the place of the one that was closed. */
-  record Promote(long fence, long passed) implements Action {}
+  record Promote(Fence fence, long passed) implements Action {}
 }

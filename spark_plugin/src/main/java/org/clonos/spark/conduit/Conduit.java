@@ -2,6 +2,7 @@ package org.clonos.spark.conduit;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -323,7 +324,7 @@ final class Conduit implements Runnable {
   }
 
   private void welcome(JsonNode body) throws IOException {
-    if (body.path("version").asInt() != 1) {
+    if (body.path("version").asInt() != Frames.VERSION) {
       throw new BadFrame("a WELCOME of version " + body.path("version"));
     }
     happen(
@@ -502,23 +503,26 @@ final class Conduit implements Runnable {
     Link lost = link;
     link = standby;
     standby = lost;
-    FrameBuffer frame = new FrameBuffer(32);
-    frame.putLong(promote.fence());
+    FrameBuffer frame = new FrameBuffer(64);
+    promote.fence().put(frame);
     frame.putLong(promote.passed());
     link.send(frame.frame(Frames.PROMOTE));
   }
 
-  private ObjectNode hello(long fence, boolean fresh, long[][] moves) {
+  private ObjectNode hello(Fence fence, boolean fresh, List<Move> moves) {
     ObjectNode body = JSON.createObjectNode();
-    body.put("version", 1);
+    body.put("version", Frames.VERSION);
     body.put("token", spec.token());
     body.put("generation", spec.generation());
     body.put("node", place.node());
     body.put("instance", place.instance());
     body.put("epoch", place.epoch());
-    body.put("fence", fence);
+    body.put("fence", fence.text());
     body.put("fresh", fresh);
-    body.set("moves", JSON.valueToTree(moves));
+    ArrayNode moved = body.putArray("moves");
+    for (Move move : moves) {
+      moved.addArray().add(move.fence().text()).add(move.logOffset());
+    }
     body.put("stage_attempt", place.stageAttempt());
     body.put("task_attempt", place.taskAttempt());
     body.put("mode", spec.mode());
@@ -559,7 +563,7 @@ final class Conduit implements Runnable {
   private void report(CausalStageException failure) throws IOException {
     String text = failure.getMessage().substring(failure.getMessage().indexOf(']') + 2);
     ObjectNode body = JSON.createObjectNode();
-    body.put("version", 1);
+    body.put("version", Frames.VERSION);
     body.put("token", spec.token());
     body.putObject("admin")
         .putObject("failed")

@@ -19,7 +19,6 @@ public final class ConduitProtocol {
   /** Where a conduit stands. */
   public enum State { CONNECTING, OPEN, ENDING, ENDED, FAILED }
 
-  private static final long MAX_REPLACEMENTS = 0xffff;
   private static final long MAX_STANDBY_DELAY_MS = 2000;
 
   private final Limits limits;
@@ -30,7 +29,7 @@ public final class ConduitProtocol {
   private State state = State.CONNECTING;
   private boolean connected;
   private boolean fresh = true;
-  private long replacement;
+  private Fence fence;
   private int connectFailures;
   private long connectingSince;
 
@@ -63,7 +62,7 @@ public final class ConduitProtocol {
 
   private int server;
   private int home = -1;
-  private final List<long[]> moves = new ArrayList<>();
+  private final List<Move> moves = new ArrayList<>();
   private long recovered;
   private Standby standby = new Standby();
   private boolean snapshotted;
@@ -71,6 +70,7 @@ public final class ConduitProtocol {
 
   public ConduitProtocol(Limits limits) {
     this.limits = limits;
+    this.fence = limits.fence();
     this.server = limits.firstServer();
   }
 
@@ -81,11 +81,6 @@ public final class ConduitProtocol {
 
   public State state() {
     return state;
-  }
-
-  /** The connection number within the task attempt: 0 for the first. */
-  public long replacement() {
-    return replacement;
   }
 
   /** Takes one event at a time (milliseconds on any steady clock) and says what is to be done. */
@@ -110,7 +105,7 @@ public final class ConduitProtocol {
       time(now);
     } else if (event instanceof Event.Start) {
       connectingSince = now;
-      actions.add(new Action.Connect(fence(), true, 0, server));
+      actions.add(new Action.Connect(fence, true, 0, server));
     } else if (event instanceof Event.ConnectFailed failed) {
       connectFailed(failed, now);
     } else if (event instanceof Event.Connected) {
@@ -176,17 +171,13 @@ public final class ConduitProtocol {
     return next;
   }
 
-  private long fence() {
-    return limits.fenceBase() | replacement;
-  }
-
   private void connected(long now) {
     connected = true;
     paused = false;
     connectFailures = 0;
     heardAt = now;
     tickedAt = now;
-    actions.add(new Action.Hello(fence(), fresh, moves.toArray(new long[0][])));
+    actions.add(new Action.Hello(fence, fresh, List.copyOf(moves)));
     actions.add(new Action.Resume(passed, log.start(), log.bytes()));
   }
 
@@ -201,7 +192,7 @@ public final class ConduitProtocol {
     if (limits.standbys() > 0) {
       server = 1 - server; // the other one may be there
     }
-    actions.add(new Action.Connect(fence(), fresh, delay, server));
+    actions.add(new Action.Connect(fence, fresh, delay, server));
   }
 
   private void welcome(Event.Welcome welcome, long now) {
@@ -219,7 +210,7 @@ public final class ConduitProtocol {
     fresh = false;
     movedTo(server);
     state = State.OPEN;
-    wantStandby(replacement > 0 ? limits.settleMs() : 0);
+    wantStandby(fence.equals(limits.fence()) ? 0 : limits.settleMs());
     pump(now);
   }
 
@@ -428,23 +419,26 @@ public final class ConduitProtocol {
     taken = stable;
     sent = stable;
     underWayBytes = 0;
-    replacement++;
     connectingSince = now;
     state = State.CONNECTING;
-    if (losses > limits.attempts() || replacement > MAX_REPLACEMENTS) {
-      fail(
-          "ReplicaLost",
-          "the replica was lost " + losses + " times without progress; the first bundle not taken is "
-              + firstNotTaken + "; last reason: " + reason);
+    String why = null;
+    if (losses > limits.attempts()) {
+      why = "the replica was lost " + losses + " times without progress";
+    } else if (fence.isLast()) {
+      why = "the replica was replaced as often as one task attempt can count";
+    }
+    if (why != null) {
+      fail("ReplicaLost", why + "; the first bundle not taken is " + firstNotTaken + "; last reason: " + reason);
       return;
     }
+    fence = fence.next();
     if (standby.follows) {
       promote();
       return;
     }
     closeStandby();
     long delay = losses == 1 ? 0 : Math.min(2000, 100L << Math.min(losses - 2, 5));
-    actions.add(new Action.Connect(fence(), fresh, delay, server));
+    actions.add(new Action.Connect(fence, fresh, delay, server));
   }
 
   private void wantStandby(long delay) {
@@ -474,7 +468,7 @@ public final class ConduitProtocol {
   private void beginStandby() {
     standby.sent = stable;
     standby.taken = stable;
-    actions.add(new Action.StandbyHello(fence(), !snapshotted, moves.toArray(new long[0][]), recovered));
+    actions.add(new Action.StandbyHello(fence, !snapshotted, List.copyOf(moves), recovered));
     actions.add(new Action.StandbyResume(passed, log.start(), log.bytes()));
   }
 
@@ -542,7 +536,7 @@ public final class ConduitProtocol {
 
   private void movedTo(int where) {
     if (home >= 0 && home != where) {
-      moves.add(new long[] {fence(), Math.max(log.end(), recovered)});
+      moves.add(new Move(fence, Math.max(log.end(), recovered)));
     }
     home = where;
   }
@@ -559,7 +553,7 @@ public final class ConduitProtocol {
     sent = promoted.sent;
     taken = promoted.taken;
     underWayBytes = promoted.underWay;
-    actions.add(new Action.Promote(fence(), passed));
+    actions.add(new Action.Promote(fence, passed));
   }
 
   private void time(long now) {

@@ -9,6 +9,9 @@ import java.util.zip.CRC32;
  * counts what follows it.
  */
 final class Frames {
+  /** Of the wire: both ends say it first, and refuse another one. */
+  static final int VERSION = 2;
+
   static final int HELLO = 1;
   static final int RESUME = 2;
   static final int WELCOME = 3;

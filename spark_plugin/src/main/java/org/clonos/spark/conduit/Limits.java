@@ -7,10 +7,10 @@ package org.clonos.spark.conduit;
  * {@code connectMs} the time from asking for a replica to its WELCOME. {@code standbys} is 0 or 1, and a
  * {@code passive} one is not sent what the replica is sent. {@code settleMs} is how long, after a loss, the replica's
  * own first work goes before another standby, which restores and repeats. {@code firstServer} is where the instance was
- * when it was last seen.
+ * when it was last seen, {@code fence} the task attempt's first.
  */
 public record Limits(
-    long fenceBase,
+    Fence fence,
     int bundleRows,
     long bundleBytes,
     int idleBundles,

@@ -70,19 +70,38 @@ public final class ScenarioMain {
       if (value == null) {
         throw new IOException("field " + snake(components[i].getName()) + " is missing in " + fields);
       }
-      values[i] = types[i] == byte[].class ? HexFormat.of().parseHex(value.textValue()) : JSON.convertValue(value, types[i]);
+      values[i] = value(types[i], value);
     }
     return kind.getDeclaredConstructor(types).newInstance(values);
+  }
+
+  private static Object value(Class<?> type, JsonNode said) {
+    if (type == byte[].class) {
+      return HexFormat.of().parseHex(said.textValue());
+    }
+    return type == Fence.class ? Fence.parse(said.textValue()) : JSON.convertValue(said, type);
   }
 
   private static ObjectNode json(Action action) throws IllegalAccessException, InvocationTargetException {
     ObjectNode seen = JSON.createObjectNode().put("action", snake(action.getClass().getSimpleName()));
     for (RecordComponent component : action.getClass().getRecordComponents()) {
       Object value = component.getAccessor().invoke(action);
-      seen.putPOJO(
-          snake(component.getName()), value instanceof byte[] bytes ? HexFormat.of().formatHex(bytes) : value);
+      seen.putPOJO(snake(component.getName()), plain(value));
     }
     return seen;
+  }
+
+  private static Object plain(Object value) {
+    if (value instanceof byte[] bytes) {
+      return HexFormat.of().formatHex(bytes);
+    }
+    if (value instanceof Fence fence) {
+      return fence.text();
+    }
+    if (value instanceof Move move) {
+      return List.of(move.fence().text(), move.logOffset());
+    }
+    return value instanceof List<?> many ? many.stream().map(ScenarioMain::plain).toList() : value;
   }
 
   private static String snake(String name) {

@@ -56,7 +56,7 @@ public record StageSpec(
             spec.path("passive_standbys").asBoolean(),
             tls,
             text(spec, "token"),
-            number(spec, "generation", null, 0, 0x7fff),
+            number(spec, "generation", null, 0, Long.MAX_VALUE),
             text(spec, "mode"),
             (int) number(spec, "parallelism", null, 1, Integer.MAX_VALUE),
             spec.hasNonNull("spill_dir") ? text(spec, "spill_dir") : null,
@@ -123,10 +123,9 @@ public record StageSpec(
   }
 
   Limits limits(int standbys, long taskAttemptId, int firstServer) {
-    long fenceBase = generation << 48 | (taskAttemptId & 0xffffffffL) << 16;
     return new Limits(
-        fenceBase, bundleRows, bundleBytes, idleBundles, flushMs, inflightBytes, tickMs, heartbeatMs, connectMs,
-        attempts, standbys, passiveStandbys, SETTLE_MS, firstServer);
+        Fence.first(generation, taskAttemptId), bundleRows, bundleBytes, idleBundles, flushMs, inflightBytes, tickMs,
+        heartbeatMs, connectMs, attempts, standbys, passiveStandbys, SETTLE_MS, firstServer);
   }
 
   /**

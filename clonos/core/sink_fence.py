@@ -1,0 +1,64 @@
+"""Who may write to a sink, and who may drop what it keeps.
+
+Each sink instance has a *holder*: the fence that stands, and the writer that took it. A start of the query raises the
+fences of all instances, and a *floor* for those yet unseen; a fence that was only raised belongs to nobody. A writer
+takes an instance under a fence above all of these. Under an equal one only the writer that holds it already may come
+again, for instance when the answer to its taking was lost: two writers of one fence would each believe themselves the
+only one.
+
+Determinants are dropped by the driver, page by page and long after it decided to. Each page therefore shows the
+driver's fence, which must not be below the floor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clonos.errors import Fenced, Where
+
+NOBODY = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A fence, and who took it: a name that no other writer has."""
+
+    fence: int = 0
+    owner: str = NOBODY
+
+    def raised_to(self, fence: int) -> Holder:
+        """Whoever held it holds it no more, if the new fence is higher."""
+        return Holder(fence) if fence > self.fence else self
+
+
+def check_taking(offered: Holder, standing: Holder, *, floor: int, origin: tuple[int, int]) -> None:
+    """Raises Fenced unless `offered` may become the holder."""
+    highest = max(floor, standing.fence)
+    if offered.fence < highest:
+        raise _fenced(offered, highest, origin)
+    if offered.fence == standing.fence and standing.owner not in (NOBODY, offered.owner):
+        raise Fenced(
+            f"sink node {origin[0]} was taken by another writer under the same fence, {offered.fence:x}",
+            where=Where(instance=origin[1]),
+        )
+
+
+def check_holding(mine: Holder, standing: Holder, *, origin: tuple[int, int]) -> None:
+    """Raises Fenced unless `mine` is still the holder."""
+    if standing != mine:
+        raise _fenced(mine, standing.fence, origin)
+
+
+def check_driver(fence: int, *, floor: int) -> None:
+    """Raises Fenced where a later start of the query has raised the floor: this driver changes nothing any more."""
+    if fence < floor:
+        raise Fenced(
+            f"the sink belongs to a later start of the query: fence {floor:x} stands, this driver holds {fence:x}"
+        )
+
+
+def _fenced(mine: Holder, standing: int, origin: tuple[int, int]) -> Fenced:
+    return Fenced(
+        f"sink node {origin[0]} was taken over: fence {standing:x} stands, this writer holds {mine.fence:x}",
+        where=Where(instance=origin[1]),
+    )

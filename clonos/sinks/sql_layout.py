@@ -1,0 +1,132 @@
+"""Makes the tables of a SQL sink, checks that what is there fits, and takes over older layouts.
+
+| layout | differs from the next |
+| --- | --- |
+| 1 | `clonos_fence.fence` is a number of 64 bits; no `owner`, no `clonos_trimmed` |
+| 2 | today's |
+
+Another layout is taken over where tables may be created, in the transaction that finds it. Processes of the version
+before then fail at their next write, without effect.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from clonos.core.fence import Fence
+from clonos.core.sink_fence import NOBODY
+from clonos.errors import SinkError
+from clonos.sinks.sql_dialect import lock_schema
+from clonos.sinks.sql_tables import FLOOR, Books
+
+FORMAT_VERSION = 2
+_NARROW_FENCES = 1
+_BEYOND_LAYOUT_1 = 1 << 40
+
+
+def prepare(connection: Connection, books: Books, table: sa.Table, id_column: str, *, create: bool) -> None:
+    """Create what is missing (if we may) and check that what is there fits. Needs a write transaction."""
+    prepare_books(connection, books, create=create)
+    if not _create_missing(connection, [table], create=create):
+        _check_fit(sa.inspect(connection), table, id_column)
+
+
+def prepare_books(connection: Connection, books: Books, *, create: bool) -> None:
+    """The same for our own tables alone."""
+    lock_schema(connection)
+    found = _layout(connection, books)
+    if found == _NARROW_FENCES and create:
+        _create_missing(connection, books.all, create=True)
+        _widen_fences(connection, books)
+    elif found is None:
+        _create_missing(connection, books.all, create=create)
+        connection.execute(books.format.insert(), {"version": FORMAT_VERSION})
+    elif found == FORMAT_VERSION:
+        _create_missing(connection, books.all, create=create)
+    else:
+        raise _unknown(books, found)
+
+
+def _layout(connection: Connection, books: Books) -> int | None:
+    """The version of what is there; None where nothing is."""
+    if not sa.inspect(connection).has_table(books.format.name, schema=books.schema):
+        return None
+    versions = [version for (version,) in connection.execute(sa.select(books.format.c.version))]
+    if len(versions) != 1:
+        raise SinkError(f"{books.format.fullname} says layout {versions}", hint="Restore it from a backup")
+    return int(versions[0])
+
+
+def _unknown(books: Books, found: int) -> SinkError:
+    hint = "Use the version that wrote it, or another database schema"
+    if found == _NARROW_FENCES:
+        hint = "Let a sink with create=True open it once, under a user who may create and drop tables"
+    return SinkError(
+        f"{books.format.fullname} says layout {found}, this version of Clonos knows {FORMAT_VERSION}",
+        hint=hint,
+    )
+
+
+def _widen_fences(connection: Connection, books: Books) -> None:
+    """From layout 1, in which fences had 64 bits and log entries were deleted by their number alone, and numbers given
+    again. A delete from then may still be under way, so the numbers go on far above all that were given."""
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in ("query", "node", "instance", "fence")]
+    old = sa.table(books.fence.name, *columns, schema=books.schema)
+    rows = connection.execute(sa.select(*columns).select_from(old)).all()
+    books.fence.drop(connection)
+    books.fence.create(connection)
+    for query, node, instance, fence in rows:
+        place = {"query": query, "node": node, "instance": instance}
+        connection.execute(
+            books.fence.insert(), {**place, "fence": Fence.widened(fence).text, "owner": NOBODY}
+        )
+        if (node, instance) != FLOOR:
+            connection.execute(books.trimmed.insert(), {**place, "seq": _BEYOND_LAYOUT_1})
+    connection.execute(books.format.update().values(version=FORMAT_VERSION))
+
+
+def _create_missing(connection: Connection, tables: list[sa.Table], *, create: bool) -> list[sa.Table]:
+    inspector = sa.inspect(connection)
+    missing = [each for each in tables if not inspector.has_table(each.name, schema=each.schema)]
+    if missing and not create:
+        raise SinkError(
+            f"tables are missing: {', '.join(each.fullname for each in missing)}",
+            hint="Create them (the sink's ddl() gives the statements) or build the sink with create=True",
+        )
+    for each in missing:
+        each.create(connection, checkfirst=False)
+    return missing
+
+
+def _check_fit(inspector: sa.Inspector, table: sa.Table, id_column: str) -> None:
+    there = {each["name"] for each in inspector.get_columns(table.name, schema=table.schema)}
+    lacking = [each.name for each in table.columns if each.name not in there]
+    if lacking:
+        raise SinkError(f"table {table.fullname} lacks the columns {', '.join(lacking)}")
+    uniques = [
+        list(each["column_names"]) for each in inspector.get_unique_constraints(table.name, table.schema)
+    ]
+    uniques.append(list(inspector.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"]))
+    for index in inspector.get_indexes(table.name, schema=table.schema):
+        partial = any(key.endswith("_where") for key in index.get("dialect_options", {}))
+        if index["unique"] and not partial:
+            uniques.append([str(each) for each in index["column_names"]])
+    if [id_column] not in uniques:
+        raise SinkError(
+            f"column {id_column!r} of table {table.fullname} is not unique",
+            hint="Without a unique index on it a repeated output could not be refused; create one",
+        )
+
+
+def ddl(books: Books, table: sa.Table, dialect: sa.Dialect) -> str:
+    """The statements that create everything this sink needs."""
+    statements = [
+        str(sa.schema.CreateTable(each).compile(dialect=dialect)).strip() for each in (*books.all, table)
+    ]
+    statements.append(
+        f"INSERT INTO {dialect.identifier_preparer.format_table(books.format)} VALUES ({FORMAT_VERSION})"
+    )
+    return ";\n\n".join(statements) + ";\n"
