@@ -103,11 +103,11 @@ def test_a_file_of_64_bit_fences_is_not_added_to(tmp_path: Path, monkeypatch: py
     old = narrow_records((1, 0, 3 << 48))
     path.write_bytes(old)
 
-    def full(self: Path, _: bytes) -> int:
+    def full(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(Path, "replace", full)
         with pytest.raises(StorageUnavailable, match="cannot be written"):
             FenceTable(path)
     assert path.read_bytes() == old

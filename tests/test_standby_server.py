@@ -27,6 +27,7 @@ from standby_conduit import (
     watch_all,
 )
 
+from clonos.core.fence import Fence
 from clonos.errors import ProtocolError
 from clonos.wire import messages
 from clonos.wire.framing import FrameType, pack, read_frame, send_frames, to_bytes
@@ -188,7 +189,7 @@ def test_another_attempt_replaces_a_busy_replica_without_calling_it_a_death(
 
 def test_an_old_fence_is_refused(shared: ReplicaServer, instance: int) -> None:
     with Conduit(shared, instance=instance).welcome() as conduit:
-        for fence in (conduit.hello.fence, conduit.hello.fence - 1):
+        for fence in (conduit.hello.fence, Fence(conduit.hello.fence - 1)):
             with Conduit(shared, instance=instance, fence=fence) as late:
                 message = late.message()
                 assert isinstance(message, messages.Error)
@@ -199,7 +200,7 @@ def test_an_old_fence_is_refused(shared: ReplicaServer, instance: int) -> None:
 def test_a_standby_that_is_promoted_acts_under_its_fence_alone(shared: ReplicaServer, instance: int) -> None:
     with Conduit(shared, instance=instance).welcome() as conduit:
         assert conduit.ask("promote") == {"promoted": True}
-        with Conduit(shared, instance=instance, fence=conduit.hello.fence + 1) as late:
+        with Conduit(shared, instance=instance, fence=conduit.hello.fence.next()) as late:
             message = late.message()
             assert isinstance(message, messages.Error) and message.error == "Fenced"
 
@@ -278,7 +279,7 @@ def test_a_wrong_token_is_refused(shared: ReplicaServer) -> None:
 
 def test_a_bad_hello_is_told_what_is_wrong(shared: ReplicaServer) -> None:
     good = hello().to_dict()
-    for change, word in [({"version": 2}, "version"), ({"node": 64}, "node"), ({"fresh": 1}, "fresh")]:
+    for change, word in [({"version": 1}, "version"), ({"node": 64}, "node"), ({"fresh": 1}, "fresh")]:
         said = to_bytes(messages.pack_json(FrameType.HELLO, {**good, **change}))
         error = refusal(shared, said)
         assert error is not None and error.error == "ProtocolError" and word in error.message
