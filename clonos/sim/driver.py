@@ -103,12 +103,8 @@ class Driver(Process):
         self._late_commit = None
         for place in self.world.sinks.values():
             yield self.world.choices.schedule.randint(10, 200)
-<<<<<<< HEAD
             yield from self._reach(Place.SINKS)
-            place.raise_fence(generation << 48)
-=======
             place.raise_fence(Fence.of(generation))
->>>>>>> 94adc4d (Fences of 128 bits; sinks: equal fences refused, log numbers never given twice, truncation fenced)
         for at in range(len(self.world.servers)):
             reached: list[bool] = []
             asked: Any = None
