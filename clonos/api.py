@@ -8,18 +8,21 @@ Clonos's: a row that Spark dropped in between would drop the determinants that i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from clonos.errors import ClonosError, QueryDefinitionError
+from clonos.spark.facts import described
 from clonos.spark.identity import identify
 from clonos.spark.plan import Binding, OperatorFactory, OperatorPlan, PlanNode
 from clonos.spark.routing import check_key_types
 from clonos.spark.session import require_dataframe, require_session
 from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
+from clonos.spark.versions import Previous, check_previous, factories, pair
 from clonos.spark.writer import CausalStreamWriter
 
 _SPARKS_OWN = (
@@ -41,7 +44,7 @@ def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStrea
     require_session(df.sparkSession)
     check_columns(df.schema, "the source", df.sparkSession)
     _arrow(df.schema)
-    plan = identify(df, channel, position)
+    plan = replace(identify(df, channel, position), described=described(df, channel, position))
     return CausalStream(df.sparkSession, (plan,), df.schema)
 
 
@@ -116,6 +119,7 @@ class CausalStream:
         parallelism: int | None = None,
         pure: bool = False,
         on_poison: str = "fail",
+        previous: Previous = None,
     ) -> CausalStream:
         """One row for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, which may not use any causal service."""
         from clonos.surface.process import MapOperator
@@ -126,6 +130,7 @@ class CausalStream:
             struct_type(output),
             Binding(name, version, parallelism, on_poison=on_poison),
             pure,
+            previous,
         )
 
     def flat_map(
@@ -138,6 +143,7 @@ class CausalStream:
         parallelism: int | None = None,
         pure: bool = False,
         on_poison: str = "fail",
+        previous: Previous = None,
     ) -> CausalStream:
         """Any number of rows for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, gives an iterable of them."""
         from clonos.surface.process import FlatMapOperator
@@ -148,6 +154,7 @@ class CausalStream:
             struct_type(output),
             Binding(name, version, parallelism, on_poison=on_poison),
             pure,
+            previous,
         )
 
     def filter(
@@ -159,6 +166,7 @@ class CausalStream:
         parallelism: int | None = None,
         pure: bool = False,
         on_poison: str = "fail",
+        previous: Previous = None,
     ) -> CausalStream:
         """The rows for which `fn(row, ctx)`, or `fn(row)` with `pure=True`, holds."""
         from clonos.surface.process import FilterOperator
@@ -169,32 +177,62 @@ class CausalStream:
                 hint="Use Spark's column expressions before causal(), on the source DataFrame",
             )
         kept = self._stateless(
-            FilterOperator, fn, self.schema, Binding(name, version, parallelism, on_poison=on_poison), pure
+            FilterOperator,
+            fn,
+            self.schema,
+            Binding(name, version, parallelism, on_poison=on_poison),
+            pure,
+            previous,
         )
         return CausalStream(self._spark, kept._upstream, kept.schema, self._event_time)
 
     def _stateless(
-        self, kind: type, fn: Callable[..., Any], schema: Any, binding: Binding, pure: bool
+        self,
+        kind: type,
+        fn: Callable[..., Any],
+        schema: Any,
+        binding: Binding,
+        pure: bool,
+        previous: Previous,
     ) -> CausalStream:
         _check_function(fn, binding.name)
+        check_previous(previous, binding)
         zone = self._zone()
 
-        def operator(given: pa.Schema, name: str) -> Callable[[], Any]:
-            return partial(kind, fn, _arrow(schema), name=name, pure=pure, tz=zone)
+        def of(function: Callable[..., Any]) -> OperatorFactory:
+            return lambda given, name: partial(kind, function, _arrow(schema), name=name, pure=pure, tz=zone)
 
-        return self._then((), operator, schema, binding)
+        return self._then((), of(fn), schema, binding, previous=factories(previous, of))
 
     def _zone(self) -> str:
         zone: str = self._spark.conf.get("spark.sql.session.timeZone")
         return zone
 
     def _then(
-        self, key: tuple[str, ...], operator: OperatorFactory, schema: Any, binding: Binding
+        self,
+        key: tuple[str, ...],
+        operator: OperatorFactory,
+        schema: Any,
+        binding: Binding,
+        *,
+        previous: Mapping[str, OperatorFactory] | None = None,
+        migrates: Iterable[str] = (),
     ) -> CausalStream:
         """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
-        operator(_arrow(self.schema), binding.name)()
-        plan = OperatorPlan(self._upstream, self.schema, key, operator, schema, binding, self._event_time)
+        for made in (operator, *(previous or {}).values()):
+            made(_arrow(self.schema), binding.name)()
+        plan = OperatorPlan(
+            self._upstream,
+            self.schema,
+            key,
+            operator,
+            schema,
+            binding,
+            self._event_time,
+            previous or {},
+            frozenset(migrates),
+        )
         return CausalStream(self._spark, (plan,), schema)
 
     @property
@@ -230,6 +268,8 @@ class GroupedCausalStream:
         standbys: int | None = None,
         standby: str | None = None,
         on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Callable[[dict[Any, Any], str], dict[Any, Any]] | None = None,
     ) -> CausalStream:
         """Record at a time: `fn(key, row, ctx)` gives an iterable of output rows, or None.
 
@@ -237,6 +277,9 @@ class GroupedCausalStream:
         raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
         query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With `standbys=1`
         each instance has a standby, hot or passive, which takes its place when it is lost (docs/standbys.md).
+
+        With a new `version`, `previous={"1": old_fn}` (or a pair with its `on_timer`) repeats what the old one has
+        begun, and `migrate(state, old_version)` gives the state that the new one goes on from (docs/upgrading.md).
         """
         from clonos.surface.process import ProcessOperator
 
@@ -250,14 +293,25 @@ class GroupedCausalStream:
             on_poison=on_poison,
         )
         _check_function(fn, name)
-        if on_timer is not None:
-            _check_function(on_timer, name)
+        for function in (on_timer, migrate):
+            if function is not None:
+                _check_function(function, name)
+        check_previous(previous, binding)
         zone, schema = self._stream._zone(), struct_type(output)
 
-        def operator(given: pa.Schema, name: str) -> Callable[[], Any]:
-            return partial(ProcessOperator, fn, _arrow(schema), name=name, on_timer=on_timer, tz=zone)
+        def of(given: Any, migrate: Any = None) -> OperatorFactory:
+            function, timer = pair(given, on_timer)
+            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": migrate}
+            return lambda given, _: partial(ProcessOperator, function, _arrow(schema), **kept)
 
-        return self._stream._then(self._key, operator, schema, binding)
+        return self._stream._then(
+            self._key,
+            of((fn, on_timer), migrate),
+            schema,
+            binding,
+            previous=factories(previous, of),
+            migrates=[""] if migrate is not None else [],
+        )
 
     def applyInPandasWithState(
         self,
@@ -273,10 +327,14 @@ class GroupedCausalStream:
         standbys: int | None = None,
         standby: str | None = None,
         on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Callable[[tuple[Any, ...], str], tuple[Any, ...]] | None = None,
     ) -> CausalStream:
         """PySpark's: `func(key, pdfs, state)` gives an iterator of frames, once per key and bundle.
 
-        Without a `name` the operator is called after the function.
+        Without a `name` the operator is called after the function. With a new `version`, `previous={"1": old_func}`
+        (or a pair with its state's schema) repeats what the old one has begun, and `migrate(state, old_version)` gives
+        the state that the new one goes on from (docs/upgrading.md).
         """
         from clonos.surface.group_state import EVENT_TIME, PROCESSING_TIME, GroupStateOperator
 
@@ -291,6 +349,7 @@ class GroupedCausalStream:
             on_poison=on_poison,
         )
         _check_function(func, binding.name)
+        check_previous(previous, binding)
         timed = self._stream._event_time is not None
         if timeoutConf == EVENT_TIME and not timed:
             raise _no_watermark(binding.name, EVENT_TIME)
@@ -300,21 +359,30 @@ class GroupedCausalStream:
             struct_type(stateStructType),
         )
 
-        def operator(given: pa.Schema, name: str) -> Callable[[], Any]:
-            return partial(
+        def of(function: Any, migrate: Any = None) -> OperatorFactory:
+            fn, kept = pair(function, state)
+            return lambda given, name: partial(
                 GroupStateOperator,
-                func,
+                fn,
                 input=given,
                 output=_arrow(schema),
-                state=_arrow(state),
+                state=_arrow(struct_type(kept)),
                 output_mode=outputMode,
                 timeout=timeoutConf,
                 name=name,
                 tz=zone,
                 has_watermark=timed,
+                migrate=migrate,
             )
 
-        return self._stream._then(self._key, operator, schema, binding)
+        return self._stream._then(
+            self._key,
+            of((func, state), migrate),
+            schema,
+            binding,
+            previous=factories(previous, of),
+            migrates=[""] if migrate is not None else [],
+        )
 
     def transformWithState(
         self,
@@ -331,11 +399,15 @@ class GroupedCausalStream:
         standbys: int | None = None,
         standby: str | None = None,
         on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
     ) -> CausalStream:
         """PySpark's: a `StatefulProcessor` over rows, once per key and bundle.
 
         Without a `name` the operator is called after the processor's class. `eventTimeColumnName` is the output's
-        event time, with the delay of the input's watermark.
+        event time, with the delay of the input's watermark. With a new `version`, `previous={"1": old_processor}`
+        repeats what the old one has begun, and `migrate={"variable": fn(value, old_version)}` gives the values that
+        the new one goes on from (docs/upgrading.md).
         """
         binding = Binding.after(
             statefulProcessor,
@@ -348,7 +420,7 @@ class GroupedCausalStream:
             on_poison=on_poison,
         )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
-        return self._transform(binding, *given, pandas=False)
+        return self._transform(binding, *given, pandas=False, previous=previous, migrate=migrate)
 
     def transformWithStateInPandas(
         self,
@@ -365,6 +437,8 @@ class GroupedCausalStream:
         standbys: int | None = None,
         standby: str | None = None,
         on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
     ) -> CausalStream:
         """As `transformWithState`, with pandas frames for rows."""
         binding = Binding.after(
@@ -378,7 +452,7 @@ class GroupedCausalStream:
             on_poison=on_poison,
         )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
-        return self._transform(binding, *given, pandas=True)
+        return self._transform(binding, *given, pandas=True, previous=previous, migrate=migrate)
 
     def _transform(
         self,
@@ -391,6 +465,8 @@ class GroupedCausalStream:
         event_time: str,
         *,
         pandas: bool,
+        previous: Previous,
+        migrate: Mapping[str, Any] | None,
     ) -> CausalStream:
         from clonos.surface.transform_with_state import TransformWithStateOperator
 
@@ -404,8 +480,10 @@ class GroupedCausalStream:
             )
         zone, schema = self._stream._zone(), struct_type(output)
 
-        def operator(given: pa.Schema, name: str) -> Callable[[], Any]:
-            return partial(
+        check_previous(previous, binding)
+
+        def of(processor: Any, migrate: Any = None) -> OperatorFactory:
+            return lambda given, name: partial(
                 TransformWithStateOperator,
                 processor,
                 input=given,
@@ -416,9 +494,17 @@ class GroupedCausalStream:
                 pandas=pandas,
                 name=name,
                 tz=zone,
+                migrate=migrate,
             )
 
-        made = self._stream._then(self._key, operator, schema, binding)
+        made = self._stream._then(
+            self._key,
+            of(processor, migrate),
+            schema,
+            binding,
+            previous=factories(previous, of),
+            migrates=migrate or (),
+        )
         if event_time and watermark is not None:
             made = made._with_event_time(event_time, watermark[1])
         return made

@@ -41,6 +41,11 @@ COMMANDS = (
     Command("doctor", "clonos.doctor", "check whether this machine has what a causal query needs"),
     Command("standby", "standby.command", "run a replica server on this host"),
     Command("status", "clonos.status", "what a query's coordinator and replicas are doing"),
+    Command(
+        "checkpoint",
+        "clonos.checkpoint_command",
+        "what a checkpoint is bound to, what a program would change",
+    ),
     Command("log", "clonos.log", "read and check causal logs, and run a function on a dead letter"),
     Command("inject", "clonos.inject", "make a part of a running query fail"),
     Command("simulate", "clonos.sim.command", "run the protocol under seeded schedules and faults"),
@@ -54,7 +59,7 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         prog="clonos", description="Causal logging for Spark Structured Streaming.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"clonos {__version__}")
-    commands = parser.add_subparsers(metavar="command", required=True)
+    commands = parser.add_subparsers(metavar="<subcommand>", required=True)
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     for command in COMMANDS:
         if not command.exists():

@@ -36,7 +36,7 @@ class Letters:
         return self._box.write(
             DeadLetter(
                 operator=node.name,
-                operator_version=node.version,
+                operator_version=operator.version,
                 form=operator.form,
                 node=self._origin.node,
                 instance=self._origin.instance,

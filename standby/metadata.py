@@ -39,6 +39,7 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             "log": snapshot.log,
             "began": snapshot.began,
             "arrived": snapshot.arrived,
+            **({"program": snapshot.program} if snapshot.program else {}),
         }
     )
 
@@ -62,6 +63,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             received=_received(said),
             log_digest=said["log_digest"],
             owed=said["owed"],
+            program=said.get("program", ""),
             log=said.get("log", b""),
             began=said.get("began", {}),
             arrived=said.get("arrived", {}),

@@ -38,11 +38,13 @@ from clonos.core.instance import (
     Row,
 )
 from clonos.core.own_log import OwnLog
+from clonos.core.programs import Programs
 from clonos.core.recovery import RecoveryState
 from clonos.core.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.core.retrieval import Recovered
 from clonos.core.services import CausalServices
 from clonos.core.sharing import fold_deltas
+from clonos.core.upgrade import Schedule
 from clonos.errors import LogCorrupt, ProtocolError, Where
 from clonos.faults import FaultInjector, Point
 from clonos.store.keyed_state import KeyedState
@@ -302,7 +304,9 @@ class OperatorHost(Incarnation[Manifest]):
             outcomes=Outcomes(),
         )
         self._letters = Letters(node, self._origin, self._query.checkpoint, self._hello.fence)
-        self._operator = node.operator()
+        schedule = node.schedule or Schedule(((0, node.version),))
+        make = {**node.previous, node.version: node.operator}
+        self._operator = Programs(node.name, schedule, node.version, make)
         operator = self._watchdog.watch(self._operator)
         self._watchdog.on_stuck = lambda row, why: self._stuck(services.where(row), why, row is not None)
         operator.open(services)
@@ -315,6 +319,7 @@ class OperatorHost(Incarnation[Manifest]):
             recording=node.recording,
             record_at_a_time=self._operator.record_at_a_time,
             watermark_of=_watermark_of(node.event_time, node.zone),
+            programs=self._operator,
         )
         return Instance(config, operator, services, self)
 

@@ -8,7 +8,7 @@ never a stored format: a new driver writes a new one.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import msgpack
 import pyarrow as pa
 
 from clonos.core.sharing import FULL
+from clonos.core.upgrade import Schedule
 from clonos.errors import ConfigurationError, ProtocolError
 from clonos.wire.tls import Tls
 from standby.log import LogFormat
@@ -63,6 +64,10 @@ class NodeSpec:
     standbys: int = 0
     event_time: tuple[int, int] | None = None  # column, delay in microseconds
     version: str = "1"
+    previous: Mapping[str, Callable[[], Any]] = field(
+        default_factory=dict
+    )  # by version, to repeat what they began
+    schedule: Schedule | None = None  # which version runs which epoch; None: this one all
     dead_letters: bool = False  # a record that kills every process is passed over and kept
     # sinks
     sink: Any = None

@@ -250,6 +250,27 @@ def test_a_table_that_does_not_fit_is_refused(url: str, columns: str, words: str
         writer.open(query=QUERY, node=5, instance=0, fence=1)
 
 
+WIDER = SCHEMA.append(pa.field("Order of 100%", pa.int64()))
+
+
+def test_a_table_gets_the_columns_that_a_query_adds(url: str) -> None:
+    with closing(opened(sql_sink(url))) as writer:
+        writer.write(**bundle(1, 2))
+    with closing(opened(sql_sink(url, WIDER), fence=2)) as writer:
+        more = bundle(3, 3)
+        writer.write(**{**more, "rows": [(*row, 7) for row in more["rows"]]})
+    assert execute(url, 'SELECT "Order of 100%" FROM out ORDER BY n') == [(None,), (None,), (7,)]
+    assert len(table_rows(url)) == 3
+
+
+def test_without_create_added_columns_are_refused_by_name(url: str) -> None:
+    with closing(opened(sql_sink(url))) as writer:
+        writer.write(**bundle(1, 2))
+    refused = pytest.raises(SinkError, match=r"lacks the columns Order of 100%\. Add them, without NOT NULL")
+    with closing(sql_sink(url, WIDER, create=False).writer()) as writer, refused:
+        writer.open(query=QUERY, node=5, instance=0, fence=2)
+
+
 def test_columns_can_be_renamed_and_quoted(url: str) -> None:
     sink = sql_sink(url, columns={"card": "Order of 100%", "n": 'sel"ect'})
     with closing(opened(sink)) as writer:

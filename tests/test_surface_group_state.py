@@ -230,10 +230,23 @@ def test_kept_state_that_no_longer_fits_is_refused() -> None:
     with pytest.raises(StateError, match="no longer fits its schema"):
         make(summing, services, state="total STRING").bundle(*rows(("a", 1)))
     with pytest.raises(StateError, match="no longer fits its schema"):
-        make(summing, services, state="a BIGINT, b BIGINT").bundle(*rows(("a", 1)))
+        make(summing, services, state="a BIGINT, b BIGINT NOT NULL").bundle(*rows(("a", 1)))
     services.state.data[pack(("a",))] = {"n": 1}
     with pytest.raises(StateError, match="another operator"):
         make(summing, services).bundle(*rows(("a", 1)))
+
+
+def test_a_field_that_was_added_to_the_state_is_null() -> None:
+    services = FakeServices()
+    make(summing, services).bundle(*rows(("a", 1)))
+    seen: list[Any] = []
+
+    def look(key: Any, frames: Any, state: Any) -> Any:
+        seen.append(tuple(state.get))
+        yield from ()
+
+    make(look, services, state="total BIGINT, last STRING").bundle(*rows(("a", 1)))
+    assert seen == [(1, None)]
 
 
 def test_a_list_in_the_state_changes_only_by_update() -> None:

@@ -3,10 +3,10 @@
 An instance works in *steps*: a bundle of records, the firing of timers, or the beginning of an epoch. A step opens
 with the event itself (ORDER, TIMER or BOUNDARY), goes on with what the user function's services returned (CLOCK,
 INSTANT, CALL, EFFECT), and closes with SENT, which holds what the step produced so that a replay can be checked
-against it. SKIP before SENT says that a record was passed over instead of run, which no replay could find out. The
-causal log of an instance is its steps in order. Within a step the outcomes of one kind are kept in order; between kinds
-no order is needed, because a function that asks in another order asks for another outcome and is caught by the counts,
-the names or the digest.
+against it. PROGRAM behind BOUNDARY says which version of the function runs the epoch. SKIP before SENT says that a
+record was passed over instead of run, which no replay could find out. The causal log of an instance is its steps in
+order. Within a step the outcomes of one kind are kept in order; between kinds no order is needed, because a function
+that asks in another order asks for another outcome and is caught by the counts, the names or the digest.
 
 The vocabulary follows Silvestre et al., "Clonos: Consistent Causal Recovery for Highly-Available Streaming
 Dataflows", SIGMOD 2021, section 4; bundles instead of buffers and run-lengths instead of one order determinant per
@@ -36,6 +36,7 @@ class Kind(enum.IntEnum):
     END = 10  # as SENT, by older versions: number of output rows, digest of their text
     SKIP = 11  # the step ends early: so many of its records were run, the next one was passed over
     SENT = 12  # number of output rows, digest of what is sent: the rows and where they go
+    PROGRAM = 13  # of a BOUNDARY: the version of the function that runs the epoch, unless it is the first one
 
 
 Run = tuple[int, int]
@@ -67,6 +68,7 @@ class Step:
     start: int  # log offset of the first chunk of the step
     epoch: int = -1  # BOUNDARY
     seed: int = 0  # BOUNDARY
+    program: str = ""  # BOUNDARY: version of the function; of none, the first that the checkpoint had
     runs: list[Run] = field(default_factory=list)  # ORDER
     fired_at: int = 0  # TIMER, microseconds
     clocks: deque[int] = field(default_factory=deque)  # microseconds

@@ -32,11 +32,14 @@ def seal(entries: bytes | bytearray) -> bytes:
     return bytes(head + entries)
 
 
-def append_boundary(out: bytearray, epoch: int, seed: int) -> None:
+def append_boundary(out: bytearray, epoch: int, seed: int, program: str = "") -> None:
     out.append(Kind.BOUNDARY)
     append_varint(out, epoch)
     out.append(Kind.SEED)
     out += _U64.pack(seed)
+    if program:
+        out.append(Kind.PROGRAM)
+        _append_text(out, program)
 
 
 def append_order(out: bytearray, runs: Sequence[Run]) -> None:
@@ -141,6 +144,11 @@ class _Reader:
         self.at += count
         return raw
 
+    def skip_if(self, kind: Kind) -> bool:
+        found = self.at < len(self.data) and self.data[self.at] == kind
+        self.at += found
+        return found
+
     def text(self) -> str:
         try:
             return self.take(self.varint()).decode()
@@ -207,6 +215,8 @@ def _read_opening(reader: _Reader, kind: Kind, offset: int) -> Step:
         if reader.take(1)[0] != Kind.SEED:
             raise LogCorrupt(f"the boundary at offset {offset} has no seed")
         step.seed = _U64.unpack(reader.take(8))[0]
+        if reader.skip_if(Kind.PROGRAM):
+            step.program = reader.text()
         step.complete = True
     elif kind is Kind.ORDER:
         step.runs = [(reader.varint(), reader.varint()) for _ in range(reader.varint())]

@@ -49,6 +49,7 @@ from clonos.core.instance_words import (
     Persist as Persist,
     Row as Row,
 )
+from clonos.core.programs import Programs
 from clonos.core.recorder import StepRecorder, UnrecordedStep, digest_of_sent
 from clonos.core.recovery import RecoveryState, cut_short
 from clonos.core.replayer import HINT, StepReplayer
@@ -73,6 +74,7 @@ class InstanceConfig:
     watermark_of: Callable[[list[Row]], int | None] | None = (
         None  # latest event time less the delay, microseconds
     )
+    programs: Programs | None = None  # the operator, where its function may change from one epoch to another
 
 
 class Instance:
@@ -85,6 +87,7 @@ class Instance:
         self._operator = operator
         self._services = services
         self._ports = ports
+        self._programs = config.programs
         self._journal = Journal(config.depth, fold_from=config.fold_from)
         self._frontier = Frontier()
         self._began: dict[int, int] = {}  # by channel the last position of the epochs before
@@ -146,6 +149,8 @@ class Instance:
             self._epoch = snapshot.epoch
             self._services.random.setstate(snapshot.random_state)
             self._services.watermark = snapshot.watermark
+            if self._programs is not None:
+                self._programs.stands(snapshot.program)
             for channel, position, row in snapshot.pending:
                 self._pending.setdefault(channel, deque()).append((position, row))
         self._emitted = max(self._emitted, numbers_from)
@@ -282,6 +287,7 @@ class Instance:
             received=self._journal.received,
             log_digest=self._log_digest,
             owed=dict(self._owed),
+            program=self._programs.written if self._programs is not None else "",
             log=log if len(log) == self._log_end - self._epoch_log_offset else b"",
             began=dict(self._began),
             arrived=self._arrivals.arrived,
@@ -611,7 +617,8 @@ class Instance:
                 hint="The log store and what the conduit kept do not reach them; restart the query from the checkpoint",
             )
         if self._boundary != self._epoch:
-            self._begin_epoch(self._epoch, self._ports.entropy())
+            program = self._programs.scheduled(self._epoch) if self._programs is not None else ""
+            self._begin_epoch(self._epoch, self._ports.entropy(), program)
         if any(self._pending.values()):
             self._consume(*self._drain())
 
@@ -623,7 +630,7 @@ class Instance:
 
     def _repeat(self, step: Step) -> None:
         if step.kind is Kind.BOUNDARY:
-            self._begin_epoch(step.epoch, step.seed)
+            self._begin_epoch(step.epoch, step.seed, step.program)
             return None
         if step.kind is Kind.TIMER:
             replayer = StepReplayer(self, step, self._where())
@@ -647,9 +654,11 @@ class Instance:
             return self._with_care(replayer, runs, positions, rows)
         return self._execute(replayer, lambda: self._process(runs, positions, rows))
 
-    def _begin_epoch(self, epoch: int, seed: int) -> None:
+    def _begin_epoch(self, epoch: int, seed: int, program: str) -> None:
+        if self._programs is not None:
+            self._programs.enter(program)
         entries = bytearray()
-        codec.append_boundary(entries, epoch, seed)
+        codec.append_boundary(entries, epoch, seed, program)
         self._append_own(codec.seal(entries))
         self._boundary = epoch
         self._services.random.seed(seed)

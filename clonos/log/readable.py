@@ -44,7 +44,7 @@ def step_said(step: Step, epoch: int | None) -> dict[str, Any]:
     """The step as a map; what it does not have is left out."""
     said: dict[str, Any] = {"start": step.start, "stop": step.stop, "epoch": epoch, "step": step.kind.name}
     if step.kind is Kind.BOUNDARY:
-        return {**said, "seed": step.seed}
+        return {**said, "seed": step.seed, **({"program": step.program} if step.program else {})}
     if step.kind is Kind.ORDER:
         said["order"] = [
             {"channel": channel, "from": str(channel_origin(channel)), "count": count}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from clonos.core import snapshot_name
 from clonos.core.channels import Numbered
@@ -136,7 +135,6 @@ class Snapshots:
 class Checkpoint:
     """Spark's checkpoint folder with ours inside."""
 
-    topology: dict[str, Any] | None = None
     generation: int = 0
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)

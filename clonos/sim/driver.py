@@ -17,8 +17,8 @@ from clonos.core.channels import ChannelNumbers, Numbered
 from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, recovery_line
-from clonos.core.topology import NodeKind, Topology
-from clonos.errors import ResumeFailed
+from clonos.core.topology import NodeKind
+from clonos.errors import ClonosError, ResumeFailed
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.kernel import Process, Steps
 from clonos.sim.leases import Leased
@@ -76,10 +76,11 @@ class Driver(Process):
     # ------------------------------------------------------------------ life
 
     def _run(self) -> Steps:
-        shape: Topology = self.world.plan.dataflow.topology
-        if self._checkpoint.topology is None:
-            self._checkpoint.topology = shape.to_document()
-        shape.check_against(self._checkpoint.topology)
+        try:
+            yield from self._take_over()
+        except ClonosError as error:
+            self.world.finish(type(error).__name__, str(error))
+            return
         while True:
             try:
                 yield from self._next_generation()
@@ -95,8 +96,13 @@ class Driver(Process):
                     return
                 yield self.world.choices.schedule.randint(500, 5_000)
 
-    def _next_generation(self) -> Steps:
-        """Fence everything older, in the sinks first."""
+    def _take_over(self) -> Steps:
+        """Where the program is another one it matters what has been seen, so older writers are fenced before that."""
+        if self.world.deployment.is_changed:
+            yield from self._claim()
+            self.world.deployment.take_over(self._checkpoint.committed + 1)
+
+    def _claim(self) -> Steps:
         self._checkpoint.generation += 1
         generation = self.generation = self._checkpoint.generation
         self.world.trace(self.name, f"generation {generation}, committed is {self._checkpoint.committed}")
@@ -105,6 +111,11 @@ class Driver(Process):
             yield self.world.choices.schedule.randint(10, 200)
             yield from self._reach(Place.SINKS)
             place.raise_fence(Fence.of(generation))
+
+    def _next_generation(self) -> Steps:
+        """Fence everything older, in the sinks first."""
+        yield from self._claim()
+        generation = self.generation
         for at in range(len(self.world.servers)):
             reached: list[bool] = []
             asked: Any = None
@@ -127,7 +138,8 @@ class Driver(Process):
         mode, where rows are read when whoever made them has ended."""
         epoch = self._checkpoint.committed + 1
         self._checkpoint.line = RecoveryLine(generation, epoch)
-        if self.world.plan.realtime and self.world.plan.resumes and self._may_resume:
+        resumes = self._may_resume and not self.world.deployment.history.changes_at(epoch)
+        if self.world.plan.realtime and self.world.plan.resumes and resumes:
             flow = self.world.plan.dataflow
             self._checkpoint.line = recovery_line(
                 flow.topology,
@@ -194,6 +206,7 @@ class Driver(Process):
                 end = yield from self._run_microbatch(epoch, begin)
                 yield self.world.choices.schedule.randint(0, 500)
                 self._commit(epoch)
+                self.world.faults.at_commit()
             if self.world.is_drained(end):
                 yield from self._await_commit(epoch)
                 return

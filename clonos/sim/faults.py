@@ -18,6 +18,9 @@ from clonos.sim.network import Link
 from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
 
+AT_COMMIT = 10
+"""A commit is looked at as often as so many moments."""
+
 if TYPE_CHECKING:
     from clonos.sim.replica import Replica
     from clonos.sim.task import Task
@@ -167,6 +170,11 @@ class Faults:
             self._part()
         if self.strikes(Fault.POWER_LOSS, "host"):
             self._lose_power()
+        if self.strikes(Fault.PROGRAM_CHANGED, "driver"):
+            self._world.deployment.change()
+            self._world.checks.victim(None)
+            self.at_restart()
+            raise Died
         if self.strikes(Fault.DRIVER_LOSS, "driver"):
             self._world.checks.victim(None)
             self.at_restart()
@@ -194,6 +202,13 @@ class Faults:
         world.trace("network", f"{way[0].name} and {way[1].name} are apart for {duration / 1000} ms")
         if Place.SECOND_HOST in way and duration > HEARTBEATS_MISSED and world.plan.has_two_hosts:
             world.kernel.after(HEARTBEATS_MISSED, world.executor_silent, Place.SECOND_HOST)
+
+    def at_commit(self) -> None:
+        """Whoever stops a query at a commit to start another program has no open epoch to repeat."""
+        if any(self.strikes(Fault.PROGRAM_CHANGED, "driver") for _ in range(AT_COMMIT)):
+            self._world.deployment.change()
+            self._world.checks.victim(None)
+            raise Died
 
     def _lose_power(self) -> None:
         """Of the driver's host, or of the second one."""

@@ -19,6 +19,7 @@ from typing import Any
 from clonos.core.destination import KeyColumn, KeyKind
 from clonos.core.instance import Row
 from clonos.core.operator import Services
+from clonos.errors import StateError
 from clonos.ledger import Entry, extend
 from clonos.sim.furniture import Refused
 from clonos.sim.records import Tag
@@ -103,7 +104,9 @@ class Ledger:
     form = "process"
     record_at_a_time = True
 
-    def __init__(self, node: int, target: int, outside: Outside, uses: Uses) -> None:
+    def __init__(self, node: int, target: int, outside: Outside, uses: Uses, version: str = "1") -> None:
+        self._version = version
+        self._held = _held_by(version)
         self._node = node
         self._target = target
         self._outside = outside
@@ -114,6 +117,17 @@ class Ledger:
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return {}
+
+    def migrate(self, before: str) -> None:
+        """Each version keeps what it holds back under a name of its own."""
+        for key, state in self._services.state.items():
+            self._check(key, state, before)
+            state[self._held] = state.pop(_held_by(before))
+
+    @staticmethod
+    def _check(key: str, state: dict[str, Any], version: str) -> None:
+        if _held_by(version) not in state:
+            raise StateError(f"the state of {key!r} is not of version {version}: {sorted(state)}")
 
     def close(self) -> None:
         """Nothing is held."""
@@ -145,8 +159,9 @@ class Ledger:
 
     def _one(self, key: str, row: Row) -> list[Row]:
         services = self._services
-        state = services.state.setdefault(key, {"held": []})
-        state["held"].append((row[1], row[2]))
+        state = services.state.setdefault(key, {self._held: []})
+        self._check(key, state, self._version)
+        state[self._held].append((row[1], row[2]))
         draw = services.random.getrandbits(30)
         if self._uses.timers and draw % 4 == 0:
             services.timers.set(services.clock() + draw % 4000, key.encode())
@@ -158,7 +173,8 @@ class Ledger:
     def _let_out(self, key: str, draw: int) -> list[Row]:
         services = self._services
         state = services.state[key]
-        held, state["held"] = state["held"], []
+        self._check(key, state, self._version)
+        held, state[self._held] = state[self._held], []
         produced: list[Row] = []
         for record, links in held:
             detail = self._detail(key, record, draw)
@@ -171,7 +187,7 @@ class Ledger:
     def _detail(self, key: str, record: int, draw: int) -> str:
         """What besides draw and clock goes into the link."""
         services, uses = self._services, self._uses
-        parts = []
+        parts = [f"version {self._version}"] if self._version != "1" else []
         if draw % 3 == 0:
             parts.append(f"exact {services.exact_clock()}")
         if uses.calls and draw % 5 == 0:
@@ -187,6 +203,10 @@ class Ledger:
             return str(self._services.call(self._outside.ask))
         except Refused as error:
             return f"refused: {error}"
+
+
+def _held_by(version: str) -> str:
+    return "held" if version == "1" else f"held {version}"
 
 
 def entry_of_link(record: int, link: tuple[Any, ...]) -> Entry:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clonos.core.care import Doubt
@@ -26,8 +27,8 @@ from clonos.core.instance import (
     Persist,
     Row,
 )
-from clonos.core.operator import Operator
 from clonos.core.own_log import OwnLog
+from clonos.core.programs import Programs
 from clonos.core.recovery_line import RecoveryLine, Resume
 from clonos.core.retrieval import Recovered
 from clonos.core.services import CausalServices
@@ -229,12 +230,18 @@ class OperatorHost(Incarnation[Snapshot]):
         )
         impure = plan.impure and node is plan.dataflow.operators[0]
         uses = Uses(plan.calls, plan.effects, plan.timers, plan.event_time, impure)
-        operator: Operator = Ledger(node.number, target.number, outside, uses)
+        deployment = self._world.deployment
+        run = deployment.program.node(node.number)
+        make = {
+            version: partial(Ledger, node.number, target.number, outside, uses, version)
+            for version in (run.version, *run.previous)
+        }
+        operator = Programs(node.name, deployment.history.schedule(node.number), run.version, make)
         operator.open(services)
         router: Router = (
             route_to(self._origin.instance % target.parallelism)
             if target.kind is NodeKind.SINK
-            else route_by_key([key_column(target.number)], target.parallelism)
+            else route_by_key([key_column(target.number)], target.parallelism, zone=deployment.zone)
         )
         config = InstanceConfig(
             name=node.name,
@@ -245,6 +252,7 @@ class OperatorHost(Incarnation[Snapshot]):
             fold_from=plan.fold_from,
             record_at_a_time=operator.record_at_a_time,
             watermark_of=watermark_of if plan.event_time else None,
+            programs=operator,
         )
         return Instance(config, operator, services, self)
 

@@ -47,6 +47,7 @@ class Fault(Enum):
     PARTITION = "places cannot reach each other for a while"
     HOST_CLOCK = "a host's time of day jumps, goes back or stands still"
     POWER_LOSS = "host loses power: everything on it dies, and what was not synced may be gone"
+    PROGRAM_CHANGED = "driver is stopped, and another program started over the checkpoint"
 
 
 class SinkKind(Enum):

@@ -28,6 +28,7 @@ from clonos.sim.operator import routing_key
 from clonos.sim.partitions import Partitions, Place
 from clonos.sim.plan import Fault, Plan
 from clonos.sim.poison import Poison
+from clonos.sim.programs import Deployment
 from clonos.sim.records import Record, Tag
 from clonos.sim.replica import Replica
 from clonos.sim.server import ReplicaServer
@@ -105,6 +106,7 @@ class World:
             *(Service(self, disk.holder, at, disk.lookup) for at, disk in enumerate(self.disks)),
         ]
         self.driver: Driver | None = None
+        self.deployment = Deployment(self)
 
     def _deal_records(self) -> None:
         rng = self.choices.stream("records")

@@ -27,11 +27,31 @@ _NARROW_FENCES = 1
 _BEYOND_LAYOUT_1 = 1 << 40
 
 
-def prepare(connection: Connection, books: Books, table: sa.Table, id_column: str, *, create: bool) -> None:
+def prepare(
+    connection: Connection, books: Books, table: sa.Table, id_column: str, *, create: bool, query: str
+) -> None:
     """Create what is missing (if we may) and check that what is there fits. Needs a write transaction."""
     prepare_books(connection, books, create=create)
     if not _create_missing(connection, [table], create=create):
+        if create:
+            _add_columns(connection, books, table, query)
         _check_fit(sa.inspect(connection), table, id_column)
+
+
+def _add_columns(connection: Connection, books: Books, table: sa.Table, query: str) -> None:
+    """Columns that a query's rows have in addition to those that it has shown before; its older rows are null there. A
+    table that it has not written to is left as it is: it may be another one."""
+    wrote = sa.select(sa.literal(1)).where(books.cursor.c.query == query).limit(1)
+    if connection.execute(wrote).first() is None:
+        return
+    known = sa.inspect(connection).get_columns(table.name, schema=table.schema)
+    there = {each["name"] for each in known}
+    dialect = connection.dialect
+    for column in table.columns:
+        if column.name not in there and not column.primary_key:
+            added = sa.schema.CreateColumn(column).compile(dialect=dialect)
+            name = dialect.identifier_preparer.format_table(table)
+            connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {added}")
 
 
 def prepare_books(connection: Connection, books: Books, *, create: bool) -> None:
@@ -105,7 +125,10 @@ def _check_fit(inspector: sa.Inspector, table: sa.Table, id_column: str) -> None
     there = {each["name"] for each in inspector.get_columns(table.name, schema=table.schema)}
     lacking = [each.name for each in table.columns if each.name not in there]
     if lacking:
-        raise SinkError(f"table {table.fullname} lacks the columns {', '.join(lacking)}")
+        raise SinkError(
+            f"table {table.fullname} lacks the columns {', '.join(lacking)}",
+            hint="Add them, without NOT NULL; with create=True a query adds them to a table that it has written to",
+        )
     uniques = [
         list(each["column_names"]) for each in inspector.get_unique_constraints(table.name, table.schema)
     ]

@@ -104,7 +104,14 @@ class SqlWriter:
 
     def _take_over(self, connection: Connection) -> None:
         target, origin = self._target, self._origin
-        prepare(connection, target.books, target.table, target.id_column, create=target.create)
+        prepare(
+            connection,
+            target.books,
+            target.table,
+            target.id_column,
+            create=target.create,
+            query=self._query,
+        )
         assert self._mine is not None
         take_fence(connection, target.books, self._query, origin, self._mine)
         self._cursors = read_cursors(connection, target.books, self._query, origin)

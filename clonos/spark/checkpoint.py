@@ -1,6 +1,6 @@
 """What of a query is kept in its checkpoint beside Spark's own: shape, identity, generation.
 
-    <checkpoint>/clonos/query.json      format version, query id, topology, checksum
+    <checkpoint>/clonos/query.json      format version, query id, the programs it ran and from which epoch on, checksum
     <checkpoint>/clonos/generations/    claims of starts, and leases/ of drivers (clonos.store.generations)
     <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once")
@@ -17,6 +17,7 @@ import uuid
 from typing import Any
 
 from clonos.core.topology import Topology
+from clonos.core.upgrade import History
 from clonos.errors import CheckpointMismatch
 from clonos.store import letters
 from clonos.store.folder import TMP, Folder, resolve
@@ -38,7 +39,7 @@ class Checkpoint:
         self._folder = Folder(filesystem, f"{root}/clonos", tag=f"driver-{uuid.uuid4().hex}")
 
     def open(self, topology: Topology) -> str:
-        """The query's id: the one kept here, if the topology fits it, or a new one. Raises CheckpointMismatch."""
+        """The query's id: the one kept here, or a new one. Raises CheckpointMismatch."""
         said = self._read(QUERY)
         if said is None:
             if "metadata" in self._root.sizes("") or self._root.sizes(COMMITS):
@@ -47,24 +48,41 @@ class Checkpoint:
                     hint="Use a new checkpointLocation",
                 )
             query = uuid.uuid4().hex
-            fresh = {"query": query, "topology": topology.to_document()}
-            self._folder.write(QUERY, sealed(fresh))
+            self._bind(query, History.of(topology))
             return query
-        body = unsealed(said, f"{self.location}/clonos/{QUERY}")
-        topology.check_against(body["topology"])
-        found: str = body["query"]
+        found: str = unsealed(said, f"{self.location}/clonos/{QUERY}")["query"]
         return found
+
+    def history(self) -> History:
+        """The programs that ran over this checkpoint. Raises CheckpointMismatch where there is no causal query."""
+        body = self._query()
+        if "history" not in body:  # written before there was more than one
+            return History.of(Topology.from_document(body["topology"]))
+        return History.from_document(body["history"])
+
+    def bind(self, history: History) -> None:
+        """From now on these are the programs."""
+        if history.to_document() != self.history().to_document():
+            self._bind(self._query()["query"], history)
+
+    def _bind(self, query: str, history: History) -> None:
+        last = history.bindings[-1].program.to_document()
+        body = {"query": query, "topology": last, "history": history.to_document()}
+        self._folder.write(QUERY, sealed(body))
 
     def shape(self) -> tuple[str, dict[str, Any]]:
         """The query's id and its topology's document. Raises CheckpointMismatch where there is no causal query."""
+        body = self._query()
+        return body["query"], body["topology"]
+
+    def _query(self) -> dict[str, Any]:
         said = self._read(QUERY)
         if said is None:
             raise CheckpointMismatch(
                 f"{self.location} is not the checkpoint of a causal query",
                 hint="Give the checkpointLocation of a query that Clonos has started",
             )
-        body = unsealed(said, f"{self.location}/clonos/{QUERY}")
-        return body["query"], body["topology"]
+        return unsealed(said, f"{self.location}/clonos/{QUERY}")
 
     def set_place(self, data: str) -> None:
         """Where this start keeps what is not in the checkpoint; a directory inside may be moved or copied with it."""
@@ -124,6 +142,11 @@ class Checkpoint:
         if said is None:
             return 0
         return int(unsealed(said, f"{self.location}/clonos/{name}")["generation"])
+
+    def planned(self, epoch: int) -> bool:
+        """Whether Spark has written down what an epoch reads: in micro-batch before it begins, in real time at its
+        end."""
+        return str(epoch) in self._root.sizes(OFFSETS)
 
     def committed(self) -> int:
         """The last epoch that Spark has committed; -1 before the first."""

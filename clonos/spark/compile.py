@@ -10,6 +10,7 @@ generation and token.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ import cloudpickle
 
 from clonos.core.identity import NODE_BITS, NODE_MAX
 from clonos.core.topology import Node, NodeKind, Topology
+from clonos.core.upgrade import History
 from clonos.errors import QueryDefinitionError
-from clonos.spark import routing
+from clonos.spark import facts, routing
 from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
 from clonos.spark.settings import Settings
 from clonos.surface.types import arrow_schema
@@ -68,7 +70,11 @@ class SinkPlan:
 class Compiled:
     """A query with numbered nodes."""
 
-    def __init__(self, sink: SinkPlan, settings: Settings, zone: str) -> None:
+    def __init__(
+        self, sink: SinkPlan, settings: Settings, zone: str, session: Mapping[str, str] | None = None
+    ) -> None:
+        """`session` is what of the session's settings changes values."""
+        self._session = session
         self._sink = sink
         self._settings = settings
         self._zone = zone
@@ -158,30 +164,53 @@ class Compiled:
 
     # -------------------------------------------------------------- topology
 
-    def topology(self) -> Topology:
+    def topology(self, *, realtime: bool | None = None) -> Topology:
         nodes = []
         for node in self._nodes:
             number = self._numbers[id(node)]
             if isinstance(node, SourcePlan):
-                nodes.append(
-                    Node(number, NodeKind.SOURCE, self._name(node), 0, output=node.df.schema.simpleString())
-                )
-            else:
+                schema = node.df.schema
                 nodes.append(
                     Node(
                         number,
-                        NodeKind.OPERATOR,
+                        NodeKind.SOURCE,
                         self._name(node),
-                        self._parallelism(node),
-                        tuple(self._numbers[id(up)] for up in node.upstream),
-                        node.binding.version,
-                        node.key,
-                        node.schema.simpleString(),
+                        0,
+                        output=schema.simpleString(),
+                        columns=facts.columns(schema),
+                        source=node.described,
                     )
                 )
+            else:
+                nodes.append(self._operator_node(node))
         upstream = tuple(self._numbers[id(up)] for up in self._sink.upstream)
-        nodes.append(Node(self.sink_number, NodeKind.SINK, self._sink.name, self._sink.parallelism, upstream))
-        return Topology(tuple(nodes))
+        shown = facts.columns(self._sink.input)
+        sink = self._sink
+        nodes.append(
+            Node(self.sink_number, NodeKind.SINK, sink.name, sink.parallelism, upstream, columns=shown)
+        )
+        return Topology(tuple(nodes), self._zone, self._session, realtime)
+
+    def _operator_node(self, node: OperatorPlan) -> Node:
+        operator = node.operator(arrow_schema(node.input), self._name(node))()
+        return Node(
+            self._numbers[id(node)],
+            NodeKind.OPERATOR,
+            self._name(node),
+            self._parallelism(node),
+            tuple(self._numbers[id(up)] for up in node.upstream),
+            node.binding.version,
+            node.key,
+            node.schema.simpleString(),
+            key_types=tuple(node.input[name].dataType.simpleString() for name in node.key),
+            columns=facts.columns(node.schema),
+            form=facts.form_of(operator),
+            timeout=facts.timeout_of(operator),
+            watermark=node.event_time or ("", 0),
+            state=facts.state_of(operator),
+            previous=frozenset(node.previous),
+            migrates=node.migrates,
+        )
 
     def slots_needed(self) -> int:
         """Tasks of all stages together; a source of unknown size counts as one."""
@@ -199,12 +228,14 @@ class Compiled:
 
     # ------------------------------------------------------------ node specs
 
-    def node_specs(self) -> dict[int, bytes]:
-        """What replicas need of each node, pickled."""
+    def node_specs(self, history: History | None = None) -> dict[int, bytes]:
+        """What replicas need of each node, pickled; with a history, which version of its function runs which epoch."""
         specs: dict[int, bytes] = {}
         for node in self._nodes:
             if isinstance(node, OperatorPlan):
-                specs[self._numbers[id(node)]] = _pickled(self._operator_spec(node), self._name(node))
+                specs[self._numbers[id(node)]] = _pickled(
+                    self._operator_spec(node, history), self._name(node)
+                )
         sink = NodeSpec(
             number=self.sink_number,
             name=self._sink.name,
@@ -215,7 +246,7 @@ class Compiled:
         specs[self.sink_number] = _pickled(sink, self._sink.name)
         return specs
 
-    def _operator_spec(self, node: OperatorPlan) -> NodeSpec:
+    def _operator_spec(self, node: OperatorPlan, history: History | None) -> NodeSpec:
         given = arrow_schema(node.input)
         output = arrow_schema(node.schema)
         target = self.target_of(node)
@@ -237,6 +268,8 @@ class Compiled:
             recording=self._settings.recording,
             event_time=event_time,
             version=node.binding.version,
+            previous={version: make(given, self._name(node)) for version, make in node.previous.items()},
+            schedule=history.schedule(self._numbers[id(node)]) if history is not None else None,
             standbys=self._standbys(node),
             dead_letters=node.binding.on_poison == "dead_letter",
         )

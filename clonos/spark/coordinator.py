@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,6 @@ from clonos.core.delta import segments_for, still_needed
 from clonos.core.fence import Fence
 from clonos.core.recovery import HolderReply
 from clonos.core.recovery_line import RecoveryLine
-from clonos.core.topology import NodeKind
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Address, Compiled
@@ -31,12 +29,11 @@ from clonos.spark.elsewhere import executors_servers, named_servers, reached_at
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.failure import named
 from clonos.spark.leadership import DriverLeadership
-from clonos.spark.line import draw_line
+from clonos.spark.line import draw_line, ends_of
 from clonos.spark.settings import Settings
+from clonos.spark.upgrade import data_directory, take_over
 from clonos.store.line import write_line
-from clonos.store.snapshots import SnapshotStore
 from clonos.wire.determinant_service import DeterminantServer
-from standby import metadata
 from standby.holders import SERVER_FOLDER
 from standby.log import LogFormat, about, driver_writes_json
 from standby.servers import Placement, ReplicaServers
@@ -69,14 +66,17 @@ class Coordinator:
         spread: bool = False,
         realtime: bool = False,
         executors: ExecutorServices | None = None,
+        same_source: bool = False,
     ) -> None:
         """`driver_host` is Spark's name of this host; `spread` whether tasks run on others, too; `executors` are asked
-        for the services of replica servers, where the settings say so."""
+        for the services of replica servers, where the settings say so; `same_source`: a source that is at another place
+        has the same records."""
         self._compiled = compiled
         self._sink = sink
         self._settings = settings
         self._checkpoint = Checkpoint(location)
-        self._topology = compiled.topology()
+        self._topology = compiled.topology(realtime=realtime)
+        self._same_source = same_source
         self._token = secrets.token_hex(16)
         self._driver_pids = driver_pids
         self._faults = faults
@@ -84,6 +84,7 @@ class Coordinator:
         self._truncated = -1
         self._generation = 0
         self._claimed = 0  # by `start`, for the first start of the Spark query
+        self._deposed = 0  # all writers older than this generation
         self._leadership = DriverLeadership(location, settings.data_dir)
         self.query = ""  # known when it has started
         self.data = ""
@@ -114,6 +115,15 @@ class Coordinator:
         self.query = self._checkpoint.open(self._topology)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
+        self._history = take_over(
+            self._checkpoint,
+            self._topology,
+            self._sink,
+            self.query,
+            self.data,
+            fence=lambda: self._depose(self._claimed),
+            same_source=self._same_source,
+        )
         self._checkpoint.set_place(self.data)
         if self._executors is not None:
             self._executors.await_answers()
@@ -142,7 +152,7 @@ class Coordinator:
                 function_deadline=self._settings.function_deadline,
                 state_cache=self._settings.state_cache,
             ),
-            nodes=self._compiled.node_specs(),
+            nodes=self._compiled.node_specs(self._history),
             determinants=(self._service.address,),
             faults=self._faults,
             names={node.number: node.name for node in self._topology.nodes},
@@ -190,13 +200,20 @@ class Coordinator:
         resumes = self._realtime and not self._failed_to_resume()
         generation = self._generation = self._claimed or self._leadership.next_generation()
         self._claimed = 0
-        self._checkpoint.sweep()
-        self._sink.raise_fence(self.query, self._fence)
+        self._depose(generation)
         self._servers.set_generation(generation)
         if self._executors is not None:
             self._servers.settle(self._placement())
         write_line(self._checkpoint.location, self._draw_line(generation, resumes=resumes))
         return Address(self._servers.addresses, self._token, generation, self._named.tls, self._spread)
+
+    def _depose(self, generation: int) -> None:
+        """No older writer shows anything any more."""
+        if self._deposed == generation:
+            return
+        self._checkpoint.sweep()
+        self._sink.raise_fence(self.query, Fence.of(generation))
+        self._deposed = generation
 
     @property
     def _fence(self) -> Fence:
@@ -218,6 +235,7 @@ class Coordinator:
         """Where instances begin. What is not known for certain leaves them at the end of the last committed epoch; so
         does a history that was given up, of which nothing may be gone on with."""
         epoch = self._checkpoint.committed() + 1
+        resumes = resumes and not self._history.changes_at(epoch)
         if resumes and self._checkpoint.given_up() < generation - 1:
             try:
                 reader = self._sink.log_reader(self.query)
@@ -313,25 +331,5 @@ class Coordinator:
 
     def _stable_offsets(self, epoch: int) -> dict[tuple[int, int], int]:
         """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""
-        stable: dict[tuple[int, int], int] = {}
-        with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
-            for node in self._topology.nodes:
-                if node.kind is not NodeKind.OPERATOR:
-                    continue
-                for instance in range(node.parallelism):
-                    root = f"{self._checkpoint.location}/clonos/state/{node.number}/{instance}"
-                    manifest = SnapshotStore(root, fence=0, pending=scratch).final(epoch)
-                    if manifest is not None:
-                        stable[node.number, instance] = metadata.candidate(manifest).log_offset
-        return stable
-
-
-def data_directory(location: str, query: str, settings: Settings) -> str:
-    """Where this host keeps causal logs and working state of a query. Survives a restart of the driver."""
-    if settings.data_dir:
-        return os.path.join(settings.data_dir, query)
-    inside = Checkpoint(location).inside
-    if inside is not None:
-        return inside
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
-    return os.path.join(cache, "clonos", query)
+        ends = ends_of(self._checkpoint.location, self._topology, epoch)
+        return {origin: end.log_offset for origin, end in ends.items()}

@@ -10,6 +10,7 @@ import tempfile
 from typing import Any
 
 from clonos.core.identity import Origin
+from clonos.core.incarnation import Candidate
 from clonos.core.recovery_line import RecoveryLine, Standing, recovery_line
 from clonos.core.topology import NodeKind, Topology
 from clonos.store.snapshots import SnapshotStore
@@ -28,6 +29,19 @@ def draw_line(
     return recovery_line(
         topology, standings(checkpoint, topology, epoch), cursors, generation=generation, epoch=epoch
     )
+
+
+def ends_of(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Candidate]:
+    """How every operator's instance stood at the end of `epoch`, or of the last one before that it ran."""
+    ends: dict[Origin, Candidate] = {}
+    with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
+        for node in topology.nodes:
+            for instance in range(node.parallelism if node.kind is NodeKind.OPERATOR else 0):
+                root = f"{checkpoint.rstrip('/')}/clonos/state/{node.number}/{instance}"
+                manifest = SnapshotStore(root, fence=0, pending=scratch).final(epoch)
+                if manifest is not None:
+                    ends[Origin(node.number, instance)] = metadata.candidate(manifest)
+    return ends
 
 
 def standings(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Standing]:

@@ -6,8 +6,8 @@ are known only when the sink is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ class SourcePlan:
     channel: Any
     position: Any
     partitions: int | None = None  # where that is known
+    described: Mapping[str, str] = field(default_factory=dict)  # what it is, for the checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,10 @@ class OperatorPlan:
     schema: Any  # StructType of the output
     binding: Binding
     event_time: tuple[str, int] | None  # column, delay in microseconds
+    previous: Mapping[str, OperatorFactory] = field(
+        default_factory=dict
+    )  # by version, to repeat what they began
+    migrates: frozenset[str] = frozenset()  # the state variables that this version can bring up to date
 
 
 PlanNode: TypeAlias = SourcePlan | OperatorPlan

@@ -10,19 +10,23 @@ from contextlib import contextmanager
 from typing import Any
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Compiled, SinkPlan
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.executors import executor_services
+from clonos.spark.facts import session_settings
 from clonos.spark.plan import PlanNode
 from clonos.spark.query import CausalQuery, Taken
 from clonos.spark.session import is_stopped, require_session
-from clonos.spark.settings import PREFIX, read_settings
+from clonos.spark.settings import PREFIX, Settings, read_settings
+from clonos.spark.upgrade import UpgradeReport, explain
 
 # A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _FORMAT_LOCK = threading.Lock()
 
 FAULTS = "clonos.faults"
+SAME_SOURCE = "clonos.sameSource"
 CHECKPOINT = "checkpointLocation"
 REGISTRATION_SECONDS = 30.0  # how long executors may take to register
 
@@ -82,22 +86,44 @@ class CausalStreamWriter:
         self._query_name = name
         return self
 
-    def start(self) -> CausalQuery:
-        """Compile and start. Raises at once where something is not supported or does not fit."""
+    def explain_upgrade(self, location: str | None = None) -> UpgradeReport:
+        """What the query would change if it were started over a checkpoint (else its own), of which nothing is touched.
+        Asked while no query runs there."""
+        compiled, settings = self._compiled()
+        realtime = "realTime" in self._trigger
+        checkpoint = Checkpoint(location or self._options.get(CHECKPOINT, ""))
+        return explain(
+            checkpoint,
+            compiled.topology(realtime=realtime),
+            self._sink,
+            settings,
+            same_source=self._same_source,
+        )
+
+    @property
+    def _same_source(self) -> bool:
+        return self._options.get(SAME_SOURCE, "").lower() == "true"
+
+    def _compiled(self) -> tuple[Compiled, Settings]:
         if self._sink is None:
             raise QueryDefinitionError(
                 "the query has no sink", hint="Call .writeStream.to(sink) before .start()"
             )
+        settings = read_settings(_given(self._spark))
+        parallelism = self._sink_parallelism or self._sink.parallelism or 1
+        plan = SinkPlan(self._upstream, self._schema, self._sink, self._sink_name, parallelism)
+        zone = self._spark.conf.get("spark.sql.session.timeZone")
+        return Compiled(plan, settings, zone, session_settings(self._spark)), settings
+
+    def start(self) -> CausalQuery:
+        """Compile and start. Raises at once where something is not supported or does not fit."""
         jvm = require_session(self._spark)
+        compiled, settings = self._compiled()
         if CHECKPOINT not in self._options:
             raise QueryDefinitionError(
                 "the query has no checkpoint",
                 hint='Call .option("checkpointLocation", path): it is what survives',
             )
-        settings = read_settings(_given(self._spark))
-        parallelism = self._sink_parallelism or self._sink.parallelism or 1
-        plan = SinkPlan(self._upstream, self._schema, self._sink, self._sink_name, parallelism)
-        compiled = Compiled(plan, settings, self._spark.conf.get("spark.sql.session.timeZone"))
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
             self._check_slots(compiled)
@@ -112,6 +138,7 @@ class CausalStreamWriter:
             spread=is_spread(self._spark),
             realtime=mode == "realtime",
             executors=executor_services(self._spark, jvm, settings),
+            same_source=self._same_source,
         )
         lost = Taken()
         coordinator.start(lost.tell)
@@ -132,7 +159,7 @@ class CausalStreamWriter:
         writer = frame.writeStream.outputMode("update")
         writer._jwrite = writer._jwrite.foreach(jvm.org.clonos.spark.DiscardingWriter())
         for key, value in self._options.items():
-            if key != FAULTS:
+            if key not in (FAULTS, SAME_SOURCE):
                 writer = writer.option(key, value)
         if self._trigger:
             writer = writer.trigger(**self._trigger)

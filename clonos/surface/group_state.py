@@ -18,15 +18,17 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from clonos.core.operator import Services
+from clonos.core.topology import StateVariable
 from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.surface import current
 from clonos.surface.context import Context
 from clonos.surface.frames import FrameMaker, FrameReader
 from clonos.surface.keys import kept_under, pack, unpack
+from clonos.surface.migration import migrate_all
 from clonos.surface.outputs import failed
 from clonos.surface.rows import instant, zone_of
 from clonos.surface.spark_errors import spark_error
-from clonos.surface.types import arrow_schema
+from clonos.surface.types import arrow_schema, columns_of
 from clonos.surface.values import Codec
 
 NO_TIMEOUT, PROCESSING_TIME, EVENT_TIME = "NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"
@@ -201,6 +203,7 @@ class GroupStateOperator:
         name: str,
         tz: str | None = "UTC",
         has_watermark: bool = False,
+        migrate: Callable[..., Any] | None = None,
     ) -> None:
         if not isinstance(output_mode, str) or output_mode.lower() not in ("append", "update"):
             raise QueryDefinitionError(
@@ -216,6 +219,7 @@ class GroupStateOperator:
         self.has_watermark = has_watermark
         self.codec = Codec(arrow_schema(state), self.zone, f"the state of {name!r}")
         self._fn = fn
+        self._migrate = migrate
         self._name = name
         self._frames = FrameMaker(input, tz)
         self._reader = FrameReader(arrow_schema(output), tz, name)
@@ -262,6 +266,20 @@ class GroupStateOperator:
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return kept_under(self._services, pack(key))
+
+    def declared(self) -> tuple[StateVariable, ...]:
+        return (StateVariable("", "value", columns_of(self.codec.schema)),)
+
+    def migrate(self, before: str) -> None:
+        """Bring every key's state up to date from that of another version; timeouts stay."""
+        fn = self._migrate
+        if fn is None:
+            return
+
+        def migrated(kept: Any, version: str) -> Any:
+            return kept if kept[0] is None else [self.codec.store(fn(kept[0], version)), kept[1]]
+
+        migrate_all(self._services, self._name, b"", before, migrated, lambda kept: kept)
 
     def close(self) -> None:
         pass

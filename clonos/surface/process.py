@@ -18,6 +18,7 @@ from clonos.errors import InputError, PurityError, QueryDefinitionError
 from clonos.surface import current
 from clonos.surface.context import Context, KeyedContext
 from clonos.surface.keys import kept_under, pack
+from clonos.surface.migration import migrate_all
 from clonos.surface.outputs import Outputs, failed, row_index
 from clonos.surface.rows import zone_of
 
@@ -52,9 +53,11 @@ class ProcessOperator:
         *,
         name: str,
         on_timer: Callable[..., Any] | None = None,
+        migrate: Callable[..., Any] | None = None,
         tz: str | None = "UTC",
     ) -> None:
         self._fn = fn
+        self._migrate = migrate
         self._on_timer = on_timer
         self._name = name
         self._outputs = Outputs(output, name)
@@ -115,8 +118,19 @@ class ProcessOperator:
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return kept_under(self._services, pack(key))
 
+    def migrate(self, before: str) -> None:
+        """Bring every key's state up to date from that of another version."""
+        if self._migrate is not None:
+            migrate_all(self._services, self._name, b"", before, self._migrate, _checked, users=True)
+
     def close(self) -> None:
         pass
+
+
+def _checked(state: Any) -> dict[Any, Any] | None:
+    if not isinstance(state, dict):
+        raise TypeError(f"the state of a key is a dict, not {type(state).__name__}")
+    return state or None
 
 
 class _Stateless:

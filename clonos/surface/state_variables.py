@@ -10,11 +10,14 @@ timer is set for the earliest expiry or before; the timer purges and sets itself
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from clonos.core.topology import Columns, StateVariable
 from clonos.errors import StateError
 from clonos.surface.keys import pack
+from clonos.surface.migration import Migrate, migrate_all
+from clonos.surface.types import columns_of
 from clonos.surface.values import has_nan
 
 if TYPE_CHECKING:
@@ -27,12 +30,40 @@ TTL_TIMER = "\x00ttl:"
 class _Variable:
     """A named variable. Subclasses know the shape of what is kept; `_entries` lists its `[value, expiry]` pairs."""
 
+    _kind = ""
+
     def __init__(self, handle: StatefulProcessorHandle, name: str, codec: Codec, ttl_us: int | None) -> None:
         self._handle = handle
         self._name = name
         self._prefix = pack(name)
         self._codec = codec
         self._ttl = ttl_us
+
+    def declared(self) -> StateVariable:
+        return StateVariable(
+            self._name, self._kind, columns_of(self._codec.schema), self._key_columns, self._ttl
+        )
+
+    @property
+    def _key_columns(self) -> Columns:
+        return ()
+
+    def migrate(self, fn: Migrate, before: str) -> None:
+        """Bring the variable of every key up to date; what expires, expires when it would have."""
+
+        def one(entry: Any, version: str) -> Any:
+            if self._ttl is None:
+                return self._codec.store(fn(entry, version))
+            return [self._codec.store(fn(entry[0], version)), entry[1]]
+
+        def migrated(kept: Any, version: str) -> Any:
+            return self._each(kept, lambda entry: one(entry, version))
+
+        migrate_all(self._handle.services, self._name, self._prefix, before, migrated, lambda kept: kept)
+
+    def _each(self, kept: Any, change: Callable[[Any], Any]) -> Any:
+        """What is kept of one key, with each of its values changed."""
+        raise NotImplementedError
 
     def clear(self) -> None:
         """Remove the variable of this key."""
@@ -93,6 +124,11 @@ class _Variable:
 class ValueState(_Variable):
     """A single value per key."""
 
+    _kind = "value"
+
+    def _each(self, kept: Any, change: Callable[[Any], Any]) -> Any:
+        return change(kept)
+
     def exists(self) -> bool:
         return self._entry() is not None
 
@@ -118,6 +154,11 @@ class ValueState(_Variable):
 
 class ListState(_Variable):
     """A list of values per key."""
+
+    _kind = "list"
+
+    def _each(self, kept: Any, change: Callable[[Any], Any]) -> Any:
+        return [change(entry) for entry in kept]
 
     def exists(self) -> bool:
         return any(map(self._alive, self._kept(list) or ()))
@@ -160,6 +201,15 @@ class ListState(_Variable):
 
 class MapState(_Variable):
     """A map per key."""
+
+    _kind = "map"
+
+    @property
+    def _key_columns(self) -> Columns:
+        return columns_of(self._keys.schema)
+
+    def _each(self, kept: Any, change: Callable[[Any], Any]) -> Any:
+        return {key: change(entry) for key, entry in kept.items()}
 
     def __init__(
         self, handle: StatefulProcessorHandle, name: str, key: Codec, value: Codec, ttl_us: int | None

@@ -10,17 +10,20 @@ and tells whether a timer that has been taken off the queue still stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 
 from clonos.core.operator import Services
+from clonos.core.topology import StateVariable
 from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.surface import current
 from clonos.surface.context import Context
 from clonos.surface.frames import FrameMaker, FrameReader
 from clonos.surface.keys import kept_under, pack, unpack
+from clonos.surface.migration import Migrate
 from clonos.surface.outputs import Outputs, failed
 from clonos.surface.rows import zone_of
 from clonos.surface.spark_errors import spark_error
@@ -221,6 +224,7 @@ class TransformWithStateOperator:
         pandas: bool = False,
         name: str,
         tz: str | None = "UTC",
+        migrate: Mapping[str, Migrate] | None = None,
     ) -> None:
         if initial_state is not None:
             raise QueryDefinitionError(
@@ -241,7 +245,8 @@ class TransformWithStateOperator:
                     f"{name!r} needs an instance of a StatefulProcessor, not {processor!r}"
                 )
         self._processor = processor
-        self._mode = _MODES[time_mode.lower()]
+        self._migrate = dict(migrate or {})
+        self._mode = self.timeout = _MODES[time_mode.lower()]
         self._name = name
         self._tz = tz
         schema = arrow_schema(output)
@@ -310,6 +315,23 @@ class TransformWithStateOperator:
         for variable in self._handle.variables:
             found.update(self._services.state.scan(pack(variable) + data))
         return found
+
+    def declared(self) -> tuple[StateVariable, ...]:
+        """The variables that `init` declares, found by calling it with a handle that keeps nothing."""
+        services: Any = SimpleNamespace(state=SimpleNamespace(scan=lambda prefix: iter(())))
+        handle = StatefulProcessorHandle(services, self._mode, self._tz, self._name)
+        self._processor.init(handle)
+        return tuple(variable.declared() for variable in handle.variables.values())
+
+    def migrate(self, before: str) -> None:
+        """Bring the variables that a function was given for up to date from those of another version; timers stay."""
+        for variable, fn in self._migrate.items():
+            declared = self._handle.variables.get(variable)
+            if declared is None:
+                raise QueryDefinitionError(
+                    f"migrate of {self._name!r} names {variable!r}, which init() does not declare"
+                )
+            declared.migrate(fn, before)
 
     def close(self) -> None:
         self._handle.phase = "closed"

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos.core.destination import KeyKind
+from clonos.core.topology import Column, Columns
 from clonos.errors import QueryDefinitionError
 
 _SIMPLE: dict[str, pa.DataType] = {
@@ -60,6 +61,11 @@ def key_kind(kind: pa.DataType) -> KeyKind:
         if fits(kind):
             return found
     raise QueryDefinitionError(f"a column of type {kind} cannot be a key")
+
+
+def columns_of(schema: pa.Schema) -> Columns:
+    """As a checkpoint is bound to them."""
+    return tuple(Column(field.name, str(field.type), field.nullable) for field in schema)
 
 
 def arrow_schema(spec: Any) -> pa.Schema:

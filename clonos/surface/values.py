@@ -46,7 +46,9 @@ class Codec:
         return self._convert(values, self._in, "cannot be kept")
 
     def load(self, kept: Any) -> tuple[Any, ...]:
-        """A fresh tuple of what was kept."""
+        """A fresh tuple of what was kept. Fields that were added since are null."""
+        if isinstance(kept, tuple) and len(kept) < len(self._names):
+            kept += (None,) * (len(self._names) - len(kept))
         if not isinstance(kept, tuple) or len(kept) != len(self._names):
             shape = f"{len(kept)} values" if isinstance(kept, tuple) else f"a {type(kept).__name__}"
             raise StateError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from clonos.core.instance import (
     Persist,
     Row,
 )
+from clonos.core.programs import Programs
 from clonos.core.services import CausalServices
 from clonos.sim.furniture import Outcomes, Refused, Timers
 from clonos.sim.records import Rows
@@ -111,6 +112,7 @@ class Bench:
     parallelism: int = 3
     record_at_a_time: bool = True
     watermark_of: Any = None
+    programs: Callable[[Bench], Programs] | None = None  # instead of `program`
     rows: list[Row] = field(default_factory=list)
     saved: list[tuple[int, bytes]] = field(default_factory=list)
     performed: list[str] = field(default_factory=list)
@@ -127,7 +129,8 @@ class Bench:
             random=random.Random(self.nature.random()),
             outcomes=Outcomes(),
         )
-        operator = self.program(self)
+        programs = self.programs(self) if self.programs is not None else None
+        operator = programs or self.program(self)
         operator.open(self.services)
         config = InstanceConfig(
             "op",
@@ -136,6 +139,7 @@ class Bench:
             lambda rows: [(row[0],) for row in rows],
             record_at_a_time=self.record_at_a_time,
             watermark_of=self.watermark_of,
+            programs=programs,
         )
         self.instance = Instance(config, operator, self.services, self)
 

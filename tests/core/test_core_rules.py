@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -18,8 +16,7 @@ from clonos.core.identity import Origin, channel_id
 from clonos.core.instance import Bundle
 from clonos.core.recovery import HolderReply, OnGap, longest_prefix
 from clonos.core.sink_log import SinkInstance
-from clonos.core.topology import Node, NodeKind, Topology
-from clonos.errors import CheckpointMismatch, GapError, InputError, LogConflict, Where
+from clonos.errors import GapError, InputError, LogConflict, Where
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -185,54 +182,3 @@ def test_sink_refuses_a_step_back_within_an_attempt() -> None:
         sink.take(Bundle([a], [3], [("x",)]))
     sink.open_epoch(3)
     assert sink.take(Bundle([a], [3], [("x",)])) is None
-
-
-# ------------------------------------------------------------------ topology
-
-QUERY = Topology(
-    (
-        Node(1, NodeKind.SOURCE, "flights", 0),
-        Node(2, NodeKind.OPERATOR, "ledger", 4, (1,), key=("plane",), output="a STRING"),
-        Node(3, NodeKind.SINK, "sink", 1, (2,)),
-    )
-)
-
-
-def test_checkpoint_of_the_same_query_continues() -> None:
-    QUERY.check_against(json.loads(json.dumps(QUERY.to_document())))
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"kind": NodeKind.SINK}, "kind of node 2"),
-        ({"name": "other"}, "name of node 2"),
-        ({"parallelism": 5}, "parallelism of node 2 .* was 4 .* is 5"),
-        ({"upstream": (1, 3)}, "upstream of node 2"),
-        ({"key": ("pilot",)}, "key of node 2"),
-        ({"output": "b INT"}, "output of node 2"),
-        ({"version": "2"}, "version of node 2"),
-    ],
-)
-def test_checkpoint_of_another_query_is_refused(change: dict[str, Any], says: str) -> None:
-    document = json.loads(json.dumps(QUERY.to_document()))
-    nodes = list(QUERY.nodes)
-    nodes[1] = replace(nodes[1], **change)
-    with pytest.raises(CheckpointMismatch, match=says):
-        Topology(tuple(nodes)).check_against(document)
-
-
-def test_checkpoint_with_another_set_of_nodes_is_refused() -> None:
-    document = json.loads(json.dumps(QUERY.to_document()))
-    with pytest.raises(CheckpointMismatch, match=r"node 3 .* is gone"):
-        Topology(QUERY.nodes[:2]).check_against(document)
-    more = Topology((*QUERY.nodes, Node(4, NodeKind.SINK, "second", 1, (2,))))
-    with pytest.raises(CheckpointMismatch, match=r"node 4 .* is new"):
-        more.check_against(document)
-    with pytest.raises(CheckpointMismatch, match="format version 9"):
-        QUERY.check_against({**document, "version": 9})
-
-
-def test_neighbours() -> None:
-    assert QUERY.node(2).name == "ledger"
-    assert [node.number for node in QUERY.downstream(2)] == [3]

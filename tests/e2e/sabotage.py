@@ -35,8 +35,8 @@ def forget_calls() -> None:
 def forget_seeds() -> None:
     begin = Instance._begin_epoch
 
-    def begin_anyhow(self: Any, epoch: int, seed: int) -> None:
-        begin(self, epoch, seed)
+    def begin_anyhow(self: Any, epoch: int, seed: int, program: str) -> None:
+        begin(self, epoch, seed, program)
         self._services.random.seed(int.from_bytes(os.urandom(8)))
 
     Instance._begin_epoch = begin_anyhow

@@ -85,8 +85,8 @@ def seed_is_drawn_again(patch: Patch) -> None:
     real = Instance._begin_epoch
     fresh = itertools.count(1)
 
-    def begin(self: Instance, epoch: int, seed: int) -> None:
-        real(self, epoch, seed)
+    def begin(self: Instance, epoch: int, seed: int, program: str) -> None:
+        real(self, epoch, seed, program)
         self._services.random.seed(next(fresh))
 
     patch.setattr(Instance, "_begin_epoch", begin)

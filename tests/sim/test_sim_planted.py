@@ -7,12 +7,13 @@ from planted import PLANTED as EPOCHS
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
 from planted_line import RESUMING
+from planted_programs import CHANGING
 from planted_world import WORLD
 
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
-PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY}
+PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY, **CHANGING}
 
 
 def test_the_catalogue_is_long_enough() -> None:

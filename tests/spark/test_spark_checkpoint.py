@@ -58,16 +58,15 @@ def test_another_query_is_refused_by_the_node_that_differs(place: Place) -> None
     place.stop()
     others: list[tuple[Callable[[], Any], str]] = [
         (lambda: counting(place, name="tally"), r"name of node 2 \('tally'\) was 'count'"),
-        (lambda: counting(place, parallelism=3), r"parallelism of node 2 \('count'\) was 2 .* and is 3 now"),
-        (lambda: counting(place, version="2"), r"version of node 2 \('count'\) was '1'"),
-        (lambda: counting(place, output="k string, m long"), r"output of node 2 \('count'\) was .*n:bigint"),
+        (lambda: counting(place, parallelism=3), r"parallelism of node 2 \('count'\) was 2 and is 3 now"),
+        (lambda: counting(place, output="k string, m long"), r"the output of node 2 \('count'\) lacks 'n'"),
         (lambda: counting(place, key="n"), r"key of node 2 \('count'\) was"),
         (
             lambda: counting(place).filter(bool, name="more", pure=True),
             r"kind of node 3 \('more'\) was 'sink'",
         ),
         (lambda: place.causal(SCHEMA), r"kind of node 2 \('sink'\) was 'operator'"),
-        (lambda: place.causal("k string"), "of node 1"),
+        (lambda: place.causal("k string"), "the set of nodes"),
     ]
     for other, says in others:
         with pytest.raises(CheckpointMismatch, match=says):

@@ -16,6 +16,7 @@ from clonos.sim.dimensions.hosts import hosts
 from clonos.sim.dimensions.identity import identity
 from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
+from clonos.sim.dimensions.programs import programs
 from clonos.sim.plan import Plan
 
 Dimension: TypeAlias = Callable[[Plan, Random], Plan]
@@ -27,6 +28,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "hosts": hosts,
     "partitions": partitions,
     "clocks": clocks,
+    "programs": programs,
 }
 """By the name of its stream, in the order of application."""
 

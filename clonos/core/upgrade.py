@@ -1,0 +1,226 @@
+"""Which program ran which epoch, and from which epoch on a changed one takes over.
+
+A checkpoint keeps its *bindings* as a history: programs, each with the epoch from which on it runs. A changed program
+takes over at an epoch boundary, at the first epoch of which nothing can have been seen. Whatever can have been seen has
+to be repeated as it was, so by the program that did it: a new program that starts while such an epoch is open must have
+the function of that version beside its own (`previous`), and may not differ in anything else that an epoch depends on.
+
+What counts as seen is decided for safety: what is in a sink or its log behind the last commit, and any recorded step
+behind it, whoever holds it. That an epoch has only begun (its BOUNDARY is recorded) nobody has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clonos.core import determinant_codec as codec
+from clonos.core.binding import PLACES, Change, When, compare
+from clonos.core.causal_log import Segment
+from clonos.core.delta import decode_delta
+from clonos.core.determinant import Kind
+from clonos.core.identity import Origin, channel_origin
+from clonos.core.topology import Topology
+from clonos.errors import CheckpointMismatch, LogCorrupt
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Under which version of its function an operator runs an epoch: (first epoch, version), in order."""
+
+    entries: tuple[tuple[int, str], ...] = ((0, ""),)
+
+    @property
+    def first(self) -> str:
+        """Which a log does not name."""
+        return self.entries[0][1]
+
+    def at(self, epoch: int) -> str:
+        return next((version for since, version in reversed(self.entries) if since <= epoch), self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A program, and the first epoch that it runs."""
+
+    since: int
+    program: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The bindings of a checkpoint, in order."""
+
+    bindings: tuple[Binding, ...]
+
+    @classmethod
+    def of(cls, program: Topology) -> History:
+        return cls((Binding(0, program),))
+
+    def at(self, epoch: int) -> Topology:
+        """The program that runs an epoch."""
+        return next(
+            (one.program for one in reversed(self.bindings) if one.since <= epoch), self.bindings[0].program
+        )
+
+    def changes_at(self, epoch: int) -> bool:
+        """Whether it is the first one of another program: then what is left inside it is of the one before."""
+        return any(one.since == epoch for one in self.bindings[1:])
+
+    def schedule(self, node: int) -> Schedule:
+        entries: list[tuple[int, str]] = []
+        for one in self.bindings:
+            version = one.program.node(node).version
+            if not entries or entries[-1][1] != version:
+                entries.append((one.since, version))
+        return Schedule(tuple(entries))
+
+    def to_document(self) -> list[dict[str, Any]]:
+        return [{"since": one.since, "program": one.program.to_document()} for one in self.bindings]
+
+    @classmethod
+    def from_document(cls, said: Iterable[Mapping[str, Any]]) -> History:
+        """Raises CheckpointMismatch."""
+        return cls(tuple(Binding(one["since"], Topology.from_document(one["program"])) for one in said))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEpoch:
+    """The epoch behind the last committed one: its number, whether anything of it may have been recorded, and up to
+    which epoch something may have been seen. In real time the next one may run before it is committed."""
+
+    number: int
+    begun: bool
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What becomes of a checkpoint that a program is started over. Before the history is written, what is recorded of
+    the open epoch has to go where it `drops` that."""
+
+    history: History
+    changes: tuple[Change, ...]
+    since: int
+    drops: bool
+
+    @property
+    def later(self) -> tuple[Change, ...]:
+        """What takes effect from epoch `since` on."""
+        return tuple(change for change in self.changes if change.when is When.EPOCH)
+
+
+def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_source: bool = False) -> Upgrade:
+    """Raises CheckpointMismatch, with everything that stands against it. `same_source`: a source that is at another
+    place has the same records."""
+    bound = history.at(epoch.seen)
+    changes = [
+        replace(change, when=When.AT_ONCE) if same_source and change.what in PLACES else change
+        for change in compare(bound, program)
+    ]
+    refused = [change for change in changes if change.when is When.REFUSED]
+    if refused:
+        raise refusal(refused)
+    later = any(change.when is When.EPOCH for change in changes)
+    for number in range(epoch.number, epoch.seen + 1):
+        _check_repeatable(number, history.at(number), program)
+    since = epoch.seen + 1
+    kept = [one for one in history.bindings if one.since < since or one.since == 0]
+    if later and since > 0:
+        made = (*kept, Binding(since, program))
+    else:  # as it was, with what an older format did not say and what changes at once
+        made = (*kept[:-1], Binding(kept[-1].since, program))
+    return Upgrade(
+        History(made), tuple(changes), since, drops=later and epoch.begun and epoch.seen < epoch.number
+    )
+
+
+def refusal(refused: Iterable[Change]) -> CheckpointMismatch:
+    """All of it in one, each with what to do."""
+    changes = list(refused)
+    said = "; ".join(f"{change} ({change.todo})" if change.todo else str(change) for change in changes)
+    return CheckpointMismatch(f"the checkpoint cannot be continued by this program: {said}")
+
+
+def _check_repeatable(epoch: int, bound: Topology, program: Topology) -> None:
+    """Whether a program can repeat an epoch that another one has begun."""
+    for change in compare(bound, program):
+        if change.when is not When.EPOCH:
+            continue
+        if change.node is None:
+            raise _begun(epoch, f"{change}, which can take effect only when that epoch is over")
+        old, new = bound.node(change.node), program.node(change.node)
+        if old.version == new.version:
+            raise _begun(epoch, f"{change}, and a function that changes needs a new version")
+        if old.version not in new.previous:
+            raise _begun(
+                epoch, f"version {old.version!r} of {old.name!r} has to repeat it", missing=old.version
+            )
+
+
+def _begun(epoch: int, why: str, *, missing: str | None = None) -> CheckpointMismatch:
+    finish = "start the old program once with .trigger(availableNow=True), so that the epoch is finished, then this one"
+    either = (
+        f"give the old function as previous={{{missing!r}: function}}, or " if missing is not None else ""
+    )
+    hint = either + finish
+    return CheckpointMismatch(
+        f"epoch {epoch} was begun by the program before, and something of it may have been seen: {why}",
+        hint=hint[0].upper() + hint[1:],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What there is behind the last commit. `ends` is where every instance stood at it: log offset, last output
+    number; `own` are pieces of its log from its stores, `deltas` what others and the sink hold; `cursors` say by
+    channel what is visible. `whole`, whether all holders could be asked."""
+
+    ends: Mapping[Origin, tuple[int, int]]
+    own: Iterable[tuple[Origin, Segment]]
+    deltas: Iterable[bytes]
+    cursors: Mapping[int, int]
+    whole: bool
+
+    def pieces(self) -> Iterator[tuple[Origin, Segment]]:
+        """All of the logs. Where only the extent of one is known, that stands for bytes that say something."""
+        yield from self.own
+        for raw in self.deltas:
+            for entry in decode_delta(raw):
+                data = entry.data if entry.data is not None else b"\0" * (entry.end - entry.start)
+                yield entry.origin, (entry.start, data)
+
+
+def open_epoch(number: int, remains: Remains, *, realtime: bool | None, planned: bool) -> OpenEpoch:
+    """What has become of the epoch behind the last commit. `realtime` is the mode of the last start, where that is
+    known; in micro-batch nothing of an epoch happens before it is `planned`."""
+    last = OpenEpoch(number, True, number + (realtime is not False))
+    untouched = OpenEpoch(number, False, number - 1)
+    if not remains.whole:
+        return untouched if realtime is False and not planned else last
+    for channel, upto in remains.cursors.items():
+        if upto > remains.ends.get(channel_origin(channel), (0, 0))[1]:
+            return last
+    begun = False
+    for origin, piece in remains.pieces():
+        offset, _ = remains.ends.get(origin, (0, 0))
+        if is_seen(piece, offset):
+            return last
+        begun = begun or piece[0] + len(piece[1]) > offset
+    return OpenEpoch(number, True, number - 1) if begun else untouched
+
+
+def is_seen(piece: Segment, committed: int) -> bool:
+    """Whether a piece of an instance's log says more, behind the offset at its last commit, than that an epoch
+    began."""
+    start, data = piece
+    if start + len(data) <= committed:
+        return False
+    if start < committed:
+        start, data = committed, data[committed - start :]
+    try:
+        steps = codec.decode_steps(data, start)
+    except LogCorrupt:
+        return True
+    return any(step.kind is not Kind.BOUNDARY for step in steps)

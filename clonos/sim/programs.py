@@ -1,0 +1,142 @@
+"""The program that a run's driver is started with, and how it changes: other versions of functions, forth and back, and
+changes that no checkpoint takes.
+
+Mirrors `clonos.spark.upgrade`; the rules are `clonos.core.upgrade`'s. A version has its own way of keeping state and
+says so in its output: what is repeated by another one, migrated twice or not at all shows. Whoever is refused does
+what the hint says.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clonos.core.causal_log import Segment
+from clonos.core.identity import Origin
+from clonos.core.topology import Node, NodeKind, Topology
+from clonos.core.upgrade import History, OpenEpoch, Remains, open_epoch, take_over
+from clonos.errors import CheckpointMismatch
+
+if TYPE_CHECKING:
+    from clonos.sim.world import World
+
+ZONE, ANOTHER = "UTC", "Europe/Berlin"
+OFFSETS = {ZONE: dt.UTC, ANOTHER: dt.timezone(dt.timedelta(hours=1))}
+
+
+class Deployment:
+    """What is started next, and what has run so far."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = world.choices.stream("programs")
+        self._last = 1
+        topology = world.plan.dataflow.topology
+        self.program = replace(topology, zone=ZONE, realtime=world.plan.realtime)
+        self.history = History.of(self.program)
+
+    # ---------------------------------------------------------------- the user
+
+    def change(self) -> None:
+        """The user starts something else from now on."""
+        kind = self._rng.random()
+        if kind < 0.1:
+            self.program = replace(self.program, zone=ANOTHER)
+        elif kind < 0.2:
+            self.program = self._with_operators(lambda node: replace(node, key=("another",)))
+        else:
+            self._last += 1
+            back = self._rng.random() < 0.3
+            version = str(self._rng.randint(1, self._last)) if back else str(self._last)
+            known = self._versions() if self._rng.random() < 0.5 else frozenset()
+            self.program = self._with_operators(
+                lambda node: replace(node, version=version, previous=known - {version})
+            )
+
+    def _with_operators(self, change: Callable[[Node], Node]) -> Topology:
+        """A change of some of the operators, at least one."""
+        operators = [node for node in self.program.nodes if node.kind is NodeKind.OPERATOR]
+        sure = self._rng.choice(operators).number
+
+        def changed(node: Node) -> Node:
+            strikes = node.kind is NodeKind.OPERATOR and (node.number == sure or self._rng.random() < 0.5)
+            return change(node) if strikes else node
+
+        return replace(self.program, nodes=tuple(changed(node) for node in self.program.nodes))
+
+    def _versions(self) -> frozenset[str]:
+        return frozenset(node.version for one in self.history.bindings for node in one.program.nodes)
+
+    def _as_the_hint_says(self) -> None:
+        """Back to the last program, with the functions of all that ran before; sometimes with the new ones beside."""
+        known = self._versions()
+        last = self.history.bindings[-1].program
+        wanted = {node.number: node.version for node in self.program.nodes}
+        keep = self._rng.random() < 0.5
+        self.program = replace(
+            last,
+            nodes=tuple(
+                replace(node, version=version, previous=known - {version})
+                for node in last.nodes
+                for version in [wanted[node.number] if keep else node.version]
+            ),
+        )
+
+    # -------------------------------------------------------------- the driver
+
+    @property
+    def zone(self) -> dt.tzinfo:
+        """In which keys without one are meant."""
+        return OFFSETS[self.program.zone or ZONE]
+
+    @property
+    def is_changed(self) -> bool:
+        return self.history != History.of(self.program)
+
+    def take_over(self, number: int) -> None:
+        """The program is started while epoch `number` is open, and nothing of an older start is under way."""
+        while True:
+            try:
+                upgrade = take_over(self.history, self.program, self._look(number))
+                break
+            except CheckpointMismatch as refused:
+                self._world.trace("driver", f"is refused: {refused}")
+                self._as_the_hint_says()
+        if upgrade.drops:
+            self._world.trace("driver", f"drops what is recorded of epoch {number}")
+            for store in self._world.stores():
+                store.lose()
+        self.history = upgrade.history
+        for change in upgrade.later:
+            self._world.trace("driver", f"from epoch {upgrade.since} on {change}")
+
+    def _look(self, number: int) -> OpenEpoch:
+        world, kept = self._world, self._world.checkpoint
+        if not self.is_changed:
+            return OpenEpoch(number, begun=False, seen=number - 1)
+        origins = world.plan.dataflow.instances(NodeKind.OPERATOR)
+        ends = {
+            origin: (found.instance.log_offset, found.instance.emitted)
+            for origin in origins
+            if (found := kept.snapshots(origin).final(number - 1)) is not None
+        }
+        whole = not (world.plan.executors and world.plan.standbys)
+        own: list[tuple[Origin, Segment]] = []
+        deltas: list[bytes] = []
+        for store in world.stores():
+            whole = whole and all(not batch.damaged for batch in store.batches)
+            for batch in store.readable():
+                own += [(store.owner, piece) for piece in batch.own]
+                deltas += batch.deltas
+        cursors: dict[int, int] = {}
+        for place in world.sinks.values():
+            whole = whole and not any(one.damaged for one in place.log)
+            deltas += [one.raw for one in place.log if not one.damaged]
+            for channel, upto in place.cursors.items():
+                cursors[channel] = max(upto, cursors.get(channel, 0))
+        shown = {origin.channel: cursors.get(origin.channel, 0) for origin in origins}
+        remains = Remains(ends, own, deltas, shown, whole)
+        bound = self.history.at(number)
+        return open_epoch(number, remains, realtime=bound.realtime, planned=number in kept.offsets)

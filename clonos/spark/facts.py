@@ -1,0 +1,106 @@
+"""What a checkpoint is bound to, as it is read off a query: columns, form, state, time, source, session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cloudpickle
+
+from clonos.core.binding import PLACES
+from clonos.core.topology import Column, Columns, StateVariable
+
+STATELESS = "stateless"
+SETTINGS = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.timestampType",
+)
+"""Of the session, what changes the values that expressions before `causal()` give for the same bytes."""
+
+READ_OPTIONS = (
+    "dateFormat",
+    "encoding",
+    "mode",
+    "multiLine",
+    "primitivesAsString",
+    "timestampFormat",
+    "timestampNTZFormat",
+    "timeZone",
+)
+"""Of a source, what changes the values of its records."""
+
+
+def columns(schema: Any) -> Columns:
+    """Of a StructType."""
+    return tuple(Column(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields)
+
+
+def form_of(operator: Any) -> str:
+    """The methods that keep no state may stand for each other."""
+    return operator.form if hasattr(operator, "migrate") else STATELESS
+
+
+def timeout_of(operator: Any) -> str:
+    return str(getattr(operator, "timeout", ""))
+
+
+def state_of(operator: Any) -> tuple[StateVariable, ...] | None:
+    """What it declares to keep; None where that cannot be known here, on the driver."""
+    declared = getattr(operator, "declared", None)
+    if declared is None:
+        return ()
+    try:
+        said: tuple[StateVariable, ...] = cloudpickle.loads(cloudpickle.dumps(operator)).declared()
+    except Exception:  # what is wrong with it shows where it runs
+        return None
+    return said
+
+
+def session_settings(spark: Any) -> dict[str, str]:
+    return {name: str(spark.conf.get(name)) for name in SETTINGS}
+
+
+def described(df: Any, channel: Any, position: Any) -> dict[str, str]:
+    """The sources of a streaming DataFrame: their kind, where they are, what is read how, and the user's own columns
+    for a record's place."""
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
+    found: dict[str, list[str]] = {}
+    for leaf in map(leaves.apply, range(leaves.size())):
+        options = _options(leaf)
+        found.setdefault("kind", []).append(_kind(leaf))
+        for name in (*PLACES, *READ_OPTIONS):
+            if name in options:
+                found.setdefault(name, []).append(_place(options[name]) if name == "path" else options[name])
+    for what, column in (("channel", channel), ("position", position)):
+        if column is not None:
+            found[what] = [column if isinstance(column, str) else str(column)]
+    return {name: ";".join(said) for name, said in found.items()}
+
+
+def _kind(leaf: Any) -> str:
+    try:
+        return str(leaf.sourceName())
+    except Exception:  # a leaf that is no streaming source, such as a table joined to the stream
+        return str(leaf.nodeName())
+
+
+def _options(leaf: Any) -> Mapping[str, str]:
+    """As the user gave them; names in the spelling that is known here, for Spark does not mind the case."""
+    try:
+        given = leaf.extraOptions()
+        said = {str(name): str(given.get(name)) for name in given.keySet()}
+    except Exception:
+        try:
+            pairs = leaf.dataSource().options().toSeq()
+            said = {str(pair._1()): str(pair._2()) for pair in map(pairs.apply, range(pairs.size()))}
+        except Exception:
+            return {}
+    spelt = {name.lower(): name for name in (*PLACES, *READ_OPTIONS)}
+    return {spelt[name.lower()]: value for name, value in said.items() if name.lower() in spelt}
+
+
+def _place(path: str) -> str:
+    return path.removeprefix("file://").removeprefix("file:").rstrip("/")

@@ -1,0 +1,197 @@
+"""A program is started over a checkpoint: what it changes, whether that can be taken over, and from which epoch on.
+
+The rules are `clonos.core.upgrade`'s; here is looked what of the open epoch there is: in Spark's logs, in the sink, and
+in the causal logs on this host. What cannot be looked into counts as seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from clonos.core.binding import Change, When, compare
+from clonos.core.causal_log import Segment
+from clonos.core.identity import Origin, channel_origin
+from clonos.core.topology import NodeKind, Topology
+from clonos.core.upgrade import History, OpenEpoch, Remains, Upgrade, open_epoch, take_over as decide
+from clonos.errors import CheckpointMismatch, ClonosError
+from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.line import ends_of
+from clonos.spark.settings import Settings
+from clonos.store.log_store import LogReader
+from standby.holders import HOLDERS_FILE, SERVER_FOLDER
+from standby.log import about
+from standby.server import lock_data
+
+LOG = logging.getLogger("clonos")
+
+
+def take_over(
+    checkpoint: Checkpoint,
+    program: Topology,
+    sink: Any,
+    query: str,
+    data: str,
+    *,
+    fence: Callable[[], None],
+    same_source: bool = False,
+) -> History:
+    """The programs of the checkpoint with this one, which is written down. Nobody else may be running the query;
+    `fence` sees to it that what an older start has under way does not become visible any more. Raises
+    CheckpointMismatch, with what to do."""
+    with _undisturbed(data):
+        if is_changed(checkpoint, program):
+            fence()
+        upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
+        if upgrade.drops:
+            drop(data)
+    checkpoint.bind(upgrade.history)
+    for change in upgrade.later:
+        place = about("program_changes", query=query, epoch=upgrade.since)
+        LOG.info("from epoch %d on: %s", upgrade.since, change, extra=place)
+    return upgrade.history
+
+
+def consider(
+    checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str, *, same_source: bool = False
+) -> Upgrade:
+    """What would become of the checkpoint. Raises CheckpointMismatch."""
+    history, number = checkpoint.history(), checkpoint.committed() + 1
+    bound = history.at(number)
+    epoch = OpenEpoch(number, begun=False, seen=number - 1)
+    if is_changed(checkpoint, program):
+        epoch = open_epoch(
+            number,
+            _remains(checkpoint, bound, sink, query, data, number),
+            realtime=bound.realtime,
+            planned=checkpoint.planned(number),
+        )
+    return decide(history, program, epoch, same_source=same_source)
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeReport:
+    """What a program would change: `changes`, those that wait take effect from epoch `since` on. Where it is `refused`,
+    this says why and what to do."""
+
+    changes: tuple[Change, ...]
+    since: int | None
+    drops: bool
+    refused: str | None
+
+    def to_document(self) -> dict[str, Any]:
+        changes = [{**asdict(change), "when": change.when.value} for change in self.changes]
+        return {"changes": changes, "since": self.since, "drops": self.drops, "refused": self.refused}
+
+
+def explain(
+    checkpoint: Checkpoint, program: Topology, sink: Any, settings: Settings, *, same_source: bool
+) -> UpgradeReport:
+    """Raises CheckpointMismatch where there is no causal query."""
+    query, _ = checkpoint.shape()
+    history = checkpoint.history()
+    sink.bind(checkpoint.location)
+    data = data_directory(checkpoint.location, query, settings)
+    try:
+        upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
+    except CheckpointMismatch as error:
+        changes = compare(history.bindings[-1].program, program)
+        return UpgradeReport(tuple(changes), None, drops=False, refused=str(error))
+    return UpgradeReport(upgrade.changes, upgrade.since, upgrade.drops, None)
+
+
+def data_directory(location: str, query: str, settings: Settings) -> str:
+    """Where this host keeps causal logs and working state of a query. Survives a restart of the driver."""
+    if settings.data_dir:
+        return os.path.join(settings.data_dir, query)
+    inside = Checkpoint(location).inside
+    if inside is not None:
+        return inside
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
+    return os.path.join(cache, "clonos", query)
+
+
+def is_changed(checkpoint: Checkpoint, program: Topology) -> bool:
+    """Whether it matters what has been seen of the open epoch: not to a program that has run, and goes on, alone."""
+    history = checkpoint.history()
+    changes = compare(history.bindings[-1].program, program)
+    return len(history.bindings) > 1 or any(change.when is When.EPOCH for change in changes)
+
+
+def _remains(
+    checkpoint: Checkpoint, bound: Topology, sink: Any, query: str, data: str, number: int
+) -> Remains:
+    ends = ends_of(checkpoint.location, bound, number - 1)
+    own: list[tuple[Origin, Segment]] = []
+    deltas: list[bytes] = []
+    cursors: dict[int, int] = {}
+    reader = sink.log_reader(query)
+    try:
+        deltas += reader.deltas()
+        operators = {node.number for node in bound.nodes if node.kind is NodeKind.OPERATOR}
+        for said in reader.cursors().values():
+            for channel, upto in said.items():
+                if channel_origin(channel).node in operators:
+                    cursors[channel] = max(upto, cursors.get(channel, 0))
+        whole = not reader.corrupt
+    finally:
+        reader.close()
+    whole = _is_here(checkpoint, data) and whole
+    for path in _stores(data):
+        whole = _read(path, own, deltas) and whole
+    stood = {origin: (end.log_offset, end.emitted) for origin, end in ends.items()}
+    return Remains(stood, own, deltas, cursors, whole)
+
+
+def _is_here(checkpoint: Checkpoint, data: str) -> bool:
+    """Whether all causal logs of the last start are in this data directory."""
+    place = checkpoint.place()
+    if place is None:
+        return True
+    host, where = place
+    moved = where != data or (host != platform.node() and where != checkpoint.inside)
+    return not moved and os.path.isdir(data) and not Path(data, HOLDERS_FILE).exists()
+
+
+def _stores(data: str) -> Iterator[Path]:
+    for logs in (Path(data, "logs"), *Path(data).glob(f"{SERVER_FOLDER}*/logs")):
+        yield from logs.glob("*/*")
+
+
+def _read(path: Path, own: list[tuple[Origin, Segment]], deltas: list[bytes]) -> bool:
+    """What a store holds, its own log and what others were sent; whether that could be read as a whole."""
+    origin = Origin(int(path.parent.name), int(path.name))
+    try:
+        reader = LogReader(str(path))
+        try:
+            own += [(origin, piece) for piece in reader.own()]
+            deltas += reader.deltas()
+            return not reader.corrupt
+        finally:
+            reader.close()
+    except ClonosError:
+        return False
+
+
+@contextlib.contextmanager
+def _undisturbed(data: str) -> Iterator[None]:
+    """While no replica server is at work in the data directory; one that is just dying is waited for."""
+    Path(data).mkdir(parents=True, exist_ok=True)
+    lock = lock_data(Path(data))
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def drop(data: str) -> None:
+    """What is recorded of an epoch of which nobody has seen anything. What lies before it nobody asks for any more."""
+    for logs in (Path(data, "logs"), *Path(data).glob(f"{SERVER_FOLDER}*/logs")):
+        shutil.rmtree(logs, ignore_errors=True)

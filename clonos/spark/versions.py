@@ -1,0 +1,37 @@
+"""The functions of earlier versions that a program brings along, to repeat what they have begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from clonos.errors import QueryDefinitionError
+from clonos.spark.plan import Binding, OperatorFactory
+
+Previous: TypeAlias = Mapping[str, Any] | None
+"""Functions by version."""
+
+
+def check_previous(previous: Previous, binding: Binding) -> None:
+    """Raises QueryDefinitionError."""
+    if previous is None:
+        return
+    if not isinstance(previous, Mapping) or not all(isinstance(version, str) for version in previous):
+        raise QueryDefinitionError(
+            f"previous of {binding.name!r} must map versions to functions, not {previous!r}",
+            hint='Give previous={"1": old_function}',
+        )
+    if binding.version in previous:
+        raise QueryDefinitionError(
+            f"{binding.name!r} has version {binding.version!r} twice: as its own and in previous",
+            hint="Raise version= when the function changes",
+        )
+
+
+def factories(previous: Previous, of: Callable[[Any], OperatorFactory]) -> dict[str, OperatorFactory]:
+    return {version: of(given) for version, given in (previous or {}).items()}
+
+
+def pair(given: Any, second: Any) -> tuple[Any, Any]:
+    """A function, and what belongs to it: given with it, or else the same as now."""
+    return (given[0], given[1]) if isinstance(given, tuple) else (given, second)

@@ -1,0 +1,104 @@
+"""Planted bugs of changing a program over its checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planted import Patch, Planted, blind, planted
+
+from clonos.core import binding, determinant_codec as codec, upgrade
+from clonos.core.instance import Instance
+from clonos.core.programs import Programs
+from clonos.core.sharing import FULL
+from clonos.core.upgrade import OpenEpoch, Upgrade
+from clonos.sim import programs as sim_programs
+from clonos.sim.plan import Fault
+
+
+def new_version_repeats_the_old_epoch(patch: Patch) -> None:
+    """A replay goes by the schedule of the program that is there, and not by what is recorded."""
+    blind(patch)
+    _nothing_is_ever_seen(patch)
+    real = Instance._begin_epoch
+
+    def begin(self: Instance, epoch: int, seed: int, program: str) -> None:
+        assert self._programs is not None
+        real(self, epoch, seed, self._programs.scheduled(epoch))
+
+    patch.setattr(Instance, "_begin_epoch", begin)
+
+
+def _nothing_is_ever_seen(patch: Patch) -> None:
+    def look(number: int, *remains: Any, **how: Any) -> OpenEpoch:
+        return OpenEpoch(number, begun=False, seen=number - 1)
+
+    patch.setattr(sim_programs, "open_epoch", look)
+
+
+def binding_is_accepted_while_an_epoch_is_open(patch: Patch) -> None:
+    _nothing_is_ever_seen(patch)
+
+
+def remains_of_the_open_epoch_are_not_dropped(patch: Patch) -> None:
+    real = upgrade.take_over
+
+    def keeps(*given: Any, **how: Any) -> Upgrade:
+        made = real(*given, **how)
+        return Upgrade(made.history, made.changes, made.since, drops=False)
+
+    patch.setattr(sim_programs, "take_over", keeps)
+
+
+def version_changes_in_the_middle_of_an_epoch(patch: Patch) -> None:
+    """Whoever is restored inside an epoch goes on with the newest function."""
+    real = Programs.stands
+
+    def stands(self: Programs, said: str) -> None:
+        real(self, said)
+        if self._running is not None and self._version != self._current:
+            self.enter(self._said(self._current))
+
+    patch.setattr(Programs, "stands", stands)
+
+
+def state_is_migrated_twice(patch: Patch) -> None:
+    """A snapshot does not say which version wrote it."""
+    patch.setattr(Programs, "written", property(lambda self: ""))
+
+
+def state_is_not_migrated_after_a_restore(patch: Patch) -> None:
+    real = Programs.stands
+
+    def stands(self: Programs, said: str) -> None:
+        real(self, said)
+        self._version = None
+        self._running = self._running or None
+
+    patch.setattr(Programs, "stands", stands)
+
+
+def version_of_an_epoch_is_not_recorded(patch: Patch) -> None:
+    real = codec.append_boundary
+    patch.setattr(codec, "append_boundary", lambda out, epoch, seed, program="": real(out, epoch, seed))
+
+
+def zone_is_not_bound(patch: Patch) -> None:
+    patch.setattr(binding, "_query_changes", lambda bound, program: iter(()))
+
+
+CHANGES = {"faults": 30, "impure": False, "executors": False, "depth": FULL, "poison": 0}
+RATES = {Fault.PROGRAM_CHANGED: 0.02, Fault.REPLICA_CRASH: 0.01}
+
+CHANGING: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        planted(new_version_repeats_the_old_epoch, rates=RATES, **CHANGES),
+        planted(binding_is_accepted_while_an_epoch_is_open, rates=RATES, **CHANGES),
+        planted(remains_of_the_open_epoch_are_not_dropped, first=80, rates=RATES, **CHANGES),
+        planted(version_changes_in_the_middle_of_an_epoch, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
+        planted(state_is_migrated_twice, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
+        planted(state_is_not_migrated_after_a_restore, rates=RATES, **CHANGES),
+        planted(version_of_an_epoch_is_not_recorded, rates=RATES, **CHANGES),
+        planted(zone_is_not_bound, rates=RATES, **CHANGES),
+    )
+}

@@ -1,0 +1,201 @@
+"""A query that changes over its checkpoint: what is taken over and when, what is refused, and that the hints hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from streams import Place
+
+from clonos.errors import CheckpointMismatch, DivergenceError
+from clonos.spark.checkpoint import Checkpoint
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, n long"
+ZONE = "spark.sql.session.timeZone"
+
+
+def count(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+    ctx.state["n"] = ctx.state.get("n", 0) + 1
+    yield key[0], ctx.state["n"]
+
+
+def tens(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+    ctx.state["n"] = ctx.state.get("n", 0) + 10
+    yield key[0], ctx.state["n"]
+
+
+def counting(place: Place, fn: Any = count, version: str = "1", output: str = SCHEMA, **options: Any) -> Any:
+    return place.causal(SCHEMA).groupBy("k").process(fn, output, name="count", version=version, **options)
+
+
+def run(place: Place, stream: Any, rows: int, mode: str = "microbatch", new: int = 2) -> list[int]:
+    """Start, feed, await so many rows in all, and stop with nothing under way."""
+    place.start(stream, mode)
+    place.write([{"k": "a", "n": 0}] * new)
+    found = place.await_rows(rows)
+    settle(place)
+    place.stop()
+    return [row["n"] for row in found]
+
+
+def settle(place: Place) -> None:
+    """Until what was read is committed, so that no epoch is open."""
+    place.query.processAllAvailable()
+    folder = place.checkpoint
+
+    def closed() -> bool:
+        offsets, commits = (
+            {path.name for path in (folder / name).glob("[0-9]*")} for name in ("offsets", "commits")
+        )
+        return bool(commits) and offsets <= commits
+
+    place.until(closed, "the last epoch is committed")
+
+
+def test_state_under_timestamps_is_not_looked_for_in_another_zone(place: Place) -> None:
+    schema = "t timestamp, n long"
+
+    def stream() -> Any:
+        return place.causal(schema).groupBy("t").process(count_by_time, "t timestamp, n long", name="count")
+
+    place.spark.conf.set(ZONE, "Europe/Berlin")
+    place.start(stream())
+    place.write([{"t": "2026-07-01 12:00:00", "n": 0}] * 3)
+    place.await_rows(3)
+    place.stop()
+    place.spark.conf.set(ZONE, "America/New_York")
+    with pytest.raises(CheckpointMismatch, match=r"session time zone.*was 'Europe/Berlin'") as refused:
+        place.start(stream())
+    hint = 'spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")'
+    assert hint in str(refused.value)
+    exec(hint, {"spark": place.spark})
+    place.write([{"t": "2026-07-01 12:00:00", "n": 0}] * 3)
+    place.start(stream())
+    assert sorted(row["n"] for row in place.await_rows(6)) == [1, 2, 3, 4, 5, 6]
+
+
+def count_by_time(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+    ctx.state["n"] = ctx.state.get("n", 0) + 1
+    yield key[0], ctx.state["n"]
+
+
+def test_a_new_version_takes_over_with_the_next_epoch_and_back(place: Place) -> None:
+    assert run(place, counting(place), 2) == [1, 2]
+    assert run(place, counting(place, tens, "2"), 4) == [1, 2, 12, 22]
+    assert run(place, counting(place), 6) == [1, 2, 12, 22, 23, 24]
+    history = Checkpoint(str(place.checkpoint)).history()
+    assert [version for _, version in history.schedule(2).entries] == ["1", "2", "1"]
+
+
+def test_what_an_open_epoch_has_shown_is_repeated_by_the_version_that_did_it(place: Place) -> None:
+    leave_open(place)
+    with pytest.raises(CheckpointMismatch, match="was begun by the program before") as refused:
+        place.start(counting(place, tens, "2"), "realtime")
+    assert "previous={'1': function}" in str(refused.value)
+    place.start(counting(place, tens, "2", previous={"1": count}), "realtime")
+    takes_over(place, 2)
+
+
+def test_one_more_field_and_one_more_column(place: Place) -> None:
+    assert run(place, counting(place), 2) == [1, 2]
+
+    def more(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield key[0], ctx.state["n"], row.extra
+
+    wider = place.causal("k string, n long, extra string").groupBy("k")
+    stream = wider.process(more, "k string, n long, extra string", name="count", version="2")
+    place.start(stream)
+    place.write([{"k": "a", "n": 0, "extra": "x"}])
+    rows = place.await_rows(3)
+    assert rows[-1] == {"k": "a", "n": 3, "extra": "x"}
+    settle(place)
+    place.stop()
+    with pytest.raises(CheckpointMismatch, match="lacks 'extra', which it had"):
+        place.start(counting(place))
+
+
+def test_state_is_migrated_once(place: Place) -> None:
+    assert run(place, counting(place), 2) == [1, 2]
+
+    def listed(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state["seen"] = [*ctx.state.get("seen", []), 0]
+        yield key[0], len(ctx.state["seen"])
+
+    def to_list(state: dict[str, Any], version: str) -> dict[str, Any]:
+        assert version == "1"
+        return {"seen": [0] * state["n"]}
+
+    def back(state: dict[str, Any], version: str) -> dict[str, Any]:
+        assert version == "2"
+        return {"n": len(state["seen"])}
+
+    assert run(place, counting(place, listed, "2", migrate=to_list), 4) == [1, 2, 3, 4]
+    assert run(place, counting(place, listed, "2", migrate=to_list), 6) == [1, 2, 3, 4, 5, 6]
+    assert run(place, counting(place, migrate=back), 8) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_function_changed_on_purpose_goes_on_as_the_hint_says(place: Place) -> None:
+    """Without a new version the replay finds it out; with one, and the function as it was, the query goes on."""
+    leave_open(place)
+    place.query = long_epoch(place, counting(place, tens))
+    with pytest.raises(DivergenceError) as diverged:
+        place.query.awaitTermination(60)
+    assert "a new version=" in str(diverged.value)
+    assert "previous={old version: old function}" in str(diverged.value)
+    place.query = None
+    place.start(counting(place, tens, "2", previous={"1": count}), "realtime")
+    takes_over(place, 2)
+
+
+def leave_open(place: Place) -> None:
+    """Two rows are visible of an epoch that is not over."""
+    place.query = long_epoch(place, counting(place))
+    place.write([{"k": "a", "n": 0}] * 2)
+    place.await_rows(2)
+    place.stop()
+
+
+def long_epoch(place: Place, stream: Any) -> Any:
+    return place.writer(stream).trigger(realTime="5 minutes").start()
+
+
+def takes_over(place: Place, before: int) -> None:
+    """The running query goes on with steps of one, and then, from an epoch on, of ten."""
+    checkpoint = Checkpoint(str(place.checkpoint))
+    place.write([{"k": "a", "n": 0}] * 2)
+    place.until(lambda: len(place.rows()) >= before + 2, "what the old version still does")
+    since = max(checkpoint.history().schedule(2).entries)[0]
+    place.until(lambda: checkpoint.committed() >= since, "the new version runs")
+    place.write([{"k": "a", "n": 0}] * 2)
+    numbers = [row["n"] for row in place.await_rows(before + 4)]
+    steps = [after - earlier for earlier, after in zip([0, *numbers], numbers, strict=False)]
+    assert steps[:before] == [1] * before
+    assert steps[-2:] == [10, 10]
+    assert steps == sorted(steps), "the version changes once, at a boundary"
+
+
+def test_the_other_way_out_is_to_finish_the_epoch(place: Place) -> None:
+    leave_open(place)
+    with pytest.raises(
+        CheckpointMismatch, match=r"start the old program once with \.trigger\(availableNow=True\)"
+    ):
+        place.start(counting(place, tens, "2"), "realtime")
+    old = place.writer(counting(place)).trigger(availableNow=True).start()
+    assert old.awaitTermination(90)
+    place.start(counting(place, tens, "2"), "realtime")
+    place.write([{"k": "a", "n": 0}] * 2)
+    assert [row["n"] for row in place.await_rows(4)] == [1, 2, 12, 22]
+
+
+def test_the_description_says_what_it_is_bound_to(place: Place) -> None:
+    run(place, counting(place), 2)
+    said = json.loads((place.checkpoint / "clonos" / "query.json").read_text())["body"]["topology"]
+    assert said["zone"] == place.spark.conf.get(ZONE)
+    source, operator, _ = said["nodes"]
+    assert source["source"] == {"kind": "clonos", "path": str(place.base / "in")}
+    assert (operator["form"], operator["key_types"]) == ("process", ["string"])
