@@ -2,7 +2,7 @@
 
 A conduit fails its task with `[clonos:<class>] message`, so that the class of the error survives the way through the
 JVM and Spark's own wrapping. A failure without that mark is Spark's own (an executor lost, a task killed): running the
-epoch again can succeed.
+epoch again can succeed. Where Spark's error class says that it is the user's expression or data, it cannot.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ _FINAL_ELSEWHERE = (
 )
 
 
+_USERS_OWN = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] (.*?) ?SQLSTATE: (?:22|P0)\w{3}", re.DOTALL)
+"""Spark's error classes of bad data (SQLSTATE class 22) and of `raise_error` (P0)."""
+
+
 class QueryFailed(errors.ClonosError):
     """The Spark query failed for a reason of Spark's own."""
 
@@ -39,6 +43,12 @@ def translate(error: BaseException) -> errors.ClonosError:
     text = str(error)
     mark = _MARK.search(text)
     if mark is None:
+        own = _USERS_OWN.search(text)
+        if own is not None:
+            return errors.ExpressionError(
+                f"an expression before causal() failed: [{own.group(1)}] {own.group(2).strip()}",
+                hint="It fails on the same record each time; use try_cast, try_divide and the like, or filter first",
+            )
         kind = errors.ConfigurationError if any(word in text for word in _FINAL_ELSEWHERE) else QueryFailed
         return kind(_DETAILS.sub("", text).strip() or type(error).__name__)
     return named(mark.group(1), _TRACE.sub("", _DETAILS.sub("", mark.group(2))).strip())

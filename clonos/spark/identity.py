@@ -7,12 +7,13 @@ is read again. The embedded log and Kafka carry both; from any other source the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from clonos.core.identity import NODE_BITS
 from clonos.errors import QueryDefinitionError
+from clonos.spark.before_causal import check_before_causal, items
 from clonos.spark.plan import SourcePlan
 
 # The embedded log's are metadata columns: there whatever was projected away.
@@ -33,16 +34,21 @@ def identify(df: Any, channel: Any, position: Any) -> SourcePlan:
             "the DataFrame is not streaming",
             hint="Read it with spark.readStream; a batch job needs no recovery",
         )
+    check_before_causal(df)
     plan = df._jdf.queryExecution().analyzed()
-    leaves = list(_items(plan.collectLeaves()))
+    leaves = list(items(plan.collectLeaves()))
     partitions = _partitions(leaves)
     if channel is not None:
         return SourcePlan(df, *_given(df, channel, position), partitions)
-    names = {attribute.name() for attribute in _items(plan.output())}
-    hidden = {attribute.name() for attribute in _items(plan.metadataOutput())}
+    names = {attribute.name() for attribute in items(plan.output())}
+    hidden = {attribute.name() for attribute in items(plan.metadataOutput())}
     if names | hidden >= set(_EMBEDDED):
         return SourcePlan(df, f.col(_EMBEDDED[0]), f.col(_EMBEDDED[1]), partitions)
-    if names.issuperset(_KAFKA) and any(_source_name(leaf) == "kafka" for leaf in leaves):
+    kafka = [leaf for leaf in leaves if _source_name(leaf) == "kafka"]
+    if names.issuperset(_KAFKA) and kafka:
+        check_kafka(
+            {str(entry.getKey()): str(entry.getValue()) for entry in _entries(kafka[0].extraOptions())}
+        )
         return SourcePlan(df, f.col(_KAFKA[0]), f.col(_KAFKA[1]), partitions)
     raise QueryDefinitionError(
         f"the records of this source have no identity that Clonos knows: {describe(df)}",
@@ -51,10 +57,32 @@ def identify(df: Any, channel: Any, position: Any) -> SourcePlan:
     )
 
 
+def check_kafka(options: Mapping[str, str]) -> None:
+    """Raises QueryDefinitionError where partition and offset do not identify a record, or a partition is split."""
+    given = {name.lower(): value for name, value in options.items()}
+    several = (
+        "," in given.get("subscribe", "").strip(" ,")
+        or "subscribepattern" in given
+        or ("assign" in given and len(json.loads(given["assign"])) > 1)
+    )
+    if several:
+        how = next(name for name in ("subscribe", "subscribepattern", "assign") if name in given)
+        raise QueryDefinitionError(
+            f"the Kafka source reads several topics ({how}={given[how]!r}), whose partitions have the same numbers",
+            hint="Read each topic by itself and unite the causal streams: causal(a).union(causal(b))",
+        )
+    for option in ("minPartitions", "maxRecordsPerPartition"):
+        if option.lower() in given:
+            raise QueryDefinitionError(
+                f"the Kafka source's option {option} splits a partition over several tasks, which loses its order",
+                hint=f"Leave {option} out; an operator's parallelism= says over how many instances records go",
+            )
+
+
 def describe(df: Any) -> str:
     """The source's line of the plan, for messages."""
     plan = df._jdf.queryExecution().analyzed()
-    return ", ".join(str(leaf.simpleString(200)).lstrip("~") for leaf in _items(plan.collectLeaves()))
+    return ", ".join(str(leaf.simpleString(200)).lstrip("~") for leaf in items(plan.collectLeaves()))
 
 
 def _given(df: Any, channel: Any, position: Any) -> tuple[Any, Any]:
@@ -64,7 +92,9 @@ def _given(df: Any, channel: Any, position: Any) -> tuple[Any, Any]:
     columns = []
     for what, column in (("channel", channel), ("position", position)):
         found = _column(df, what, column)
-        kind = df.select(found).schema.fields[0].dataType.simpleString()
+        given = df.select(found.alias(what))
+        check_before_causal(given)
+        kind = given.schema.fields[0].dataType.simpleString()
         if kind not in _INTEGERS:
             raise QueryDefinitionError(f"the {what} column is {kind}; it must be an integer")
         wide = found.cast("bigint")
@@ -111,14 +141,15 @@ def _partitions(leaves: list[Any]) -> int | None:
     return total
 
 
+def _entries(options: Any) -> Iterator[Any]:
+    """Of a java.util.Map."""
+    found = options.entrySet().iterator()
+    while found.hasNext():
+        yield found.next()
+
+
 def _source_name(leaf: Any) -> str:
     try:
         return str(leaf.sourceName())
     except Exception:  # a leaf that is no streaming source, such as a table joined to the stream
         return ""
-
-
-def _items(sequence: Any) -> Iterator[Any]:
-    """The elements of a Scala Seq."""
-    for index in range(sequence.size()):
-        yield sequence.apply(index)
