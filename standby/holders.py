@@ -2,22 +2,25 @@
 
 The instance's own store and the conduit's kept increments are at hand. When only the replica was lost, nobody can know
 more than they do: every row that left went through the conduit. When the task or the query was lost, every holder is
-asked over gRPC: the replica servers for what downstream instances received, the driver for the sink logs.
+asked over gRPC: the replica servers for what downstream instances received, the driver for the sink logs. Who does not
+answer, or only in part, is asked again (`core.asking`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import random
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clonos.core.asking import Asking
+from clonos.core.holding import HolderReply
 from clonos.core.identity import Origin
-from clonos.core.recovery import HolderReply
-from clonos.errors import RecoveryTimeout, Where
+from clonos.errors import StorageUnavailable, Where
 
 if TYPE_CHECKING:  # the server imports this before it binds its socket
     from standby.spec import QuerySpec
@@ -25,29 +28,56 @@ if TYPE_CHECKING:  # the server imports this before it binds its socket
 PORT_FILE = "determinants.port"
 HOLDERS_FILE = "holders.json"
 SERVER_FOLDER = "server-"
+_VERSION = 1
 _ROUND_SECONDS = 5.0
 
 
 def tell(data: Path, addresses: Sequence[str]) -> None:
     """Puts down where all determinant services of the query are, for the replicas of this data directory."""
     fresh = data / (HOLDERS_FILE + ".new")
-    fresh.write_text(json.dumps(list(addresses)))
+    said = {"version": _VERSION, "crc32": _checksum(addresses), "addresses": list(addresses)}
+    fresh.write_text(json.dumps(said))
     os.replace(fresh, data / HOLDERS_FILE)
 
 
 def services(spec: QuerySpec) -> list[str]:
-    """Where determinant services are now.
+    """Where determinant services are now. Raises StorageUnavailable where that cannot be read: then there may be more.
 
     With servers on several hosts the driver says so, and who is lost is not among them; on one host their ports are on
     file, because they are chosen after the spec is written.
     """
-    with contextlib.suppress(FileNotFoundError):
-        return list(json.loads(Path(spec.data, HOLDERS_FILE).read_text()))
+    if spec.told or Path(spec.data, HOLDERS_FILE).exists():
+        return _told(Path(spec.data, HOLDERS_FILE))
     found = list(spec.determinants)
-    for path in sorted([Path(spec.home, PORT_FILE), *Path(spec.home).glob(f"{SERVER_FOLDER}*/{PORT_FILE}")]):
-        with contextlib.suppress(FileNotFoundError):
-            found.append(f"127.0.0.1:{int(path.read_text())}")
+    for number in range(spec.servers):
+        folder = Path(spec.home, f"{SERVER_FOLDER}{number}") if number else Path(spec.home)
+        try:
+            found.append(f"127.0.0.1:{int((folder / PORT_FILE).read_text())}")
+        except (OSError, ValueError) as error:
+            raise StorageUnavailable(
+                f"where the determinant service of server {number} is cannot be read from {folder / PORT_FILE}: {error}"
+            ) from error
     return found
+
+
+def _told(path: Path) -> list[str]:
+    try:
+        said = json.loads(path.read_text())
+        if isinstance(said, list):  # as it was written before it had a version
+            return [str(address) for address in said]
+        addresses = [str(address) for address in said["addresses"]]
+        if said["version"] != _VERSION or said["crc32"] != _checksum(addresses):
+            raise ValueError("it fails its checksum, or is of another version")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageUnavailable(
+            f"where the determinant services are cannot be read from {path}: {error}",
+            hint="The driver writes it anew when a server is lost or comes back",
+        ) from error
+    return addresses
+
+
+def _checksum(addresses: Sequence[str]) -> int:
+    return zlib.crc32("\n".join(addresses).encode())
 
 
 def ask(spec: QuerySpec, origin: Origin, base: int, *, where: Where) -> list[HolderReply]:
@@ -58,31 +88,38 @@ def ask(spec: QuerySpec, origin: Origin, base: int, *, where: Where) -> list[Hol
     """
     from clonos.wire.determinant_client import fetch
 
-    deadline = spec.settings.recovery_deadline
-    until = time.monotonic() + deadline
-    answered: set[str] = set()
-    replies: list[HolderReply] = []
-    silent = ""
-    while missing := [address for address in services(spec) if address not in answered]:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise RecoveryTimeout(
-                f"no answer about the log of {origin} within {deadline:g} s from {silent}",
-                where=where,
-                hint="A determinant service is down or cannot be reached",
+    deadline = round(spec.settings.recovery_deadline * 1e6)
+    asking = Asking(origin, now=_now(), deadline=deadline, where=where)
+    patience = _ROUND_SECONDS
+    while True:
+        try:
+            missing = asking.missing(services(spec))
+        except StorageUnavailable as error:
+            asking.refused("the list of holders", error.message)
+        else:
+            if not missing:
+                return asking.replies
+            fetched = fetch(
+                missing,
+                spec.token,
+                origin.node,
+                origin.instance,
+                base,
+                timeout=min(asking.left(_now()) / 1e6, patience),
+                query=spec.query,
+                tls=spec.tls,
+                wait_for_ready=True,
             )
-        fetched = fetch(
-            missing,
-            spec.token,
-            origin.node,
-            origin.instance,
-            base,
-            timeout=min(left, _ROUND_SECONDS),
-            query=spec.query,
-            tls=spec.tls,
-            wait_for_ready=True,
-        )
-        silent = ", ".join(map(str, fetched.unreachable))
-        answered |= set(missing) - {one.address for one in fetched.unreachable}
-        replies += fetched.replies
-    return replies
+            for address, reply in fetched.replies.items():
+                asking.answered(address, reply)
+            for one in fetched.unreachable:
+                asking.refused(one.address, one.reason)
+            if not fetched.unreachable:
+                continue
+            patience *= 2  # a store may take longer to read
+        left = asking.left(_now())
+        time.sleep(min(asking.pause() * random.uniform(0.5, 1.0), left) / 1e6)
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1000

@@ -3,7 +3,8 @@
 Every replica keeps its own causal log and the deltas it received in `<data>/logs/<node>/<instance>`. Whoever asks for
 an instance gets what that instance's own directory has and what all the others were told about it. The directories are
 read while their owners append to them, or after they died; either way everything that was acknowledged before the
-request is seen.
+request is seen. Whatever cannot be read at the moment makes no reply: the request is refused, and comes again
+(`clonos.core.holding`).
 
 Many instances recover at once, and each asks about itself, so a directory is read once and indexed by origin; the index
 serves as long as the directory's files have not changed, which an append always does to them. What is kept that way is
@@ -18,15 +19,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from clonos.core.delta import decode_delta
+from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
-from clonos.core.own_log import Incarnation, OwnLog
-from clonos.core.recovery import HolderReply
-from clonos.errors import ClonosError
+from clonos.core.own_log import Incarnation
+from clonos.errors import LogCorrupt, StorageUnavailable
+from clonos.store import salvage
+from clonos.store.disk_errors import unavailable
 from clonos.wire.determinant_service import merged
 
 Signature: TypeAlias = tuple[tuple[str, int, int], ...]
@@ -40,6 +43,9 @@ class Reader(Protocol):
 
     corrupt: list[str]
 
+    @property
+    def damaged_before(self) -> str | None: ...
+
     def own(self) -> Iterable[tuple[int, bytes]]: ...
 
     def deltas(self) -> Iterable[bytes]: ...
@@ -51,22 +57,11 @@ OpenReader: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
 @dataclass(slots=True)
-class _Known:
-    """About one origin: pieces of its log and how far somebody depends on it."""
-
-    pieces: list[tuple[int, bytes]] = field(default_factory=list)
-    required: int = 0
-
-
-@dataclass(slots=True)
-class _Index:
-    """One directory, by origin."""
+class _Cached:
+    """The index of one directory, as its files were."""
 
     signature: Signature
-    known: dict[Origin, _Known] = field(default_factory=dict)
-    own: OwnLog | None = None  # the owner's, where it may have standbys elsewhere
-    corrupt: list[str] = field(default_factory=list)
-    bytes: int = 0
+    index: Index
     used: float = 0.0
 
 
@@ -80,34 +75,23 @@ class Holdings:
         self._holder = holder
         self._open = open_reader
         self._cache_bytes = cache_bytes
-        self._cache: OrderedDict[str, _Index] = OrderedDict()
+        self._cache: OrderedDict[str, _Cached] = OrderedDict()
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
 
     def lookup(self, node: int, instance: int, from_offset: int) -> HolderReply:
-        """What this host knows about one instance's log from an offset on."""
-        origin = Origin(node, instance)
-        pieces: list[tuple[int, bytes]] = []
-        required = 0
-        corrupt: list[str] = []
-        own: list[OwnLog] = []
-        for directory in self._directories():
-            index = self._index(directory)
-            if index.own is not None and _owner(directory) == origin:
-                own.append(index.own)
-            corrupt += index.corrupt
-            known = index.known.get(origin)
-            if known is not None:
-                required = max(required, known.required)
-                pieces += [(start, data) for start, data in known.pieces if start + len(data) > from_offset]
+        """What this host knows about one instance's log from an offset on. Raises StorageUnavailable where any of it
+        cannot be read now."""
+        readings = [partial(self._index, directory) for directory in self._directories()]
+        reply = told(self._holder, Origin(node, instance), from_offset, readings)
         self._evict()
-        return HolderReply(self._holder, merged(pieces), required, tuple(dict.fromkeys(corrupt)), tuple(own))
+        return replace(reply, segments=merged(reply.segments))
 
     def _directories(self) -> Iterator[Path]:
         for node in _numbered(self._logs):
             yield from _numbered(node)
 
-    def _index(self, directory: Path) -> _Index:
+    def _index(self, directory: Path) -> Index:
         name = str(directory)
         with self._guard:
             lock = self._locks.setdefault(name, threading.Lock())
@@ -116,64 +100,45 @@ class Holdings:
             with self._guard:
                 cached = self._cache.get(name)
             if cached is None or cached.signature != signature:
-                cached = self._read(directory, signature)
+                cached = _Cached(signature, self._read(directory))
             cached.used = time.monotonic()
             with self._guard:
-                if cached.bytes <= self._cache_bytes and not cached.corrupt:
+                if cached.index.size <= self._cache_bytes and not cached.index.damaged:
                     self._cache[name] = cached
                     self._cache.move_to_end(name)
                 else:
                     self._cache.pop(name, None)
-            return cached
+            return cached.index
 
-    def _read(self, directory: Path, signature: Signature) -> _Index:
-        index = _Index(signature)
-        owner = _owner(directory)
+    def _read(self, directory: Path) -> Index:
+        index = Index(_owner(directory))
+        acts = salvage.acts(str(directory))
         try:
             with self._open(str(directory)) as reader:
-                self._take_all(index, owner, reader)
-                index.corrupt += reader.corrupt
+                self._take_all(index, reader, acts)
         except FileNotFoundError:
             pass  # nothing was ever written, or it is just being made
-        except ClonosError as error:
-            index.corrupt.append(f"{directory}: {error}")
+        except LogCorrupt as error:
+            index.damage(f"{directory}: {error.message}", acts=acts)
         return index
 
-    def _take_all(self, index: _Index, owner: Origin, reader: Reader) -> None:
-        own = list(reader.own())
-        index.bytes += sum(len(data) for _, data in own)
-        incarnations = reader.incarnations()
-        if incarnations is None:
-            index.known.setdefault(owner, _Known()).pieces += own
-        received = []
-        for raw in reader.deltas():
-            if incarnations is not None:
-                received.append(raw)
-                index.bytes += len(raw)
-            try:
-                entries = decode_delta(raw)
-            except ClonosError as error:
-                index.corrupt.append(f"a delta kept by {owner}: {error}")
-                continue
-            for entry in entries:
-                known = index.known.setdefault(entry.origin, _Known())
-                known.required = max(known.required, entry.end)
-                if entry.data is not None:
-                    known.pieces.append((entry.start, entry.data))
-                    index.bytes += len(entry.data)
-
-        if incarnations is not None:
-            index.own = OwnLog(own, incarnations, tuple(received))
+    def _take_all(self, index: Index, reader: Reader, acts: bool) -> None:
+        own, received, incarnations = list(reader.own()), list(reader.deltas()), reader.incarnations()
+        before = reader.damaged_before
+        for what in [*([before] if before else []), *reader.corrupt]:
+            index.damage(what, acts=acts)
+        index.take_deltas(received, acts=acts)
+        index.take_own(own, incarnations, received)
 
     def _evict(self) -> None:
         """Drops the indexes used longest ago, beyond the bound; and all that nobody has asked for lately."""
         now = time.monotonic()
         with self._guard:
-            total = sum(index.bytes for index in self._cache.values())
-            for name, index in list(self._cache.items()):
-                if total <= self._cache_bytes and now - index.used < _KEEP_SECONDS:
+            total = sum(cached.index.size for cached in self._cache.values())
+            for name, cached in list(self._cache.items()):
+                if total <= self._cache_bytes and now - cached.used < _KEEP_SECONDS:
                     break
-                total -= index.bytes
+                total -= cached.index.size
                 del self._cache[name]
 
     def forget_unused(self) -> None:
@@ -185,11 +150,18 @@ def _owner(directory: Path) -> Origin:
 
 
 def _numbered(directory: Path) -> list[Path]:
+    """The folders in it that have a number for a name. One that is not there has none."""
     try:
-        found = [entry for entry in directory.iterdir() if entry.name.isdecimal()]
-    except OSError:
+        names = [entry.name for entry in directory.iterdir()]
+    except FileNotFoundError:
         return []
-    return sorted(found, key=lambda entry: int(entry.name))
+    except OSError as error:
+        raise unavailable(error, f"listing {directory}") from error
+    for name in names:
+        whole = name.removesuffix(salvage.NEW)
+        if whole != name and whole not in names and salvage.being_replaced(str(directory / whole)):
+            raise StorageUnavailable(f"{directory / whole} is just being replaced")
+    return sorted((directory / name for name in names if name.isdecimal()), key=lambda entry: int(entry.name))
 
 
 def _signature(directory: Path) -> Signature:
@@ -203,9 +175,9 @@ def _signature(directory: Path) -> Signature:
                     continue
                 try:
                     facts = entry.stat()
-                except OSError:
+                except FileNotFoundError:  # compaction has just removed it
                     continue
                 found.append((entry.name, facts.st_size, facts.st_mtime_ns))
-    except OSError:
-        return ()
+    except OSError as error:  # also if it was there a moment ago: its replacement comes in its place
+        raise unavailable(error, f"looking at {directory}") from error
     return tuple(sorted(found))

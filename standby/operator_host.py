@@ -25,6 +25,7 @@ from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.delta import still_needed
 from clonos.core.destination import KeyColumn, KeyKind, Router, route_by_key, route_to
+from clonos.core.holding import Damage
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Candidate, Greeting, Incarnation, Reached, Steps, carry_out
 from clonos.core.instance import (
@@ -41,12 +42,14 @@ from clonos.core.own_log import OwnLog
 from clonos.core.programs import Programs
 from clonos.core.recovery import RecoveryState
 from clonos.core.recovery_line import RecoveryLine, Resume as Resumption
-from clonos.core.retrieval import Recovered
+from clonos.core.retrieval import OpenedLog, Recovered
 from clonos.core.services import CausalServices
 from clonos.core.sharing import fold_deltas
 from clonos.core.upgrade import Schedule
 from clonos.errors import LogCorrupt, ProtocolError, Where
 from clonos.faults import FaultInjector, Point
+from clonos.store import salvage
+from clonos.store.commits import last_committed
 from clonos.store.keyed_state import KeyedState
 from clonos.store.line import read_line
 from clonos.store.log_store import LogStore
@@ -96,6 +99,7 @@ class OperatorHost(Incarnation[Manifest]):
             Origin(node.number, instance),
             alone=not node.standbys,
             numbers_from=query.numbers_from,
+            damage_accepted=query.damage_accepted,
         )
         self._query = query
         self._node = node
@@ -130,6 +134,7 @@ class OperatorHost(Incarnation[Manifest]):
         self._watchdog = Watchdog(query.settings.function_deadline)
         self._watchdog.on_event_timers = self._suspect.timers_fire
         self._asked = False
+        self._acts = False
 
     # ------------------------------------------------------------------ life
 
@@ -199,6 +204,9 @@ class OperatorHost(Incarnation[Manifest]):
     def discard_from(self, epoch: int) -> None:
         self._snapshots.discard_from(epoch)
 
+    def committed(self) -> int:
+        return last_committed(self._query.checkpoint)
+
     def line(self, generation: int) -> RecoveryLine:
         return read_line(self._query.checkpoint, generation)
 
@@ -221,36 +229,43 @@ class OperatorHost(Incarnation[Manifest]):
         yield from ()
         return self._snapshots.resume(found, metadata.resumed(found.meta, owed.owed))
 
-    def open_log(self) -> tuple[OwnLog | None, list[bytes]]:
-        """A damaged store is not trusted in part."""
+    def open_log(self) -> OpenedLog:
+        """A damaged store is not written on: what can be read of it is put in its place."""
+        salvage.finish(self._log_path)
         os.makedirs(self._log_path, exist_ok=True)
         try:
-            self._log = LogStore(self._log_path)
-            try:
-                if self._node.standbys and self._log.incarnations() is None:
-                    self._log.begin(None)
-                own = OwnLog(list(self._log.own()), self._log.incarnations() or ())
-                return own, list(self._log.deltas())
-            except LogCorrupt:
-                self._log.close()
-                raise
+            return self._opened_log()
         except LogCorrupt as error:
             aside = os.path.join(
                 self._query.data,
                 "damaged",
                 f"{self._origin.node}-{self._origin.instance}-{self._hello.fence}",
             )
-            os.makedirs(os.path.dirname(aside), exist_ok=True)
-            os.rename(self._log_path, aside)
+            salvage.salvage(self._log_path, aside)
             log(
                 "log_damaged",
-                f"the causal log is damaged and was moved to {aside}; the other holders are asked: {error}",
+                f"the causal log is damaged and was moved to {aside}; what can be read of it is kept, and the other "
+                f"holders are asked: {error}",
             )
-            os.makedirs(self._log_path)
-            self._log = LogStore(self._log_path)
-            if self._node.standbys:
+            return self._opened_log()
+
+    def _opened_log(self) -> OpenedLog:
+        self._log = LogStore(self._log_path)
+        try:
+            if self._node.standbys and self._log.incarnations() is None:
                 self._log.begin(None)
-            return None, []
+            own = OwnLog(list(self._log.own()), self._log.incarnations() or ())
+            held = list(self._log.deltas())
+            whole_since, before = self._log.whole_since(salvage.boot_id()), self._log.damaged_before
+        except LogCorrupt:
+            self._log.close()
+            raise
+        self._acts = salvage.acts(self._log_path)
+        damaged = (Damage(before, self._origin, self._acts),) if before else ()
+        return OpenedLog(own, held, damaged, whole_since)
+
+    def log_is_whole(self, since: int) -> None:
+        self._log.is_whole(since, salvage.boot_id())
 
     def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
         self._log.rewrite_own(at, list(pieces))
@@ -539,6 +554,9 @@ class OperatorHost(Incarnation[Manifest]):
         if own is not None or persist.deltas:
             self._log.append(persist.deltas, own)
         if durable:
+            if not self._acts:
+                salvage.note_that_it_acts(self._log_path)
+                self._acts = True
             self._log.sync()
 
     def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:

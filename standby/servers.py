@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,9 @@ class ReplicaServers:
     """Started when made."""
 
     def __init__(self, spec: QuerySpec, placement: Placement, *, entry: str | None = None) -> None:
-        self._spec = spec
+        elsewhere = placement.standbys and (placement.executors or bool(placement.named.services))
+        servers = 2 if placement.standbys and not elsewhere else 1
+        self._spec = spec = replace(spec, servers=servers, told=elsewhere or placement.spread)
         self._host = placement.host
         self._spread = placement.spread
         self._local: list[ReplicaServer] = []
@@ -67,14 +69,13 @@ class ReplicaServers:
         self._look = threading.Event()
         self._stopping = False
         self._teller = threading.Thread(target=self._keep_telling, name="clonos-holders", daemon=True)
-        elsewhere = placement.standbys and (placement.executors or bool(placement.named.services))
         try:
             Path(spec.data, known.FILE).unlink(missing_ok=True)  # of an earlier start
-            for number in range(2 if placement.standbys and not elsewhere else 1):
+            for number in range(servers):
                 data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
                 self._local.append(self._started({**spec.to_document(), "data": data}, data, entry))
             self._start_named(placement)
-            if elsewhere or self._spread:
+            if spec.told:
                 self._tell_holders()
                 self._teller.start()
         except BaseException:

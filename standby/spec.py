@@ -99,10 +99,15 @@ class QuerySpec:
     settings: ReplicaSettings = field(default_factory=ReplicaSettings)
     nodes: dict[int, bytes] = field(default_factory=dict)
     determinants: tuple[str, ...] = ()  # further determinant services, the driver's for sink logs
+    servers: int = 0  # replica servers on this host, each with a determinant service
+    told: bool = False  # the driver says where determinant services are, since they are on several hosts
     faults: str = ""  # scripted faults, JSON
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
     metrics_port: int | None = None  # of the replica server; 0 is any free one
     numbers_from: int = 0  # output numbers up to here belong to a history that was given up
+    damage_accepted: bool = (
+        False  # the history was given up, and the user has chosen to go on over what is damaged
+    )
     listen: str = "127.0.0.1"  # where the determinant service of this host is bound
     tls: Tls | None = None  # what this host shows to others, and whom it trusts
     log_format: LogFormat = LogFormat.TEXT
@@ -131,10 +136,13 @@ class QuerySpec:
             "settings": {name: getattr(self.settings, name) for name in ReplicaSettings.__dataclass_fields__},
             "nodes": self.nodes,
             "determinants": list(self.determinants),
+            "servers": self.servers,
+            "told": self.told,
             "faults": self.faults,
             "names": self.names,
             "metrics_port": self.metrics_port,
             "numbers_from": self.numbers_from,
+            "damage_accepted": self.damage_accepted,
             "listen": self.listen,
             "tls": self.tls.to_dict() if self.tls is not None else None,
             "log_format": self.log_format.value,
@@ -161,10 +169,13 @@ def load(path: str) -> QuerySpec:
             settings=ReplicaSettings(**said["settings"]),
             nodes=said["nodes"],
             determinants=tuple(said["determinants"]),
+            servers=said.get("servers", 0),
+            told=said.get("told", False),
             faults=said.get("faults", ""),
             names=said.get("names", {}),
             metrics_port=said.get("metrics_port"),
             numbers_from=said.get("numbers_from", 0),
+            damage_accepted=said.get("damage_accepted", False),
             listen=said.get("listen", "127.0.0.1"),
             tls=Tls.from_dict(said.get("tls")),
             log_format=LogFormat(said.get("log_format", "text")),

@@ -117,7 +117,7 @@ def test_a_damaged_delta_is_named_and_the_rest_answered(tmp_path: Path, stores: 
     store.append([delta(0, 10), bytes(bad), delta(20, 30)], None)
     reply = ask(holdings(tmp_path))
     assert reply.segments == [(0, LOG[:10]), (20, LOG[20:30])]
-    assert len(reply.corrupt) == 1 and "3/0" in reply.corrupt[0]
+    assert len(reply.damaged) == 1 and "3/0" in reply.damaged[0].what
 
 
 def test_a_directory_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_directory_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "logs" / "3" / "0").mkdir(parents=True)
     (tmp_path / "logs" / "other").mkdir()
     reply = Holdings(tmp_path / "logs", "here", broken).lookup(*ORIGIN, 0)
-    assert len(reply.corrupt) == 1 and "no log in" in reply.corrupt[0]
+    assert len(reply.damaged) == 1 and "no log in" in reply.damaged[0].what
 
 
 def test_an_unchanged_directory_is_read_once_and_kept_within_bounds(
@@ -153,7 +153,7 @@ def test_an_unchanged_directory_is_read_once_and_kept_within_bounds(
     small = Holdings(tmp_path / "logs", "here", counting, cache_bytes=100)
     for _ in range(2):
         assert ask(small).segments == [(0, LOG[:50])]
-        assert sum(index.bytes for index in small._cache.values()) <= 100
+        assert sum(cached.index.size for cached in small._cache.values()) <= 100
 
 
 OWNER = """
@@ -187,8 +187,8 @@ def test_over_grpc_from_an_owner_that_lives_and_then_is_killed(tmp_path: Path) -
             assert owner.stdout.readline() == "kept\n"
 
         def fetched() -> tuple[list[tuple[int, bytes]], int]:
-            (reply,) = fetch([server.grpc_address or ""], SPEC["token"], 2, 5, query="tests").replies
-            assert reply.corrupt == () and "replica server on" in reply.holder
+            (reply,) = fetch([server.grpc_address or ""], SPEC["token"], 2, 5, query="tests").replies.values()
+            assert reply.damaged == () and "replica server on" in reply.holder
             return reply.segments, reply.required
 
         with owner:

@@ -16,8 +16,9 @@ import grpc
 import pytest
 from hypothesis import given, strategies as st
 
+from clonos.core.holding import Damage, HolderReply
+from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog
-from clonos.core.recovery import HolderReply
 from clonos.errors import LogCorrupt, ProtocolError, StorageUnavailable, Unauthenticated
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.determinant_client import fetch
@@ -25,6 +26,7 @@ from clonos.wire.determinant_service import DeterminantServer, merged, page
 
 TOKEN = "t0ken"
 LOG = bytes(range(256)) * 40
+PIECE = Damage("one piece", Origin(3, 1), acts=False)
 
 
 def lookup(node: int, instance: int, start: int) -> HolderReply:
@@ -34,7 +36,7 @@ def lookup(node: int, instance: int, start: int) -> HolderReply:
         raise LogCorrupt("nothing of it can be read")
     if node == 15:
         raise KeyError("a mistake")
-    return HolderReply(f"holder of {node}-{instance}", [(start, LOG[start:])], len(LOG) + 7, ("one piece",))
+    return HolderReply(f"holder of {node}-{instance}", [(start, LOG[start:])], len(LOG) + 7, (PIECE,))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,9 @@ def server() -> Iterator[DeterminantServer]:
 def test_the_log_comes_back(server: DeterminantServer) -> None:
     fetched = fetch([server.address], TOKEN, 2, 3, 100, query="q")
     assert fetched.unreachable == []
-    assert fetched.replies == [HolderReply("holder of 2-3", [(100, LOG[100:])], len(LOG) + 7, ("one piece",))]
+    assert list(fetched.replies.values()) == [
+        HolderReply("holder of 2-3", [(100, LOG[100:])], len(LOG) + 7, (PIECE,))
+    ]
 
 
 def test_own_logs_come_back_in_pages_too() -> None:
@@ -56,7 +60,7 @@ def test_own_logs_come_back_in_pages_too() -> None:
         return HolderReply("h", [(10, LOG[10:3000])], 3000, (), own)
 
     with DeterminantServer(both, TOKEN, page_bytes=1000) as running:
-        (reply,) = fetch([running.address], TOKEN, 2, 3).replies
+        (reply,) = fetch([running.address], TOKEN, 2, 3).replies.values()
     assert merged(reply.segments) == [(10, LOG[10:3000])]
     assert [merged(log.segments) for log in reply.own] == [[(0, LOG)], [(50, LOG[50:90])]]
     assert [(log.incarnations, log.received) for log in reply.own] == [
@@ -94,7 +98,7 @@ def test_another_version_or_query_is_refused(server: DeterminantServer) -> None:
 
 def test_an_oversized_request_is_refused(server: DeterminantServer) -> None:
     fetched = fetch([server.address], TOKEN, 2, 3, query="x" * 100_000)
-    assert fetched.replies == [] and "RESOURCE_EXHAUSTED" in fetched.unreachable[0].reason
+    assert fetched.replies == {} and "RESOURCE_EXHAUSTED" in fetched.unreachable[0].reason
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_a_holder_that_fails_is_reported_as_not_asked(
     server: DeterminantServer, node: int, words: str
 ) -> None:
     fetched = fetch([server.address], TOKEN, node, 0)
-    assert fetched.replies == [] and words in fetched.unreachable[0].reason
+    assert fetched.replies == {} and words in fetched.unreachable[0].reason
 
 
 def test_all_are_asked_at_once_and_the_absent_are_named() -> None:
@@ -135,8 +139,8 @@ def test_all_are_asked_at_once_and_the_absent_are_named() -> None:
 def test_a_large_log_comes_in_pages() -> None:
     with DeterminantServer(lookup, TOKEN, page_bytes=1000) as server:
         fetched = fetch([server.address], TOKEN, 2, 3, 5)
-    (reply,) = fetched.replies
-    assert len(reply.segments) == 11 and reply.required == len(LOG) + 7 and reply.corrupt == ("one piece",)
+    (reply,) = fetched.replies.values()
+    assert len(reply.segments) == 11 and reply.required == len(LOG) + 7 and reply.damaged == (PIECE,)
     assert b"".join(data for _, data in reply.segments) == LOG[5:]
 
 
@@ -144,7 +148,7 @@ def test_a_log_beyond_the_default_message_size_fits() -> None:
     large = bytes(9 << 20)
     with DeterminantServer(lambda *_: HolderReply("h", [(0, large)]), TOKEN) as server:
         fetched = fetch([server.address], TOKEN, 1, 0, timeout=30)
-    assert fetched.replies[0].segments == [(0, large)]
+    assert [reply.segments for reply in fetched.replies.values()] == [[(0, large)]]
 
 
 def test_a_taken_port_is_waited_for_and_then_given_up(server: DeterminantServer) -> None:

@@ -69,13 +69,17 @@ class CausalLog:
             self._data.insert(index, piece[1])
         return added
 
-    def merge_agreeing(self, pieces: Iterable[Segment]) -> None:
-        """Add pieces in order, up to where one differs from what is known; nothing from there on."""
+    def merge_agreeing(self, pieces: Iterable[Segment]) -> int:
+        """Add pieces in order, up to where one differs from what is known; nothing from there on. The offset up to
+        which that went, 0 where there is no piece."""
+        end = 0
         for start, data in pieces:
             agreed = self._agreement(start, data, unknown=True)
             self.merge(start, data[:agreed])
+            end = max(end, start + agreed)
             if agreed < len(data):
-                return
+                break
+        return end
 
     def agreement(self, start: int, data: bytes) -> int:
         """How many bytes of a piece are known here, from its first on."""

@@ -278,7 +278,7 @@ class Conduit:
         self._paused = False
         self._connect_failures = 0
         self._heard_at = self._ticked_at = now
-        self._actions.append(Hello(self.fence, self._fresh, tuple(self._moves)))
+        self._actions.append(Hello(self.fence, self._fresh, tuple(self._moves), self._recovered))
         self._actions.append(Resume(self._passed, self._log.start, bytes(self._log.data)))
 
     def _connect_failed(self, reason: str, now: int) -> None:

@@ -211,11 +211,13 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """`moves` of this task attempt to another server: under which fence, and how far the log was common to both."""
+    """`moves` of this task attempt to another server: under which fence, and how far the log was common to both.
+    `recovered` is the offset up to which a replica of this attempt has recovered the log."""
 
     fence: Fence
     fresh: bool
     moves: tuple[Move, ...] = ()
+    recovered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from clonos.core.recovery import HolderReply
 from clonos.core.recovery_line import RecoveryLine, Resume
 from clonos.core.replacement import Known, Move
 from clonos.core.resumption import check_resumable, resume_failed
-from clonos.core.retrieval import Recovered, retrieve
+from clonos.core.retrieval import OpenedLog, Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
@@ -64,7 +64,7 @@ class Greeting:
 
     `fresh`: the first incarnation of a task attempt. `again`: not the epoch's first attempt. `passed`: the last output
     row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on. `moves`: where
-    the instance went on on another server. `recovered`: as far as the primary has recovered its log, for a standby.
+    the instance went on on another server. `recovered`: as far as a replica of this attempt has recovered its log.
     `realtime`: Spark runs no task of the epoch again in this start of the query.
     """
 
@@ -137,13 +137,23 @@ class Snapshots(Protocol[S_co]):
 
 
 class Incarnation(ABC, Generic[S]):
-    """See the module. An instance whose operator has no standbys is `alone`."""
+    """See the module. An instance whose operator has no standbys is `alone`. Output is numbered beyond `numbers_from`.
+    With `damage_accepted` the user has chosen to go on over what is damaged."""
 
-    def __init__(self, name: str, origin: Origin, *, alone: bool, numbers_from: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        origin: Origin,
+        *,
+        alone: bool,
+        numbers_from: int = 0,
+        damage_accepted: bool = False,
+    ) -> None:
         self._name = name
         self._origin = origin
         self._alone = alone
         self._numbers_from = numbers_from
+        self._damage_accepted = damage_accepted
         self._instance: Instance | None = None
         self._hello: Greeting
         self._taken = 0
@@ -172,6 +182,10 @@ class Incarnation(ABC, Generic[S]):
         """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
 
     @abstractmethod
+    def committed(self) -> int:
+        """The last epoch that is committed; an older one where that cannot be told."""
+
+    @abstractmethod
     def line(self, generation: int) -> RecoveryLine:
         """Where this start of the query resumes."""
 
@@ -187,12 +201,17 @@ class Incarnation(ABC, Generic[S]):
         """Keep it as this attempt's own; the snapshot under its new name."""
 
     @abstractmethod
-    def open_log(self) -> tuple[OwnLog | None, list[bytes]]:
-        """The own log and the received deltas that this host has kept; None for a damaged log, which is set aside."""
+    def open_log(self) -> OpenedLog:
+        """What this host has kept. A damaged store is set aside, and what can be read of it is in its place."""
 
     @abstractmethod
     def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
         """From an offset on the log store holds these."""
+
+    @abstractmethod
+    def log_is_whole(self, since: int) -> None:
+        """From this offset on the store lacks nothing that the instance wrote, whatever was damaged before. To be kept
+        with it, durably."""
 
     @property
     @abstractmethod
@@ -294,11 +313,15 @@ class Incarnation(ABC, Generic[S]):
     def epoch_end(self) -> InstanceSnapshot:
         """The instance at the end of an epoch, after `Instance.end_epoch`.
 
-        In micro-batch another attempt may have to end alike (`core.replacement: binds`) when this host is lost, and
-        with it the end of the log, which no standby has been shown yet: so the snapshot holds the log. An instance that
-        is alone leaves it on the driver's host.
+        This host may be lost, and with it the end of the log, if the standby is not there. In micro-batch another
+        attempt may have to end alike then (`core.replacement: binds`), so the snapshot holds the log of the epoch. In
+        real time the instance goes on elsewhere from this snapshot, perhaps before the commit, so it holds what has
+        come since rows left: what was before, whoever got them was sent. An instance that is alone leaves it on the
+        driver's host.
         """
-        return self.live.snapshot(with_log=not self._alone and not self._hello.realtime)
+        if self._alone:
+            return self.live.snapshot()
+        return self.live.snapshot(log_since=self.live.handed_on if self._hello.realtime else 0)
 
     def end_standby(self, last: int) -> None:
         """The replica has ended the epoch after bundle `last`, and so has its standby, if it has come as far; else it
@@ -362,11 +385,12 @@ class Incarnation(ABC, Generic[S]):
         found = self._choose(resume)
         snapshot = self._return_to(found, resume)
         yield from self.reached(Reached.STATE)
-        own, held = self.open_log()
-        recovered = yield from self._recover(snapshot, own)
+        opened = self.open_log()
+        held = opened.held
+        recovered = yield from self._recover(snapshot, opened, found)
         yield from self.reached(Reached.LOG)
         received = recovered.received
-        behind = found is not None and self._is_behind(own, found)
+        behind = found is not None and self._is_behind(opened, found)
         if snapshot is not None and behind and not hello.standby:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if line is not None and resume is not None and found is not None and snapshot is not None:
@@ -374,9 +398,11 @@ class Incarnation(ABC, Generic[S]):
             snapshot.resume(resume.owed)
             found = yield from self.resume(found, resume)
             self.discard_from(hello.epoch)
-        elif snapshot is not None and snapshot.epoch == hello.epoch and behind:
-            sent = self._sent_before()
-            check_resumable(snapshot, recovered.before, [*held, *received], sent, where=self.where)
+        elif snapshot is not None and behind and not hello.standby and self._may_be_asked_for(snapshot):
+            settled, stable = self._settled()
+            begins = settled.log_offset if settled is not None else 0
+            everything = [*held, *received]
+            check_resumable(snapshot, recovered.before, everything, stable, where=self.where, begins=begins)
         self._instance = self.make_instance()
         self.restored(found, recovered)
         self._instance.restore(
@@ -389,6 +415,9 @@ class Incarnation(ABC, Generic[S]):
         )
         if not hello.standby:
             self._lead(self.recovered_end)
+            begins = snapshot.log_offset if snapshot is not None else 0
+            if opened.whole_since is None or opened.whole_since > begins:
+                self.log_is_whole(begins)
         yield from self.reached(Reached.FUNCTION)
 
     def _claim_and_clear(self) -> tuple[RecoveryLine | None, Resume | None]:
@@ -442,10 +471,27 @@ class Incarnation(ABC, Generic[S]):
         began = self._beginning()
         return max(self._numbers_from, began.emitted if began is not None else 0)
 
-    def _sent_before(self) -> Mapping[Origin, int]:
-        """How far it had been sent others' logs in the epochs before."""
-        began = self._beginning()
-        return began.received if began is not None else {}
+    def _may_be_asked_for(self, snapshot: InstanceSnapshot) -> bool:
+        """Whether an epoch up to which it depends on logs may still be run again."""
+        return snapshot.epoch > (self.committed() if self._hello.realtime else self._hello.epoch - 1)
+
+    def _settled(self) -> tuple[Candidate | None, Mapping[Origin, int]]:
+        """How it stood at the end of the last epoch that nobody runs again, and how far others' logs are not asked for
+        any more: as far as it had been sent them by then.
+
+        In micro-batch the epochs before this one have committed. In real time an epoch is committed while the next one
+        runs, and where one is not, the query may begin it again.
+        """
+        hello = self._hello
+        if not hello.realtime:
+            began = self._beginning()
+            return began, began.received if began is not None else {}
+        found = self.snapshots.final(self.committed())
+        settled = self.candidate(found) if found is not None else None
+        stable = dict(self.line(hello.generation).stable)
+        for origin, upto in settled.received.items() if settled is not None else ():
+            stable[origin] = max(upto, stable.get(origin, 0))
+        return settled, stable
 
     def _beginning(self) -> Candidate | None:
         found = self.snapshots.beginning(self._hello.epoch, self._hello.fence)
@@ -468,18 +514,18 @@ class Incarnation(ABC, Generic[S]):
         self._sequence = candidate.name.sequence + 1
         return snapshot
 
-    def _is_behind(self, own: OwnLog | None, found: S) -> bool:
-        """Whether the store at hand is not of the incarnation that took the snapshot, or of a later one: it need not
-        hold what the snapshot depends on."""
-        return not self._alone and (own is None or own.fence < self.candidate(found).name.fence)
+    def _is_behind(self, opened: OpenedLog, found: S) -> bool:
+        """Whether the store at hand is damaged, or not of the incarnation that took the snapshot, or of a later one: it
+        need not hold what the snapshot depends on."""
+        elsewhere = not self._alone and opened.own.fence < self.candidate(found).name.fence
+        return elsewhere or bool(opened.damaged)
 
     def _ask_for_others(self, snapshot: InstanceSnapshot, held: list[bytes]) -> Steps:
         """What the snapshot depends on, from whomever (`core.dependencies`), where no store of this instance has it.
 
-        In micro-batch the epochs before this one have committed; in real time those before the query's last start.
+        What was sent in epochs that are settled nobody asks for.
         """
-        hello = self._hello
-        stable = self.line(hello.generation).stable if hello.realtime else self._sent_before()
+        _, stable = self._settled()
         found: list[bytes] = []
         for origin in lacking(snapshot.received, stable, held):
             start, upto = stable.get(origin, 0), snapshot.received[origin]
@@ -487,21 +533,32 @@ class Incarnation(ABC, Generic[S]):
             found += handed_back(origin, start, upto, answers)
         return found
 
-    def _recover(self, snapshot: InstanceSnapshot | None, own: OwnLog | None) -> Steps:
+    def _log_wanted_from(self, snapshot: InstanceSnapshot | None, opened: OpenedLog) -> int | None:
+        if snapshot is None or not (opened.damaged or snapshot.epoch == self._hello.epoch):
+            return None
+        settled, _ = self._settled() if opened.damaged else (None, {})
+        return min(
+            snapshot.epoch_log_offset, settled.log_offset if settled is not None else snapshot.log_offset
+        )
+
+    def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         hello = self._hello
-        inside = snapshot is not None and snapshot.epoch == hello.epoch
+        begins = snapshot.log_offset if snapshot is not None else 0
         retrieval = retrieve(
             self._origin,
-            snapshot.log_offset if snapshot is not None else 0,
-            own,
+            begins,
+            opened,
             hello.log,
             known=hello.known,
             fresh=hello.fresh,
             where=self.where,
             alone=self._alone,
-            since=snapshot.epoch_log_offset if snapshot is not None and inside else None,
+            since=self._log_wanted_from(snapshot, opened),
+            recovered=hello.recovered,
         )
+        if hello.standby or self._damage_accepted:  # what a standby takes for complete its primary has shown
+            retrieval = replace(retrieval, whole=True)
         if retrieval.too_early and not hello.fresh:
             self.log_too_short()
         answers: list[HolderReply] = []
@@ -510,8 +567,10 @@ class Incarnation(ABC, Generic[S]):
         bound = self._bound_by
         if bound is not None:
             answers.append(HolderReply("the snapshot of the epoch's end", own=(bound.own_log,)))
+        if found is not None and (ended := self.candidate(found).own_log).segments:
+            answers.append(HolderReply("the snapshot that it returns to", own=(ended,)))
         recovered = retrieval.put_together(answers, where=self.where)
-        at, pieces = recovered.missing(own)
+        at, pieces = recovered.missing(opened.own)
         if pieces or at < self.log_end:
             self.rewrite_log(at, pieces)
         return recovered

@@ -101,6 +101,7 @@ class Instance:
         self._log_end = 0
         self._epoch_log_offset = 0
         self._log_digest = 0
+        self._handed_on = 0  # the log offset up to which somebody downstream has been sent the log
         self._sent: dict[int, int] = {}
         self._owed: dict[int, int] = {}
         self._unsaved_deltas: list[bytes] = []
@@ -270,9 +271,10 @@ class Instance:
             self._release(None, [], [])
         return self._saved_first()
 
-    def snapshot(self, *, with_log: bool = False) -> InstanceSnapshot:
-        """The instance between two steps; `with_log`, its log since the epoch began, if that is held."""
-        log = self._journal.own_since(self._config.origin, self._epoch_log_offset) if with_log else b""
+    def snapshot(self, *, log_since: int | None = None) -> InstanceSnapshot:
+        """The instance between two steps, with its log of this epoch from an offset on, if that is wanted and held."""
+        start = self._log_end if log_since is None else max(log_since, self._epoch_log_offset)
+        log = self._journal.own_since(self._config.origin, start) if start < self._log_end else b""
         return InstanceSnapshot(
             epoch=self._epoch,
             covered=dict(self._frontier.covered),
@@ -288,7 +290,7 @@ class Instance:
             log_digest=self._log_digest,
             owed=dict(self._owed),
             program=self._programs.written if self._programs is not None else "",
-            log=log if len(log) == self._log_end - self._epoch_log_offset else b"",
+            log=log if len(log) == self._log_end - start else b"",
             began=dict(self._began),
             arrived=self._arrivals.arrived,
         )
@@ -323,6 +325,11 @@ class Instance:
     @property
     def log_offset(self) -> int:
         return self._log_end
+
+    @property
+    def handed_on(self) -> int:
+        """The log offset up to which rows that have left carried the log to somebody."""
+        return self._handed_on
 
     @property
     def following(self) -> bool:
@@ -577,6 +584,7 @@ class Instance:
                 delta = self._journal.delta_for(target)
                 if delta is not None:
                     deltas[destinations.index(target)] = delta
+            self._handed_on = self._log_end
         emit = Emit(
             first + covered,
             len(produced),

@@ -33,7 +33,7 @@ class InstanceSnapshot:
     log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
     owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
     program: str = ""  # the version of the function that wrote the state; "" for the first of the checkpoint
-    log: bytes = b""  # the own log from `epoch_log_offset` on, where another attempt may have to end alike
+    log: bytes = b""  # the end of the own log: of it, what nobody else may have been shown
     began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
 

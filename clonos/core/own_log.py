@@ -10,7 +10,7 @@ newer one went its own way, and, should the newer one's store be gone, up to whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from clonos.core.causal_log import Segment
@@ -23,12 +23,14 @@ Incarnation: TypeAlias = tuple[int, int]
 class OwnLog:
     """One store: its pieces in order, the incarnations that wrote them, oldest first, and the deltas they received.
 
-    An instance that goes on elsewhere depends on what it received here, and must hold it there.
+    An instance that goes on elsewhere depends on what it received here, and must hold it there. One that is `damaged`
+    may have holes, and nobody need have heard of what lies behind one.
     """
 
     segments: list[Segment] = field(default_factory=list)
     incarnations: tuple[Incarnation, ...] = ()
     received: tuple[bytes, ...] = ()
+    damaged: bool = False
 
     @property
     def fence(self) -> int:
@@ -40,10 +42,8 @@ class OwnLog:
         limit = min((since for fence, since in newer if fence > self.fence), default=None)
         if limit is None or self.fence < 0:
             return self
-        return OwnLog(
-            [(start, data[: limit - start]) for start, data in self.segments if start < limit],
-            self.incarnations,
-            self.received,
+        return replace(
+            self, segments=[(start, data[: limit - start]) for start, data in self.segments if start < limit]
         )
 
 

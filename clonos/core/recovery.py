@@ -8,6 +8,11 @@ it has and how far it knows the log to have reached (`required`). The longest co
 knows of more than the prefix holds, that somebody depends on determinants that nobody can hand back, and going live
 would contradict what it has seen: `GapError`, or, by the user's own choice, at-least-once from there.
 
+Damage is a gap, too, unless something proves that nothing was forgotten with it (`check_complete`): the conduit that
+lives, through which every row went, and, where there are standbys, which every effect was announced to; the instance's
+own store, where it is whole; or, for a store whose owner has not acted on the outside, the sinks' logs, which have what
+anything visible depends on.
+
 Clonos, SIGMOD 2021, section 5: retrieve, replay, resume.
 """
 
@@ -15,9 +20,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from clonos.core.causal_log import CausalLog, Segment
+from clonos.core.causal_log import CausalLog
+from clonos.core.holding import HolderReply as HolderReply
 from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog, believed
 from clonos.errors import GapError, LogConflict, ReplicaLost, Where
@@ -36,17 +41,6 @@ class OnGap(enum.Enum):
 
     FAIL = "fail"
     AT_LEAST_ONCE = "at_least_once"
-
-
-@dataclass(frozen=True, slots=True)
-class HolderReply:
-    """What one holder has of an instance's log: what was handed on to it, and what incarnations on its host wrote."""
-
-    holder: str
-    segments: list[Segment] = field(default_factory=list)
-    required: int = 0
-    corrupt: tuple[str, ...] = ()
-    own: tuple[OwnLog, ...] = ()
 
 
 def longest_prefix(
@@ -78,9 +72,11 @@ def longest_prefix(
                     where=where,
                     hint="Two incarnations of the instance have written; the query cannot go on exactly",
                 ) from error
-    for store in believed(own):
-        log.merge_agreeing((at, data) for at, data in store.segments if at + len(data) > start)
     required = max(required, log.end)
+    for store in believed(own):
+        upto = log.merge_agreeing((at, data) for at, data in store.segments if at + len(data) > start)
+        if not store.damaged:
+            required = max(required, upto)
     reached = log.contiguous_end(start)
     if reached < required and on_gap is OnGap.FAIL:
         raise GapError(
@@ -91,6 +87,20 @@ def longest_prefix(
             "spark.clonos.onGap=at_least_once to go on with possible contradictions",
         )
     return log.prefix(start)
+
+
+def check_complete(origin: Origin, reached: int, replies: Iterable[HolderReply], *, where: Where) -> None:
+    """Raises GapError where what is damaged may have said that the log goes on beyond what is known of it."""
+    for reply in replies:
+        for damage in reply.damaged:
+            if damage.may_say(origin):
+                raise GapError(
+                    f"{reply.holder} is damaged ({damage.what}), and what cannot be read there may depend on the log "
+                    f"of {origin} beyond offset {reached}, up to which it is known",
+                    where=where,
+                    hint="Restore what is damaged from a copy and start the query again, or choose "
+                    "spark.clonos.onGap=at_least_once to go on with possible contradictions",
+                )
 
 
 def cut_short(ends_at: int, log_end: int, where: Where) -> ReplicaLost:

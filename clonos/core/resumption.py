@@ -25,16 +25,20 @@ def check_resumable(
     stable: Mapping[Origin, int],
     *,
     where: Where,
+    begins: int | None = None,
 ) -> None:
     """`before` is what is known of the own log before the snapshot, `held` the deltas that the instance holds, `stable`
-    how far logs reached at the end of the last committed epoch. Raises ResumeFailed."""
+    how far logs reached at the end of the last committed epoch, and `begins` how far the own one did (None: the epoch
+    of the snapshot is the first that is not committed). Raises ResumeFailed."""
     log = CausalLog()
     for start, data in before:
         log.merge(start, data)
-    begins, ends = snapshot.epoch_log_offset, snapshot.log_offset
-    known = log.prefix(begins)[: ends - begins]
-    if len(known) < ends - begins:
-        raise resume_failed(f"its own log is known up to {begins + len(known)}, not {ends}", where)
+    ends = snapshot.log_offset
+    wanted = snapshot.epoch_log_offset if begins is None else min(begins, snapshot.epoch_log_offset)
+    reached = log.contiguous_end(wanted)
+    if reached < ends:
+        raise resume_failed(f"its own log is known up to {reached}, not {ends}", where)
+    known = log.prefix(snapshot.epoch_log_offset)[: ends - snapshot.epoch_log_offset]
     if zlib.crc32(known) != snapshot.log_digest:
         raise resume_failed("it was taken in a history that has been overtaken", where)
     for origin in lacking(snapshot.received, stable, held):

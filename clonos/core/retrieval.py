@@ -2,9 +2,9 @@
 
 At hand are the instance's own store and, behind a replica that was lost, the increments that the conduit keeps. That
 is enough where the store is whole: it holds what the predecessor had recovered. Everybody else is asked where the
-conduit keeps nothing (`fresh`), where the store is damaged, and where it lacks what the conduit has seen: then it is
-not the one that the instance wrote. Everybody is also asked by a standby, and by an instance that has gone on on
-another server since it wrote this store.
+conduit keeps nothing (`fresh`), where the store is damaged, of which only what can be read counts, and where it lacks
+what the conduit has seen: then it is not the one that the instance wrote. Everybody is also asked by a standby, and by
+an instance that has gone on on another server since it wrote this store.
 
 Where an instance has standbys, what a store says is believed as `clonos.core.own_log` has it.
 
@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 
 from clonos.core.causal_log import CausalLog, Segment
 from clonos.core.fence import of_same_attempt
+from clonos.core.holding import Damage
 from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog, believed
-from clonos.core.recovery import HolderReply, longest_prefix
+from clonos.core.recovery import HolderReply, check_complete, longest_prefix
 from clonos.core.replacement import Known, Move
 from clonos.errors import StorageUnavailable, Where
 
@@ -35,10 +36,10 @@ class Recovered:
     """Deltas that it received elsewhere."""
     log: CausalLog = field(default_factory=CausalLog)
 
-    def missing(self, own: OwnLog | None) -> tuple[int, list[Segment]]:
+    def missing(self, own: OwnLog) -> tuple[int, list[Segment]]:
         """From which offset on a store does not hold this, and what is to be written there instead."""
         known = CausalLog()
-        for start, data in own.segments if own is not None else ():
+        for start, data in own.segments:
             known.merge(start, data)
         at = 0
         for start, data in self.log:
@@ -51,9 +52,21 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenedLog:
+    """An instance's store as this host has kept it: what can be read of the own log and of what was received, what
+    cannot, and from which offset on the store lacks nothing that the instance wrote (None: not known)."""
+
+    own: OwnLog = field(default_factory=OwnLog)
+    held: list[bytes] = field(default_factory=list)
+    damaged: tuple[Damage, ...] = ()
+    whole_since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Retrieval:
     """What is at hand of the log of `origin`, from offset `base` on; whether to ask others, and because of a store that
-    ends `too_early`."""
+    ends `too_early`. Nobody depends on more than lies before `bound`, as far as that is known, nor on more than is in a
+    store that is `whole`."""
 
     origin: Origin
     snapshot: int
@@ -62,6 +75,8 @@ class Retrieval:
     ask_others: bool
     too_early: bool
     moves: tuple[Move, ...] = ()
+    bound: int | None = None
+    whole: bool = False
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
         """The log from the snapshot on, and what is known of it before. Raises as `longest_prefix` does."""
@@ -69,9 +84,11 @@ class Retrieval:
         answers = [
             replace(reply, own=tuple(own.before(self.moves) for own in reply.own)) for reply in answers
         ]
-        recovered = put_together(
-            self.origin, self.base, self.snapshot, [*self.at_hand, *answers], where=where
-        )
+        replies = [*self.at_hand, *answers]
+        recovered = put_together(self.origin, self.base, self.snapshot, replies, where=where)
+        reached = self.snapshot + len(recovered.recorded)
+        if not self.whole and (self.bound is None or reached < self.bound):
+            check_complete(self.origin, reached, replies, where=where)
         elsewhere = [raw for reply in answers for own in reply.own for raw in own.received]
         return replace(recovered, received=elsewhere)
 
@@ -79,7 +96,7 @@ class Retrieval:
 def retrieve(
     origin: Origin,
     snapshot: int,
-    own: OwnLog | None,
+    opened: OpenedLog,
     kept: bytes,
     *,
     known: Known,
@@ -87,13 +104,13 @@ def retrieve(
     where: Where,
     alone: bool = True,
     since: int | None = None,
+    recovered: int = 0,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
-    `own` is what its store holds, None for one that is damaged; `kept` the increments that the conduit keeps and
-    `known` what else it says; an instance without standbys is `alone`. Inside an epoch, the log is wanted `since` the
-    epoch began. Raises StorageUnavailable where the conduit has
-    forgotten what the snapshot needs.
+    `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
+    this attempt has recovered the log; an instance without standbys is `alone`. Inside an epoch, the log is wanted
+    `since` the epoch began. Raises StorageUnavailable where the conduit has forgotten what the snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
@@ -103,17 +120,17 @@ def retrieve(
             where=where,
             hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
         )
-    standing = own.before(known.moves) if own is not None else OwnLog()
-    too_early = own is not None and not _suffices(standing, snapshot, known.log_end)
+    standing, damaged = opened.own.before(known.moves), opened.damaged
+    too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
     stayed = alone or (
         of_same_attempt(standing.fence, known.fence)
         and all(moved <= standing.fence for moved, _ in known.moves)
     )
     name = "the instance's own log store"
-    if alone:
+    if alone and not damaged:
         store = HolderReply(name, standing.segments)
     else:
-        store = HolderReply(name, own=(standing,))
+        store = HolderReply(name, damaged=damaged, own=(replace(standing, damaged=bool(damaged)),))
     return Retrieval(
         origin,
         snapshot,
@@ -124,9 +141,15 @@ def retrieve(
         if alone
         else 0,
         (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
-        fresh or own is None or too_early or not stayed,
+        fresh or bool(damaged) or too_early or not stayed,
         too_early,
         known.moves,
+        # Every row goes through the conduit, and where there are standbys every effect is announced to it.
+        bound=None
+        if fresh or (alone and any(one.acts for one in damaged))
+        else max(known.log_end, recovered),
+        # An instance that may have gone on elsewhere has written there, too.
+        whole=alone and opened.whole_since is not None and opened.whole_since <= snapshot and not damaged,
     )
 
 

@@ -5,17 +5,19 @@ Only when `commits/<N>` stands may anything go, and only what lies before the sn
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from clonos.core.delta import segments_for, still_needed
+from clonos.core.delta import still_needed
 from clonos.core.fence import Fence
+from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
-from clonos.core.recovery import HolderReply
 from clonos.core.topology import NodeKind
 from clonos.errors import ClonosError
 
 if TYPE_CHECKING:
     from clonos.sim.driver import Driver
+    from clonos.sim.sinks import SinkPlace
     from clonos.sim.world import World
 
 POLL = 8_000
@@ -65,15 +67,12 @@ class Coordinator:
 def look_up_sinks(world: World, origin: Origin) -> HolderReply:
     """What the sinks keep of an instance's log."""
     world.faults.at_sink_log()
-    segments: list[tuple[int, bytes]] = []
-    required = 0
-    corrupt: list[str] = []
-    for place in world.sinks.values():
-        for kept in place.log:
-            if kept.damaged:
-                corrupt.append(f"the log of sink {place.origin}")
-                continue
-            found, reach = segments_for(kept.raw, *origin)
-            segments += found
-            required = max(required, reach)
-    return HolderReply("the sinks' logs", segments, required, tuple(corrupt))
+
+    def read(place: SinkPlace) -> Index:
+        index = Index()
+        index.take_deltas(kept.raw for kept in place.log if not kept.damaged)
+        if any(kept.damaged for kept in place.log):
+            index.damage(f"the log of sink {place.origin}")
+        return index
+
+    return told("the sinks' logs", origin, 0, [partial(read, place) for place in world.sinks.values()])

@@ -2,22 +2,25 @@
 
 One store per instance: the own log in pieces, and the deltas it received, appended in batches that are there as a whole
 or not at all. What `append` has returned from survives the process; what was synced survives the host. A page can be
-damaged: the owner then refuses the whole store, a reader passes over the page and says so.
+damaged: a reader passes over it and says so; the owner puts what can be read in the place of the store. A directory may
+also be unreadable for a while, to whoever answers for others: then there is no reply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
 from clonos.core.admission import GENERATION, Fences
 from clonos.core.causal_log import CausalLog, Segment
-from clonos.core.delta import segments_for, still_needed
+from clonos.core.delta import still_needed
+from clonos.core.holding import Damage, HolderReply, Index, told
 from clonos.core.identity import Origin
 from clonos.core.own_log import Incarnation, OwnLog
-from clonos.core.recovery import HolderReply
+from clonos.core.retrieval import OpenedLog
 from clonos.core.sharing import fold_deltas
 from clonos.errors import LogConflict, LogCorrupt, StorageUnavailable
 
@@ -40,9 +43,13 @@ class LogStore:
         self.full = False
         self.version = 0  # counts what was not an append
         self._batches: list[Batch] = []
-        self.incarnations: tuple[Incarnation, ...] = ()
+        self.incarnations: tuple[Incarnation, ...] | None = None  # kept where there are standbys
+        self.acts = False  # its owner has acted on the outside
+        self.damaged_before = False  # it is in the place of one of which only a part could be read
+        self.whole_since: int | None = None
+        self.unreadable_until = 0
         self._power_may_fail = power_may_fail
-        self._on_disk: tuple[list[Batch], tuple[Incarnation, ...]] = ([], ())
+        self._on_disk: tuple[list[Batch], tuple[Incarnation, ...] | None] = ([], None)
         self._not_synced: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def begin(self, fence: int, since: int) -> None:
@@ -50,7 +57,7 @@ class LogStore:
         self._change(self._begin, fence, since)
 
     def _begin(self, fence: int, since: int) -> None:
-        self.incarnations = (*(one for one in self.incarnations if one[1] != since), (fence, since))
+        self.incarnations = (*(one for one in self.incarnations or () if one[1] != since), (fence, since))
 
     def _change(self, change: Callable[..., None], *arguments: Any) -> None:
         """One write batch of the write-ahead log, in which RocksDB keeps the order."""
@@ -60,7 +67,7 @@ class LogStore:
 
     @property
     def own_log(self) -> OwnLog:
-        return OwnLog(list(self._own()), self.incarnations)
+        return OwnLog(list(self._own()), self.incarnations or ())
 
     def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
         self._check_room()
@@ -109,11 +116,25 @@ class LogStore:
     def _own(self) -> Iterator[Segment]:
         return (piece for batch in self._batches for piece in batch.own)
 
-    def open(self) -> tuple[OwnLog, list[bytes]]:
+    def open(self) -> OpenedLog:
         """For its owner: all or LogCorrupt."""
         if any(batch.damaged for batch in self._batches):
             raise LogCorrupt(f"the causal log of {self.owner} fails a checksum")
-        return self.own_log, [raw for batch in self._batches for raw in batch.deltas]
+        damaged = (Damage("what was here before", self.owner, self.acts),) if self.damaged_before else ()
+        held = [raw for batch in self._batches for raw in batch.deltas]
+        return OpenedLog(self.own_log, held, damaged, self.whole_since)
+
+    def is_whole(self, since: int) -> None:
+        self.whole_since, self.damaged_before = since, False
+        self.sync()
+
+    def salvaged(self) -> LogStore:
+        """What can be read of it, for its place."""
+        new = LogStore(self.owner, power_may_fail=self._power_may_fail)
+        new._batches = [Batch(batch.deltas, batch.own, synced=True) for batch in self.readable()]
+        new.incarnations, new.acts, new.damaged_before = self.incarnations, self.acts, True
+        new.sync()
+        return new
 
     @property
     def batches(self) -> list[Batch]:
@@ -126,22 +147,19 @@ class LogStore:
     def readable(self) -> list[Batch]:
         return [batch for batch in self._batches if not batch.damaged]
 
-    def reply(self, origin: Origin, holder: str) -> HolderReply:
-        """What can be read here about an instance."""
-        segments: list[Segment] = []
-        own: tuple[OwnLog, ...] = ()
-        if origin == self.owner:
-            pieces = [piece for batch in self.readable() for piece in batch.own]
-            received = tuple(raw for batch in self.readable() for raw in batch.deltas)
-            own = (OwnLog(pieces, self.incarnations, received),)
-        required = 0
-        for batch in self.readable():
-            for raw in batch.deltas:
-                found, upto = segments_for(raw, *origin)
-                segments += found
-                required = max(required, upto)
-        corrupt = () if len(self.readable()) == len(self._batches) else (f"the store of {self.owner}",)
-        return HolderReply(holder, segments, required, corrupt, own)
+    def index(self, now: int) -> Index:
+        """For whoever asks. Raises StorageUnavailable."""
+        if now < self.unreadable_until:
+            raise StorageUnavailable(f"the store of {self.owner} cannot be read now")
+        index = Index(self.owner)
+        if self.damaged_before or len(self.readable()) < len(self._batches):
+            index.damage(f"the store of {self.owner}", acts=self.acts)
+        received = [raw for batch in self.readable() for raw in batch.deltas]
+        index.take_deltas(received, acts=self.acts)
+        index.take_own(
+            [piece for batch in self.readable() for piece in batch.own], self.incarnations, received
+        )
+        return index
 
     # ---------------------------------------------------------- forgetting
 
@@ -162,9 +180,10 @@ class LogStore:
 
     def _truncate(self, stable: Mapping[Origin, int]) -> None:
         own_from = stable.get(self.owner, 0)
-        self.incarnations = (
-            tuple(one for one in self.incarnations[:-1] if one[1] > own_from) + self.incarnations[-1:]
-        )
+        if self.incarnations:
+            self.incarnations = (
+                tuple(one for one in self.incarnations[:-1] if one[1] > own_from) + self.incarnations[-1:]
+            )
         for batch in self._batches:
             batch.deltas = tuple(raw for raw in batch.deltas if still_needed(raw, stable))
             batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)
@@ -189,7 +208,9 @@ class LogStore:
     def lose(self) -> None:
         self.version += 1
         self._batches.clear()
-        self.incarnations = ()
+        self.incarnations = None
+        self.acts = self.damaged_before = False
+        self.whole_since = None
         self._is_on_disk()
 
     def lose_power(self, rng: Random) -> None:
@@ -199,6 +220,7 @@ class LogStore:
         self.version += 1
         self._batches = [replace(batch) for batch in self._on_disk[0]]
         self.incarnations = self._on_disk[1]
+        self.whole_since = None
         for change, arguments in survived:
             change(*arguments)
         self.full = False
@@ -207,6 +229,7 @@ class LogStore:
     def lose_tail(self, rng: Random) -> None:
         """Writes that were not synced may be gone, the latest first."""
         self.version += 1
+        self.whole_since = None
         synced = sum(batch.synced for batch in self._batches)
         del self._batches[rng.randint(synced, len(self._batches)) :]
         self._is_on_disk()
@@ -265,17 +288,13 @@ class Disk:
         return self.stores[origin]
 
     def put_aside(self, origin: Origin) -> LogStore:
-        """A damaged store is not trusted in part."""
-        self.set_aside.append(self.stores.pop(origin))
-        return self.store(origin)
+        """A damaged store is not written on: what can be read of it is put in its place."""
+        damaged = self.stores.pop(origin)
+        self.set_aside.append(damaged)
+        self.stores[origin] = damaged.salvaged()
+        return self.stores[origin]
 
-    def lookup(self, origin: Origin) -> HolderReply:
-        """What all directories of this host say about an instance."""
-        replies = [store.reply(origin, self.holder) for store in self.stores.values()]
-        return HolderReply(
-            self.holder,
-            [piece for reply in replies for piece in reply.segments],
-            max((reply.required for reply in replies), default=0),
-            tuple(line for reply in replies for line in reply.corrupt),
-            tuple(log for reply in replies for log in reply.own),
-        )
+    def lookup(self, origin: Origin, now: int) -> HolderReply:
+        """What all directories of this host say about an instance. Raises StorageUnavailable."""
+        readings = [partial(store.index, now) for store in self.stores.values()]
+        return told(self.holder, origin, 0, readings)

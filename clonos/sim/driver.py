@@ -18,7 +18,7 @@ from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, recovery_line
 from clonos.core.topology import NodeKind
-from clonos.errors import ClonosError, ResumeFailed
+from clonos.errors import ClonosError, RecoveryTimeout, ResumeFailed
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.kernel import Process, Steps
 from clonos.sim.leases import Leased
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from clonos.sim.world import Wires, World
 
 TASK_FAILURES = 4
+TIMEOUTS = 6
+"""So many starts of the query in a row may end because a holder does not answer, before the query ends."""
 Lost = tuple[Task, tuple[str, str] | None]
 
 
@@ -81,6 +83,7 @@ class Driver(Process):
         except ClonosError as error:
             self.world.finish(type(error).__name__, str(error))
             return
+        timeouts = Counter[int]()
         while True:
             try:
                 yield from self._next_generation()
@@ -91,6 +94,13 @@ class Driver(Process):
                 self.world.trace(self.name, f"query failed: {failed}")
                 yield from self._stop_tasks()
                 self._may_resume = failed.error != ResumeFailed.__name__
+                if RecoveryTimeout.__name__ in str(
+                    failed
+                ):  # a conduit tries several times, and says why it failed
+                    timeouts[self._checkpoint.committed] += 1
+                if timeouts[self._checkpoint.committed] == TIMEOUTS:
+                    self.world.finish(RecoveryTimeout.__name__, failed.message)
+                    return
                 if not failed.retryable:
                     self.world.finish(failed.error, failed.message)
                     return

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clonos.core.identity import Origin
+from clonos.errors import StorageUnavailable
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.clocks import HostClock
-from clonos.sim.disk import LogStore
+from clonos.sim.disk import Disk, LogStore
 from clonos.sim.kernel import Died, Process
 from clonos.sim.network import Link
 from clonos.sim.partitions import Place
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from clonos.sim.replica import Replica
     from clonos.sim.task import Task
     from clonos.sim.world import World
+
+FOR_EVER = 1 << 62
 
 
 WAYS = (
@@ -229,7 +232,10 @@ class Faults:
     # -------------------------------------------------------- disks and sinks
 
     def at_store(self, store: LogStore) -> None:
-        """When its owner opens it."""
+        """When its owner opens it. Raises StorageUnavailable."""
+        if self.strikes(Fault.STORE_UNREADABLE, f"store {store.owner}"):
+            self._world.checks.victim(store.owner)
+            raise StorageUnavailable(f"too many files are open to open the store of {store.owner}")
         if self.strikes(Fault.STORE_PAGE, f"store {store.owner}"):
             store.damage(self._rng)
 
@@ -252,6 +258,27 @@ class Faults:
             self._world.checks.victim(None)
             return self._duration(1_000, 300_000)
         return 0
+
+    def at_busy_service(self, name: str) -> int:
+        """For how long a determinant service takes no more requests."""
+        return self._duration(1_000, 150_000) if self.strikes(Fault.SERVICE_BUSY, name) else 0
+
+    def at_list_of_holders(self) -> int:
+        """For how long nobody can tell who holds something."""
+        return self._duration(1_000, 150_000) if self.strikes(Fault.HOLDERS_UNKNOWN, "holders") else 0
+
+    def at_reading(self, disk: Disk) -> None:
+        """When a service reads the directories of its host."""
+        for store in list(disk.stores.values()):
+            if self.strikes(Fault.DIRECTORY_UNREADABLE, f"{disk.holder}: store {store.owner}"):
+                store.unreadable_until = self._world.kernel.now + self._duration(1_000, 300_000)
+            if self.strikes(Fault.DIRECTORY_LOST, f"{disk.holder}: store {store.owner}"):
+                store.unreadable_until = FOR_EVER
+
+    def at_reply(self, name: str) -> None:
+        """When a determinant service has begun to answer. Raises StorageUnavailable."""
+        if self.strikes(Fault.REPLY_CUT, name):
+            raise StorageUnavailable(f"the reply of {name} broke off")
 
     # -------------------------------------------------------- control messages
 

@@ -27,10 +27,9 @@ from clonos.core.instance import (
     Persist,
     Row,
 )
-from clonos.core.own_log import OwnLog
 from clonos.core.programs import Programs
 from clonos.core.recovery_line import RecoveryLine, Resume
-from clonos.core.retrieval import Recovered
+from clonos.core.retrieval import OpenedLog, Recovered
 from clonos.core.services import CausalServices
 from clonos.core.snapshot_name import SnapshotName
 from clonos.core.topology import NodeKind
@@ -123,6 +122,9 @@ class OperatorHost(Incarnation[Snapshot]):
     def discard_from(self, epoch: int) -> None:
         self._snapshots.discard_from(epoch, self._hello.fence)
 
+    def committed(self) -> int:
+        return self._world.checkpoint.committed
+
     def line(self, generation: int) -> RecoveryLine:
         return self._world.checkpoint.line
 
@@ -156,15 +158,21 @@ class OperatorHost(Incarnation[Snapshot]):
             yield from self.reached(Reached.BEGINNING)
         return found
 
-    def open_log(self) -> tuple[OwnLog | None, list[bytes]]:
+    def open_log(self) -> OpenedLog:
         disk = self._replica.server.disk
         self._world.faults.at_store(disk.store(self._origin))
         self._store = disk.store(self._origin)
         try:
-            return self._store.open()
+            opened = self._store.open()
         except LogCorrupt:
             self._store = disk.put_aside(self._origin)
-            return None, []
+            opened = self._store.open()
+        if not self._alone and self._store.incarnations is None:
+            self._store.incarnations = ()
+        return opened
+
+    def log_is_whole(self, since: int) -> None:
+        self._store.is_whole(since)
 
     def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
         self._store.rewrite_own(at, list(pieces))
@@ -434,6 +442,7 @@ class OperatorHost(Incarnation[Snapshot]):
             start, data = own or (0, b"")
             self._world.trace.saved(self._replica.name, self._origin, start, data, len(persist.deltas))
         if durable:
+            self._store.acts = True
             self._store.sync()
         self._replica.point("has written its log")
 

@@ -43,6 +43,12 @@ class Fault(Enum):
     SINK_LATE = "sink takes effect late"
     CLOCK_JUMP = "clock jumps"
     FILES_LOST = "executor is lost with the shuffle files that an instance wrote"
+    DIRECTORY_UNREADABLE = "directory of a holder cannot be read for a while"
+    DIRECTORY_LOST = "directory of a holder can never be read again"
+    REPLY_CUT = "reply of a holder breaks off"
+    HOLDERS_UNKNOWN = "list of the holders cannot be read for a while"
+    SERVICE_BUSY = "determinant service takes no more requests for a while"
+    STORE_UNREADABLE = "causal log store cannot be opened now"
     HOST_LOST = "host is lost with its replica server and disk, its tasks and the shuffle files they wrote"
     PARTITION = "places cannot reach each other for a while"
     HOST_CLOCK = "a host's time of day jumps, goes back or stands still"
@@ -152,6 +158,9 @@ class Plan:
 
 LOSES_EFFECTS = (Fault.STORE_LOST, Fault.STORE_PAGE, Fault.HOST_LOST)
 """What an effect was stable on may be gone: its outcome cannot be kept from changing."""
+
+FORGETTING = (Fault.STORE_LOST, Fault.HOST_LOST)
+"""Of these, the ones that leave no trace of an effect. A damaged store at least is known to be damaged."""
 
 MAY_END_THE_QUERY = (Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE)
 """More than the protocol promises to survive: stopping with the reason is right, guessing never is."""

@@ -20,6 +20,7 @@ DRAINED_WITHIN = 300_000
 
 PERMITTED: dict[str, frozenset[Fault]] = {
     "SnapshotCorrupt": frozenset({Fault.SNAPSHOT_PAGE}),
+    "RecoveryTimeout": frozenset({Fault.DIRECTORY_LOST}),
 }
 GAPS = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL, Fault.HOST_LOST, Fault.POWER_LOSS})
 WORSE_GAPS = frozenset({Fault.STORE_PAGE, Fault.SINK_LOG_PAGE})

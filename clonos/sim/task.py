@@ -304,7 +304,7 @@ class Task(Process):
             resume.log,
             standby,
             hello.moves,
-            hello.recovered if isinstance(hello, rules.StandbyHello) else 0,
+            hello.recovered,
             self.world.plan.realtime,
         )
         if standby and self._standby_greeted is link:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from clonos.core.channels import ChannelNumbers
@@ -12,6 +13,7 @@ from clonos.core.destination import destination
 from clonos.core.identity import Origin
 from clonos.core.recovery import HolderReply
 from clonos.core.topology import NodeKind
+from clonos.errors import StorageUnavailable
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.checks import Checks
 from clonos.sim.choices import Choices
@@ -44,23 +46,38 @@ class Service:
     world: World
     name: str
     host: int
-    lookup: Callable[[Origin], HolderReply]
+    read: Callable[[Origin], HolderReply]
     silent_until: int = 0
+    busy_until: int = 0
 
     def asked(self) -> None:
         """Somebody begins to ask; this may be the moment at which it falls silent."""
         silence = self.world.faults.at_service(self.name)
         if silence:
             self.silent_until = self.world.kernel.now + silence
+        busy = self.world.faults.at_busy_service(self.name)
+        if busy:
+            self.busy_until = self.world.kernel.now + busy
 
     @property
     def counts(self) -> bool:
         """Whether the driver says that it has to be asked."""
         return self.world.counts(self.host)
 
-    def answers(self, host: int) -> bool:
-        """Somebody on this host."""
-        return self.world.kernel.now >= self.silent_until and self.world.ways.answers(host, self.host)
+    def refuses(self, host: int) -> str | None:
+        """Why it gives no answer now to somebody on this host."""
+        now = self.world.kernel.now
+        if not self.world.ways.answers(host, self.host):
+            return "it cannot be reached"
+        if now < self.silent_until:
+            return "it is silent"
+        return "it is busy" if now < self.busy_until else None
+
+    def lookup(self, origin: Origin) -> HolderReply:
+        """A whole reply, or StorageUnavailable."""
+        reply = self.read(origin)
+        self.world.faults.at_reply(self.name)
+        return reply
 
 
 class World:
@@ -103,10 +120,36 @@ class World:
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
         self.services = [
             Service(self, "the driver", Place.DRIVER_HOST, lambda origin: look_up_sinks(self, origin)),
-            *(Service(self, disk.holder, at, disk.lookup) for at, disk in enumerate(self.disks)),
+            *(
+                Service(self, disk.holder, at, partial(self._look_up, disk))
+                for at, disk in enumerate(self.disks)
+            ),
         ]
+        self._unlisted_until = 0
         self.driver: Driver | None = None
         self.deployment = Deployment(self)
+
+    @property
+    def unlisted(self) -> bool:
+        """Whether the list of the holders cannot be read now."""
+        return self.kernel.now < self._unlisted_until
+
+    @property
+    def holders(self) -> list[Service]:
+        """Whom to ask. Raises StorageUnavailable."""
+        if self.unlisted:
+            raise StorageUnavailable("the list of the holders cannot be read")
+        return [service for service in self.services if service.counts]
+
+    def begins_to_ask(self) -> None:
+        """Somebody is about to look who holds something."""
+        blind = self.faults.at_list_of_holders()
+        if blind:
+            self._unlisted_until = self.kernel.now + blind
+
+    def _look_up(self, disk: Disk, origin: Origin) -> HolderReply:
+        self.faults.at_reading(disk)
+        return disk.lookup(origin, self.kernel.now)
 
     def _deal_records(self) -> None:
         rng = self.choices.stream("records")

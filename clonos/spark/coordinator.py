@@ -17,12 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clonos.core.causal_log import Segment
-from clonos.core.delta import segments_for, still_needed
+from clonos.core.delta import still_needed
 from clonos.core.fence import Fence
-from clonos.core.recovery import HolderReply
+from clonos.core.holding import HolderReply, Index, told
+from clonos.core.identity import Origin
+from clonos.core.recovery import OnGap
 from clonos.core.recovery_line import RecoveryLine
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
+from clonos.sinks.port import SinkLogReader
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.elsewhere import executors_servers, named_servers, reached_at
@@ -158,6 +160,7 @@ class Coordinator:
             names={node.number: node.name for node in self._topology.nodes},
             metrics_port=self._settings.metrics_port,
             numbers_from=self._checkpoint.given_up() << NUMBERS_PER_GENERATION_BITS,
+            damage_accepted=self._settings.on_gap is OnGap.AT_LEAST_ONCE and self._checkpoint.given_up() > 0,
             listen=self._listen,
             tls=self._named.tls,
             log_format=self._settings.log_format,
@@ -293,13 +296,7 @@ class Coordinator:
         """What the sink keeps of an instance's log."""
         reader = self._sink.log_reader(self.query)
         try:
-            segments: list[Segment] = []
-            required = 0
-            for raw in reader.deltas():
-                found, reach = segments_for(raw, node, instance)
-                segments += [piece for piece in found if piece[0] + len(piece[1]) > from_offset]
-                required = max(required, reach)
-            return HolderReply("the sink's log", segments, required, tuple(reader.corrupt))
+            return told("the sink's log", Origin(node, instance), from_offset, [lambda: sinks_index(reader)])
         finally:
             reader.close()
 
@@ -333,3 +330,12 @@ class Coordinator:
         """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""
         ends = ends_of(self._checkpoint.location, self._topology, epoch)
         return {origin: end.log_offset for origin, end in ends.items()}
+
+
+def sinks_index(reader: SinkLogReader) -> Index:
+    """What the logs of all sinks say."""
+    index = Index()
+    index.take_deltas(reader.deltas())
+    for what in reader.corrupt:
+        index.damage(what)
+    return index

@@ -6,6 +6,10 @@ RocksDB with its write-ahead log and without fsync: what `append` has returned f
     "o" offset(8, big-endian) -> sealed bytes of the own log that begin at this offset
     "d" number(8, big-endian) -> sealed delta; numbers count up, so order is order of insertion
     00 "incarnations-2"       -> sealed pairs of fence and log offset (16 + 8, big-endian), where there are standbys
+    00 "whole"                -> sealed log offset (8, big-endian) and boot id: from there on the store lacks nothing
+                                 that the instance wrote, as long as this host has not been started again
+    00 "damaged"              -> sealed text: what could not be read of the store in whose place this one is, until the
+                                 instance has recovered
 
 A store from when fences had 64 bits (`core.fence`) has 00 "incarnations" instead, pairs of 8 + 8 bytes.
 
@@ -48,6 +52,8 @@ _INCARNATIONS_KEY: Final = b"\x00incarnations-2"
 _INCARNATION: Final = struct.Struct(f">{FENCE_BYTES}sQ")
 _NARROW_INCARNATIONS_KEY: Final = b"\x00incarnations"
 _NARROW_INCARNATION: Final = struct.Struct(">QQ")
+_WHOLE_KEY: Final = b"\x00whole"
+_DAMAGED_KEY: Final = b"\x00damaged"
 _FORMAT: Final = b"clonos-log-1"
 # An attempt takes milliseconds; an owner that writes as fast as it can spoils one in seven.
 _MAX_OPEN_ATTEMPTS: Final = 50
@@ -68,21 +74,24 @@ def _number(key: bytes, what: str) -> int:
     return number
 
 
-def _data_files(path: str) -> set[str]:
-    """Names of the write-ahead logs and tables in a directory."""
+def _names(path: str) -> list[str]:
     try:
-        return {name for name in os.listdir(path) if name.endswith((".log", ".sst"))}
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []
     except OSError as error:
         raise unavailable(error, f"opening the causal log in {path}") from error
+
+
+def _data_files(path: str) -> set[str]:
+    """Names of the write-ahead logs and tables in a directory."""
+    return {name for name in _names(path) if name.endswith((".log", ".sst"))}
 
 
 def _may_have_a_hole(path: str) -> bool:
     """Whether there are several write-ahead logs. RocksDB begins the next one while it still makes a table of the one
     before, and neither is synced: a power failure can take the end of the older and leave the newer."""
-    try:
-        return sum(name.endswith(".log") for name in os.listdir(path)) > 1
-    except FileNotFoundError:
-        return False
+    return sum(name.endswith(".log") for name in _names(path)) > 1
 
 
 class _Reading:
@@ -131,6 +140,15 @@ class _Reading:
         where = f"the incarnations in {self._database.path}"
         return None if data is None else unseal(data, key, what=where, corrupt=LogCorrupt)
 
+    @property
+    def damaged_before(self) -> str | None:
+        """What could not be read of the store in whose place this one is."""
+        data = self._database.get(_DAMAGED_KEY)
+        if data is None:
+            return None
+        where = f"the note of damage in {self._database.path}"
+        return unseal(data, _DAMAGED_KEY, what=where, corrupt=LogCorrupt).decode("utf-8", "replace")
+
     def close(self) -> None:
         """Close it; walks under way end with an error."""
         self._database.close()
@@ -169,7 +187,9 @@ class LogReader(_Reading):
         super().__init__(self._open(path, memory_bytes))
 
     def _open(self, path: str, memory_bytes: int) -> Database:
-        if not os.path.exists(os.path.join(path, "CURRENT")):
+        if "CURRENT" not in _names(path):
+            if _data_files(path):
+                raise LogCorrupt(f"the causal log in {path} has files of data, but CURRENT is gone")
             raise FileNotFoundError(f"there is no causal log in {path}")
         problem = StorageUnavailable(f"the causal log in {path} changed each time it was opened")
         for _ in range(_MAX_OPEN_ATTEMPTS):
@@ -224,6 +244,21 @@ class LogReader(_Reading):
         except LogCorrupt as error:
             # A damaged block: RocksDB cannot walk past it.
             self.corrupt.append(error.message)
+
+    def incarnations(self) -> tuple[Incarnation, ...] | None:
+        try:
+            return super().incarnations()
+        except LogCorrupt as error:
+            self.corrupt.append(error.message)
+            return ()
+
+    @property
+    def damaged_before(self) -> str | None:
+        try:
+            return super().damaged_before
+        except LogCorrupt as error:
+            self.corrupt.append(error.message)
+            return None
 
     def __enter__(self) -> LogReader:
         return self
@@ -341,6 +376,29 @@ class LogStore(_Reading):
         if incarnation is not None:
             kept = (*(one for one in kept if one[1] != incarnation[1]), incarnation)
         self._keep_incarnations(kept)
+
+    def note_damage(self, what: str) -> None:
+        """This store is in the place of one of which only a part could be read."""
+        self._database.put(_DAMAGED_KEY, seal(what.encode(), _DAMAGED_KEY))
+
+    def is_whole(self, since: int, boot: str) -> None:
+        """From this offset on the store lacks nothing; whatever was damaged before is forgotten. Durable."""
+        batch = Batch()
+        batch.put(_WHOLE_KEY, seal(_NUMBER.pack(since) + boot.encode(), _WHOLE_KEY))
+        batch.put(_DAMAGED_KEY, None)
+        self._database.write(batch)
+        self.sync()
+
+    def whole_since(self, boot: str) -> int | None:
+        """The offset from which on it lacks nothing, if this host has not been started again since `is_whole`: what
+        was not synced then is gone, and nobody can tell what that was."""
+        data = self._database.get(_WHOLE_KEY)
+        if data is None:
+            return None
+        where = f"the note of being whole in {self._database.path}"
+        raw = unseal(data, _WHOLE_KEY, what=where, corrupt=LogCorrupt)
+        since: int = _NUMBER.unpack_from(raw)[0]
+        return since if boot and raw[_NUMBER.size :] == boot.encode() else None
 
     def _keep_incarnations(self, kept: Sequence[Incarnation]) -> None:
         raw = b"".join(_INCARNATION.pack(Fence(fence).pack(), since) for fence, since in kept)

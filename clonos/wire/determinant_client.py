@@ -1,9 +1,9 @@
 """The recovering side: asks all possible holders at once.
 
 Who holds what is not known beforehand, and a holder may be gone for the same reason for which somebody recovers. So all
-are asked in parallel, under one deadline, and the answer is two lists: what was said, and who could not be asked and
-why. Whether that suffices is not decided here (`clonos.core.recovery.longest_prefix` does). Only a refusal is an error
-at once: a wrong token or version does not get better by asking others.
+are asked in parallel, under one deadline, and the answer is who said what, and who could not be asked or broke off, and
+why. Whether that suffices is not decided here (`clonos.core.asking`, `clonos.core.recovery`). Only a refusal for good
+is an error at once: a wrong token or version does not get better by asking others.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any, Final
 import grpc
 
 from clonos.core.fence import Fence
+from clonos.core.holding import Damage, HolderReply
+from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog
-from clonos.core.recovery import HolderReply
 from clonos.errors import ProtocolError, Unauthenticated
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.boundary import bearer
@@ -46,9 +47,9 @@ class Unreachable:
 
 @dataclass(slots=True)
 class Fetched:
-    """What came back. `replies` and `unreachable` are in the order of the addresses."""
+    """What came back, in the order of the addresses. A reply is whole, or it is none."""
 
-    replies: list[HolderReply] = field(default_factory=list)
+    replies: dict[str, HolderReply] = field(default_factory=dict)
     unreachable: list[Unreachable] = field(default_factory=list)
 
 
@@ -59,7 +60,7 @@ class _Holder:
     future: Any = None
     segments: list[tuple[int, bytes]] = field(default_factory=list)
     required: int = 0
-    corrupt: list[str] = field(default_factory=list)
+    damaged: dict[Damage, None] = field(default_factory=dict)
     own: dict[int, OwnLog] = field(default_factory=dict)
     name: str = ""
     failure: str | None = None
@@ -116,7 +117,7 @@ def _ask(
 def _collect(
     holder: _Holder, request: determinants_pb2.FetchRequest, token: str, deadline: float, wait: bool
 ) -> None:
-    """All pages of one holder; what came before a failure is kept, since every piece stands for itself."""
+    """All pages of one holder."""
     asked = request.from_offset
     for _ in range(_MAX_PAGES):
         try:
@@ -129,7 +130,7 @@ def _collect(
             return
         holder.name = reply.holder or holder.address
         holder.required = max(holder.required, reply.required)
-        holder.corrupt += [line for line in reply.corrupt if line not in holder.corrupt]
+        holder.damaged |= dict.fromkeys(_damaged(reply))
         holder.segments += [(segment.start, segment.data) for segment in reply.segments]
         for number, log in enumerate(reply.own):
             _add(holder, number, log)
@@ -143,6 +144,17 @@ def _collect(
         onward.from_offset = asked
         onward.onward = True
         holder.future = _ask(holder, onward, token, deadline, wait)
+    holder.failure = f"its answer does not end within {_MAX_PAGES} pages"
+
+
+def _damaged(reply: determinants_pb2.FetchReply) -> list[Damage]:
+    """A holder of a release before says only what, which may be anything."""
+    if not reply.damaged:
+        return [Damage(line) for line in reply.corrupt]
+    return [
+        Damage(one.what, Origin(one.node, one.instance) if one.node else None, one.acts)
+        for one in reply.damaged
+    ]
 
 
 def _add(holder: _Holder, number: int, said: determinants_pb2.OwnLog) -> None:
@@ -152,6 +164,7 @@ def _add(holder: _Holder, number: int, said: determinants_pb2.OwnLog) -> None:
         [*known.segments, *((segment.start, segment.data) for segment in said.segments)],
         tuple((_fence(one, holder.address), one.since) for one in said.incarnations),
         known.received + tuple(said.received),
+        said.damaged,
     )
 
 
@@ -174,16 +187,14 @@ def _failed(holder: _Holder, error: grpc.RpcError) -> None:
 def _summary(holders: Sequence[_Holder]) -> Fetched:
     fetched = Fetched()
     for holder in holders:
-        if holder.name:
-            fetched.replies.append(
-                HolderReply(
-                    holder.name,
-                    holder.segments,
-                    holder.required,
-                    tuple(holder.corrupt),
-                    tuple(holder.own.values()),
-                )
+        if holder.failure is None:
+            fetched.replies[holder.address] = HolderReply(
+                holder.name,
+                holder.segments,
+                holder.required,
+                tuple(holder.damaged),
+                tuple(holder.own.values()),
             )
-        if holder.failure is not None:
+        else:
             fetched.unreachable.append(Unreachable(holder.address, holder.failure))
     return fetched

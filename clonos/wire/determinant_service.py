@@ -2,14 +2,15 @@
 
 The service knows nothing about where logs are kept: it is given a `lookup`, so that replica servers answer from their
 directories and the driver from what sinks keep. What it adds is what every boundary needs: the query's token (compared
-in constant time), the version, bounded messages, and errors that the recovering side can tell apart. A log that does
-not fit into one message is answered in pages; a page ends where the next begins, on whatever byte that is, since a log
-is only bytes at offsets.
+in constant time), the version, bounded messages, and errors that the recovering side can tell apart. Requests beyond
+what it takes at once are refused: whoever asks comes again, and meanwhile those that were taken are answered. So is one
+that the holder cannot answer now, because it cannot read what it keeps. A log that does not fit into one message is
+answered in pages; a page ends where the next begins, on whatever byte that is, since a log is only bytes at offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeAlias
 
@@ -17,7 +18,7 @@ import grpc
 
 from clonos.core.causal_log import Segment
 from clonos.core.fence import Fence
-from clonos.core.recovery import HolderReply
+from clonos.core.holding import Damage, HolderReply
 from clonos.errors import ClonosError
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.boundary import abort, bind, check_caller
@@ -26,7 +27,9 @@ from clonos.wire.tls import Tls
 VERSION: Final = 2
 MAX_REQUEST: Final = 64 * 1024
 PAGE_BYTES: Final = 32 * 1024 * 1024
-_CORRUPT_LINES: Final = 50
+_DAMAGED_LINES: Final = 50
+_THREADS: Final = 4
+_AT_ONCE: Final = 16
 
 Lookup: TypeAlias = Callable[[int, int, int], HolderReply]
 """(node, instance, from_offset) -> what is known. May be called from several threads at once."""
@@ -41,19 +44,25 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
 
     def Fetch(self, request: determinants_pb2.FetchRequest, context: Any) -> determinants_pb2.FetchReply:
         self._check(request, context)
+        if not context.is_active():  # it has waited so long that nobody wants the answer any more
+            abort(context, grpc.StatusCode.CANCELLED, "the caller is gone")
         try:
             reply = self._lookup(request.node, request.instance, request.from_offset)
         except ClonosError as error:
             code = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.INTERNAL
             abort(context, code, f"{type(error).__name__}: {error}")
+        except OSError as error:
+            abort(context, grpc.StatusCode.UNAVAILABLE, f"what is kept here cannot be read now: {error}")
         everything = [*reply.segments, *(piece for log in reply.own for piece in log.segments)]
         _, next_offset = page(everything, request.from_offset, self._page_bytes)
+        damaged = _gravest(reply.damaged)
         return determinants_pb2.FetchReply(
             segments=_segments(reply.segments, request.from_offset, next_offset),
             required=reply.required,
-            corrupt=[line[:1000] for line in reply.corrupt[:_CORRUPT_LINES]],
+            corrupt=[damage.what[:1000] for damage in damaged],
             holder=reply.holder,
             next_offset=next_offset,
+            damaged=[_damage(damage) for damage in damaged],
             own=[
                 determinants_pb2.OwnLog(
                     segments=_segments(log.segments, request.from_offset, next_offset),
@@ -62,6 +71,7 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
                         for fence, since in log.incarnations
                     ],
                     received=[] if request.onward else log.received,
+                    damaged=log.damaged,
                 )
                 for log in reply.own
             ],
@@ -71,6 +81,20 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
         check_caller(context, self._token, "query", request.version, VERSION)
         if request.query and self._query and request.query != self._query:
             abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"query {request.query!r} is not served here")
+
+
+def _gravest(damaged: Sequence[Damage]) -> list[Damage]:
+    """One of each owner and gravity at least; how many more there are is for people."""
+    kinds = {(damage.owner, damage.acts): damage for damage in damaged}
+    rest = [damage for damage in damaged if damage not in kinds.values()]
+    return [*kinds.values(), *rest[:_DAMAGED_LINES]]
+
+
+def _damage(damage: Damage) -> determinants_pb2.Damage:
+    said = determinants_pb2.Damage(what=damage.what[:1000], acts=damage.acts)
+    if damage.owner is not None:
+        said.node, said.instance = damage.owner
+    return said
 
 
 def _segments(segments: Iterable[Segment], start: int, stop: int) -> list[determinants_pb2.Segment]:
@@ -127,14 +151,15 @@ class DeterminantServer:
         host: str = "127.0.0.1",
         port: int = 0,
         tls: Tls | None = None,
-        threads: int = 4,
+        threads: int = _THREADS,
+        at_once: int = _AT_ONCE,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
         options = [("grpc.max_receive_message_length", MAX_REQUEST), ("grpc.so_reuseport", 0)]
         self._server = grpc.server(
             ThreadPoolExecutor(threads, thread_name_prefix="determinants"),
             options=options,
-            maximum_concurrent_rpcs=64,
+            maximum_concurrent_rpcs=at_once,
         )
         servicer = _Servicer(lookup, token, query, page_bytes)
         add: Any = determinants_pb2_grpc.add_DeterminantsServicer_to_server

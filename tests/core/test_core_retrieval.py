@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from clonos.core.fence import Fence
+from clonos.core.holding import Damage
 from clonos.core.identity import Origin
 from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.core.replacement import Known
-from clonos.core.retrieval import Retrieval, retrieve
+from clonos.core.retrieval import OpenedLog, Retrieval, retrieve
 from clonos.errors import StorageUnavailable, Where
 
 ORIGIN = Origin(2, 0)
@@ -25,15 +26,20 @@ def piece(start: int, end: int) -> tuple[int, bytes]:
 
 
 def begin(
-    snapshot: int, own: OwnLog | None, kept: tuple[int, bytes], *, moves: Any = (), **how: Any
+    snapshot: int, own: OwnLog | OpenedLog, kept: tuple[int, bytes], *, moves: Any = (), **how: Any
 ) -> Retrieval:
     start, increments = kept
     known = Known(FENCE, 0, start, start + len(increments), moves)
-    return retrieve(ORIGIN, snapshot, own, increments, known=known, where=HERE, **{"fresh": False, **how})
+    opened = OpenedLog(own) if isinstance(own, OwnLog) else own
+    return retrieve(ORIGIN, snapshot, opened, increments, known=known, where=HERE, **{"fresh": False, **how})
 
 
 def own(*pieces: tuple[int, bytes], fences: Any = ()) -> OwnLog:
     return OwnLog(list(pieces), fences)
+
+
+def damaged(*pieces: tuple[int, bytes], acts: bool = False) -> OpenedLog:
+    return OpenedLog(OwnLog(list(pieces)), damaged=(Damage("a page", ORIGIN, acts),))
 
 
 def test_a_whole_store_and_the_conduit_are_enough() -> None:
@@ -60,7 +66,7 @@ def test_a_store_that_ends_too_early_makes_everybody_asked() -> None:
 
 
 def test_a_damaged_store_makes_everybody_asked() -> None:
-    found = begin(20, None, piece(15, 60))
+    found = begin(20, damaged(), piece(15, 60))
     assert found.ask_others and not found.too_early
 
 

@@ -66,7 +66,7 @@ def holders_that_cannot_be_reached_are_passed_over(patch: Patch) -> None:
     patch.setattr(
         Service,
         "counts",
-        property(lambda self: self.world.counts(self.host) and self.answers(Place.DRIVER_HOST)),
+        property(lambda self: self.world.counts(self.host) and self.refuses(Place.DRIVER_HOST) is None),
     )
 
 

@@ -17,9 +17,9 @@ from clonos.core.incarnation import Greeting
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
-from clonos.sim.checks.violation import BeyondPromise, Violation
+from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
-from clonos.sim.plan import LOSES_EFFECTS, Fault
+from clonos.sim.plan import FORGETTING, Fault
 from clonos.sim.records import Tag
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Orphans:
                 f"{host.origin} acts on the outside at log offset {host.live.log_offset}, but its conduit has its log "
                 f"only up to {told}",
             )
-        if not any(kind in LOSES_EFFECTS for kind, _ in self._world.plan.rates):
+        if not any(kind in FORGETTING for kind, _ in self._world.plan.rates):
             self._becomes_visible(depends)
 
     def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, int]) -> None:
@@ -98,8 +98,6 @@ class Orphans:
                 continue
             if self._somebody_holds(origin, start, upto):
                 continue
-            if origin == owner and self._was_alone_on_its_host():
-                raise BeyondPromise(f"{who}, but the end of its log was lost with its host")
             raise Violation(
                 "I1",
                 f"{who}, which depends on the log of {origin} up to {upto}, but does not hold all of it from "
@@ -119,24 +117,6 @@ class Orphans:
         return everybody.covers(origin, start, upto) or any(
             struck.kind in (Fault.STORE_PAGE, Fault.SINK_LOG_PAGE) for struck in self._world.faults.struck
         )
-
-    def _was_alone_on_its_host(self) -> bool:
-        """In real time an epoch may end while the standby is not there, and then its end is in one store alone until
-        rows of the next epoch, or the commit, make that good."""
-        struck = [struck.kind for struck in self._world.faults.struck]
-        return self._world.plan.realtime and Fault.HOST_LOST in struck and len(struck) > 1
-
-    def _knowledge_was_destroyed(self) -> bool:
-        """A log store gone, and a page of another holder damaged: what the page said, nobody can tell."""
-        kinds = {struck.kind for struck in self._world.faults.struck}
-        gone = kinds & {
-            Fault.STORE_LOST,
-            Fault.STORE_TAIL,
-            Fault.STORE_PAGE,
-            Fault.HOST_LOST,
-            Fault.POWER_LOSS,
-        }
-        return Fault.SINK_LOG_PAGE in kinds and bool(gone)
 
     def _everybody(self) -> Iterable[Held]:
         for store in self._world.stores():
@@ -159,8 +139,6 @@ class Orphans:
     def restores(self, host: OperatorHost, hello: Greeting, upto: int) -> None:
         """An instance goes on from here; whatever was beyond never happened."""
         origin = host.origin
-        if self._truth.visible[origin] > upto and self._knowledge_was_destroyed():
-            raise BeyondPromise(f"{origin} was forgotten by its own store and by a damaged holder")
         if self._truth.visible[origin] > upto:
             raise Violation(
                 "I1",

@@ -12,6 +12,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from clonos.sim.dimensions.clocks import clocks
+from clonos.sim.dimensions.holders import unreadable_holders
 from clonos.sim.dimensions.hosts import hosts
 from clonos.sim.dimensions.identity import identity
 from clonos.sim.dimensions.partitions import partitions
@@ -29,6 +30,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "partitions": partitions,
     "clocks": clocks,
     "programs": programs,
+    "holders": unreadable_holders,
 }
 """By the name of its stream, in the order of application."""
 

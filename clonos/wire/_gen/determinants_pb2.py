@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63lonos/v1/determinants.proto\x12\tclonos.v1\"s\n\x0c\x46\x65tchRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\r\x12\x10\n\x08instance\x18\x04 \x01(\r\x12\x13\n\x0b\x66rom_offset\x18\x05 \x01(\x04\x12\x0e\n\x06onward\x18\x06 \x01(\x08\"\x9a\x01\n\nFetchReply\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.clonos.v1.Segment\x12\x10\n\x08required\x18\x02 \x01(\x04\x12\x0f\n\x07\x63orrupt\x18\x03 \x03(\t\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x13\n\x0bnext_offset\x18\x05 \x01(\x04\x12\x1e\n\x03own\x18\x06 \x03(\x0b\x32\x11.clonos.v1.OwnLog\"n\n\x06OwnLog\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.clonos.v1.Segment\x12,\n\x0cincarnations\x18\x02 \x03(\x0b\x32\x16.clonos.v1.Incarnation\x12\x10\n\x08received\x18\x03 \x03(\x0c\"9\n\x0bIncarnation\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\r\n\x05since\x18\x02 \x01(\x04\x12\x0c\n\x04wide\x18\x03 \x01(\x0c\"&\n\x07Segment\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32G\n\x0c\x44\x65terminants\x12\x37\n\x05\x46\x65tch\x12\x17.clonos.v1.FetchRequest\x1a\x15.clonos.v1.FetchReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63lonos/v1/determinants.proto\x12\tclonos.v1\"s\n\x0c\x46\x65tchRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\r\x12\x10\n\x08instance\x18\x04 \x01(\r\x12\x13\n\x0b\x66rom_offset\x18\x05 \x01(\x04\x12\x0e\n\x06onward\x18\x06 \x01(\x08\"\xbe\x01\n\nFetchReply\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.clonos.v1.Segment\x12\x10\n\x08required\x18\x02 \x01(\x04\x12\x0f\n\x07\x63orrupt\x18\x03 \x03(\t\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x13\n\x0bnext_offset\x18\x05 \x01(\x04\x12\x1e\n\x03own\x18\x06 \x03(\x0b\x32\x11.clonos.v1.OwnLog\x12\"\n\x07\x64\x61maged\x18\x07 \x03(\x0b\x32\x11.clonos.v1.Damage\"D\n\x06\x44\x61mage\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x10\n\x08instance\x18\x03 \x01(\r\x12\x0c\n\x04\x61\x63ts\x18\x04 \x01(\x08\"\x7f\n\x06OwnLog\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.clonos.v1.Segment\x12,\n\x0cincarnations\x18\x02 \x03(\x0b\x32\x16.clonos.v1.Incarnation\x12\x10\n\x08received\x18\x03 \x03(\x0c\x12\x0f\n\x07\x64\x61maged\x18\x04 \x01(\x08\"9\n\x0bIncarnation\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\r\n\x05since\x18\x02 \x01(\x04\x12\x0c\n\x04wide\x18\x03 \x01(\x0c\"&\n\x07Segment\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32G\n\x0c\x44\x65terminants\x12\x37\n\x05\x46\x65tch\x12\x17.clonos.v1.FetchRequest\x1a\x15.clonos.v1.FetchReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FETCHREQUEST']._serialized_start=43
   _globals['_FETCHREQUEST']._serialized_end=158
   _globals['_FETCHREPLY']._serialized_start=161
-  _globals['_FETCHREPLY']._serialized_end=315
-  _globals['_OWNLOG']._serialized_start=317
-  _globals['_OWNLOG']._serialized_end=427
-  _globals['_INCARNATION']._serialized_start=429
-  _globals['_INCARNATION']._serialized_end=486
-  _globals['_SEGMENT']._serialized_start=488
-  _globals['_SEGMENT']._serialized_end=526
-  _globals['_DETERMINANTS']._serialized_start=528
-  _globals['_DETERMINANTS']._serialized_end=599
+  _globals['_FETCHREPLY']._serialized_end=351
+  _globals['_DAMAGE']._serialized_start=353
+  _globals['_DAMAGE']._serialized_end=421
+  _globals['_OWNLOG']._serialized_start=423
+  _globals['_OWNLOG']._serialized_end=550
+  _globals['_INCARNATION']._serialized_start=552
+  _globals['_INCARNATION']._serialized_end=609
+  _globals['_SEGMENT']._serialized_start=611
+  _globals['_SEGMENT']._serialized_end=649
+  _globals['_DETERMINANTS']._serialized_start=651
+  _globals['_DETERMINANTS']._serialized_end=722
 # @@protoc_insertion_point(module_scope)

@@ -23,30 +23,46 @@ class FetchRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., node: _Optional[int] = ..., instance: _Optional[int] = ..., from_offset: _Optional[int] = ..., onward: _Optional[bool] = ...) -> None: ...
 
 class FetchReply(_message.Message):
-    __slots__ = ("segments", "required", "corrupt", "holder", "next_offset", "own")
+    __slots__ = ("segments", "required", "corrupt", "holder", "next_offset", "own", "damaged")
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     required: int
     corrupt: _containers.RepeatedScalarFieldContainer[str]
     holder: str
     next_offset: int
     own: _containers.RepeatedCompositeFieldContainer[OwnLog]
-    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., required: _Optional[int] = ..., corrupt: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., next_offset: _Optional[int] = ..., own: _Optional[_Iterable[_Union[OwnLog, _Mapping]]] = ...) -> None: ...
+    damaged: _containers.RepeatedCompositeFieldContainer[Damage]
+    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., required: _Optional[int] = ..., corrupt: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., next_offset: _Optional[int] = ..., own: _Optional[_Iterable[_Union[OwnLog, _Mapping]]] = ..., damaged: _Optional[_Iterable[_Union[Damage, _Mapping]]] = ...) -> None: ...
+
+class Damage(_message.Message):
+    __slots__ = ("what", "node", "instance", "acts")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ACTS_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    node: int
+    instance: int
+    acts: bool
+    def __init__(self, what: _Optional[str] = ..., node: _Optional[int] = ..., instance: _Optional[int] = ..., acts: _Optional[bool] = ...) -> None: ...
 
 class OwnLog(_message.Message):
-    __slots__ = ("segments", "incarnations", "received")
+    __slots__ = ("segments", "incarnations", "received", "damaged")
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     incarnations: _containers.RepeatedCompositeFieldContainer[Incarnation]
     received: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., incarnations: _Optional[_Iterable[_Union[Incarnation, _Mapping]]] = ..., received: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    damaged: bool
+    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., incarnations: _Optional[_Iterable[_Union[Incarnation, _Mapping]]] = ..., received: _Optional[_Iterable[bytes]] = ..., damaged: _Optional[bool] = ...) -> None: ...
 
 class Incarnation(_message.Message):
     __slots__ = ("fence", "since", "wide")

@@ -10,8 +10,11 @@ public sealed interface Action {
    */
   record Connect(Fence fence, boolean fresh, long delayMs, int server) implements Action {}
 
-  /** Send HELLO. {@code moves} are those of this task attempt to another server. */
-  record Hello(Fence fence, boolean fresh, List<Move> moves) implements Action {}
+  /**
+   * Send HELLO. {@code moves} are those of this task attempt to another server. {@code recovered} is the offset up to which
+   * a replica of this attempt has recovered the log.
+   */
+  record Hello(Fence fence, boolean fresh, List<Move> moves, long recovered) implements Action {}
 
   /** Send RESUME. */
   record Resume(long passed, long logStart, byte[] log) implements Action {}

@@ -431,8 +431,9 @@ final class Conduit implements Runnable {
         lost("it was silent");
       }
     } else if (action instanceof Action.Hello hello) {
-      link.send(
-          Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(hello(hello.fence(), hello.fresh(), hello.moves()))));
+      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.moves());
+      body.put("recovered", hello.recovered());
+      link.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
     } else if (action instanceof Action.Resume resume) {
       link.send(resume(resume.passed(), resume.logStart(), resume.log()));
     } else if (action instanceof Action.ConnectStandby connect) {

@@ -177,7 +177,7 @@ public final class ConduitProtocol {
     connectFailures = 0;
     heardAt = now;
     tickedAt = now;
-    actions.add(new Action.Hello(fence, fresh, List.copyOf(moves)));
+    actions.add(new Action.Hello(fence, fresh, List.copyOf(moves), recovered));
     actions.add(new Action.Resume(passed, log.start(), log.bytes()));
   }
 

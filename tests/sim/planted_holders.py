@@ -1,0 +1,75 @@
+"""Bugs of holders that cannot read what they hold, planted on purpose (`planted` has the catalogue)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from planted import OTHERS, Planted, planted
+
+from clonos.core import retrieval
+from clonos.core.asking import Asking
+from clonos.core.holding import HolderReply
+from clonos.core.sharing import FULL
+from clonos.sim.disk import LogStore
+from clonos.sim.plan import Fault
+from clonos.sim.world import World
+
+Patch = pytest.MonkeyPatch
+
+UNREADABLE = {Fault.DIRECTORY_UNREADABLE: 0.2, Fault.QUERY_RESTART: 0.02, Fault.STORE_LOST: 0.5}
+DAMAGED = {Fault.STORE_PAGE: 0.3, Fault.QUERY_RESTART: 0.02, Fault.REPLICA_CRASH: 0.02}
+
+
+def _takes_for_empty(patch: Patch, word: str) -> None:
+    real = Asking.refused
+
+    def refused(self: Asking, holder: str, why: str) -> None:
+        if word in why:
+            self.answered(holder, HolderReply(holder))
+        else:
+            real(self, holder, why)
+
+    patch.setattr(Asking, "refused", refused)
+
+
+unreadable_counts_as_empty = partial(_takes_for_empty, word="cannot be read")
+a_half_reply_counts_as_empty = partial(_takes_for_empty, word="broke off")
+busy_counts_as_empty = partial(_takes_for_empty, word="busy")
+
+
+def an_unknown_list_of_holders_counts_as_nobody_else(patch: Patch) -> None:
+    patch.setattr(
+        World, "holders", property(lambda self: self.services[:1] if self.unlisted else self.services)
+    )
+
+
+def damage_is_not_looked_at(patch: Patch) -> None:
+    patch.setattr(retrieval, "check_complete", lambda *given, **where: None)
+
+
+def a_damaged_store_is_taken_for_one_that_was_never_written(patch: Patch) -> None:
+    """What was there, effects included, is forgotten, and nobody hears that something was."""
+    patch.setattr(LogStore, "salvaged", lambda self: LogStore(self.owner))
+
+
+SHARED = {"depth": FULL, "effects": False, **OTHERS}
+ACTING = {"depth": FULL, "effects": True, **OTHERS, "faults": 30}
+HOLDING: dict[str, Planted] = {
+    "unreadable_counts_as_empty": planted(unreadable_counts_as_empty, rates=UNREADABLE, **SHARED),
+    "a_half_reply_counts_as_empty": planted(
+        a_half_reply_counts_as_empty, rates={**UNREADABLE, Fault.REPLY_CUT: 0.3}, **SHARED
+    ),
+    "busy_counts_as_empty": planted(
+        busy_counts_as_empty, rates={**UNREADABLE, Fault.SERVICE_BUSY: 0.3}, **SHARED
+    ),
+    "an_unknown_list_of_holders_counts_as_nobody_else": planted(
+        an_unknown_list_of_holders_counts_as_nobody_else,
+        rates={**UNREADABLE, Fault.HOLDERS_UNKNOWN: 0.3},
+        **SHARED,
+    ),
+    "damage_is_not_looked_at": planted(damage_is_not_looked_at, rates=DAMAGED, **ACTING),
+    "a_damaged_store_is_taken_for_one_that_was_never_written": planted(
+        a_damaged_store_is_taken_for_one_that_was_never_written, rates=DAMAGED, **ACTING
+    ),
+}
