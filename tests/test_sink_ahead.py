@@ -364,3 +364,22 @@ def test_a_query_id_cannot_leave_the_folder(tmp_path: Path, query: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
     assert file_rows(tmp_path / "rows") == expected(2)
     assert sorted(path.name for path in (tmp_path / "rows").iterdir() if path.is_dir()) == ["_clonos"]
+
+
+def test_segments_have_more_digits_where_ten_do_not_do(tmp_path: Path) -> None:
+    sink = jsonl(tmp_path)
+    with closing(opened(sink)) as writer:
+        writer.write(**bundle(1, 2))
+    (segment,) = tmp_path.glob("_clonos/*/5-0/ahead-*.log")
+    segment.rename(segment.with_name("ahead-9999999999.log"))
+    for fence in (2, 3):
+        with closing(opened(sink, fence)) as writer:
+            writer.write(**bundle(2 * fence - 1, 2 * fence))
+    assert sorted(path.name for path in segment.parent.glob("ahead-*.log")) == [
+        "ahead-10000000000.log",
+        "ahead-10000000001.log",
+        "ahead-9999999999.log",
+    ]
+    with closing(sink.log_reader(QUERY)) as reader:
+        assert list(reader.deltas()) == [b"delta up to 2", b"delta up to 4", b"delta up to 6"]
+    assert file_rows(tmp_path) == expected(6)

@@ -16,8 +16,10 @@ from sink_support import QUERY
 
 from clonos import sinks
 from clonos.core.fence import Fence
+from clonos.core.sink_fence import Holder, check_taking
 from clonos.core.sink_trim import Entry, Page
 from clonos.errors import Fenced, SinkError
+from clonos.sinks import ahead_log, sql_log
 from clonos.sinks.patience import Patience
 from clonos.sinks.sql_log import Trimmer, pages, transact
 from clonos.sinks.sql_tables import Books
@@ -269,3 +271,43 @@ def test_where_tables_may_not_be_changed_layout_1_is_refused_with_what_to_do(dat
     sink.raise_fence(QUERY, Fence.of(4))
     with pytest.raises(SinkError, match="tables are missing: out"):
         opened(sink, Fence.first(4, 0))
+
+
+# -- without the rules these tests fail
+
+
+def equal_fence_is_admitted(patch: pytest.MonkeyPatch) -> None:
+    def check(offered: Holder, standing: Holder, *, floor: int, origin: tuple[int, int]) -> None:
+        check_taking(Holder(offered.fence), Holder(standing.fence), floor=floor, origin=origin)
+
+    for module in (ahead_log, sql_log):
+        patch.setattr(module, "check_taking", check)
+
+
+def truncation_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    for module in (ahead_log, sql_log):
+        patch.setattr(module, "check_driver", lambda fence, *, floor: None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "found_by"),
+    [
+        (equal_fence_is_admitted, test_a_second_writer_under_the_same_fence_is_refused),
+        (equal_fence_is_admitted, test_a_fence_that_was_only_raised_is_nobodys),
+        (truncation_is_not_fenced, test_a_deposed_driver_drops_nothing),
+        (truncation_is_not_fenced, test_a_driver_that_is_deposed_in_the_middle_stops),
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], found_by: Callable[[Make], None], make: Make
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        with pytest.raises((pytest.fail.Exception, AssertionError)):
+            found_by(make)
+
+
+def test_log_numbers_that_begin_again_are_found(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_log, "next_number", lambda last, removed_upto: last + 1)
+    with pytest.raises(AssertionError):
+        test_numbers_go_on_after_everything_was_trimmed(database)

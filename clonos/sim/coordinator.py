@@ -12,8 +12,9 @@ from clonos.core.delta import still_needed
 from clonos.core.fence import Fence
 from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
+from clonos.core.sink_trim import Page
 from clonos.core.topology import NodeKind
-from clonos.errors import ClonosError
+from clonos.errors import ClonosError, Fenced
 
 if TYPE_CHECKING:
     from clonos.sim.driver import Driver
@@ -51,8 +52,23 @@ class Coordinator:
             self._world.kernel.after(delay, self._world.tell_commit, epoch, stable)
         fence = Fence.of(self._driver.generation)
         for place in self._world.sinks.values():
-            with self._world.checks.truncates_sink(place):
-                place.truncate(fence, lambda raw: still_needed(raw, stable))
+            page = place.page(lambda raw: still_needed(raw, stable))
+            if not self._world.plan.late_trims:
+                self._remove(place, fence, page)
+                continue
+            for delay in self._world.faults.deliveries(f"page of sink {place.origin}"):
+                self._world.kernel.after(delay, self._remove_late, place, fence, page)
+
+    def _remove(self, place: SinkPlace, fence: Fence, page: Page) -> None:
+        with self._world.checks.truncates_sink(place):
+            place.remove(fence, page)
+
+    def _remove_late(self, place: SinkPlace, fence: Fence, page: Page) -> None:
+        """It was on its way, and may come after its driver's end."""
+        try:
+            self._remove(place, fence, page)
+        except Fenced as error:
+            self._world.trace(f"sink {place.origin}", f"drops nothing: {error}")
 
     def stable_offsets(self, epoch: int) -> dict[Origin, int]:
         """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""

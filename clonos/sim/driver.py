@@ -9,6 +9,7 @@ epoch is running already.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ class Driver(Process):
         super().__init__(world.kernel, f"driver.{world.next_number('driver')}")
         self.world = world
         self.generation = 0
+        self._attempts = itertools.count(world.plan.first_attempt)  # anew in each application
         self._checkpoint = world.checkpoint
         self._coordinator = Coordinator(world, self)
         self.leased = Leased(world, self)
@@ -284,7 +286,7 @@ class Driver(Process):
             origin,
             epoch=epoch,
             generation=self.generation,
-            attempt=self.world.next_number("attempt"),
+            attempt=next(self._attempts),
             again=(self.generation, epoch) == self._began.get(origin),
             channels=self._channels_into(origin),
             wires=wires,

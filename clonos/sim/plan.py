@@ -130,6 +130,10 @@ class Plan:
     recreated: bool = False  # a topic is made anew under its name, with positions from 0 on
     spreads: bool = False  # tasks are on both hosts
     clocks: bool = False  # every host has one of its own
+    first_generation: int = 0  # so many starts of the query were before
+    first_attempt: int = 0  # Spark's number of the first task attempt of an application
+    first_replacement: int = 0  # of every task attempt
+    late_trims: bool = False  # pages of a truncation reach the sinks late, twice, or not at all
 
     @property
     def partitions(self) -> bool:

@@ -113,9 +113,6 @@ class SinkPlace:
         self.world.sink_commits.raise_fence(fence)
         self.world.checks.sink_fenced(self.origin, fence)
 
-    def truncate(self, fence: int, keep: Callable[[bytes], bool]) -> None:
-        self.remove(fence, self.page(keep))
-
     def page(self, keep: Callable[[bytes], bool]) -> Page:
         """What nobody wants. A damaged entry stays as evidence."""
         return Page.of(kept.entry for kept in self.log if not kept.damaged and not keep(kept.raw))
@@ -123,6 +120,7 @@ class SinkPlace:
     def remove(self, fence: int, page: Page) -> None:
         """May be repeated, and come late."""
         check_driver(fence, floor=self.floor)
+        self.world.checks.fencing.drops(self.origin, fence)
         self.version += 1
         self.removed_upto = page.removed_upto(self.removed_upto)
         self.log = [kept for kept in self.log if not page.removes(kept.entry)]

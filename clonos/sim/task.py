@@ -53,7 +53,6 @@ class Task(Process):
         self.origin = origin
         self.epoch = epoch
         self.generation = generation
-        self.attempt = attempt
         self.again = again
         self.host = world.host()
         self.result: tuple[str, str] | None = None
@@ -78,7 +77,9 @@ class Task(Process):
         self._unread: list[Any] | None = None  # what arrived while Spark took nothing
         standbys = world.plan.standbys if origin not in world.sinks else 0
         limits = rules.Limits(
-            fence=Fence.first(generation, attempt),
+            fence=Fence.of(
+                generation, Fence.first(generation, attempt).attempt, world.plan.first_replacement
+            ),
             bundle_rows=world.plan.bundle,
             inflight_bytes=world.plan.inflight_bytes,
             heartbeat_ms=HEARTBEAT_MS,
@@ -293,6 +294,7 @@ class Task(Process):
         *,
         standby: bool,
     ) -> None:
+        self.world.checks.fencing.shown(self.origin, hello.fence, self.conduit.limits.fence)
         said = Greeting(
             self.origin,
             self.epoch,

@@ -93,7 +93,7 @@ class World:
         self.faults = Faults(self)
         names = ["the replica server", "the second server"][: 1 + plan.standbys]
         self.disks = [Disk(name, power_may_fail=plan.may(Fault.POWER_LOSS)) for name in names]
-        self.checkpoint = Checkpoint()
+        self.checkpoint = Checkpoint(generation=plan.first_generation)
         self.clock_offset = 0
         clocks = self.choices.stream("clocks") if plan.clocks else None
         self.clocks = [HostClock(self.kernel, clocks) for _ in self.disks]

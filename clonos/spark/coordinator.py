@@ -21,6 +21,7 @@ from clonos.core.delta import still_needed
 from clonos.core.fence import Fence
 from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
+from clonos.core.output_numbers import numbers_after
 from clonos.core.recovery import OnGap
 from clonos.core.recovery_line import RecoveryLine
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
@@ -44,7 +45,6 @@ from standby.spec import QuerySpec, ReplicaSettings
 LOG = logging.getLogger("clonos")
 
 COMMIT_POLL_SECONDS = 0.25
-NUMBERS_PER_GENERATION_BITS = 44
 RECENT_SECONDS = 15.0
 
 
@@ -159,8 +159,8 @@ class Coordinator:
             faults=self._faults,
             names={node.number: node.name for node in self._topology.nodes},
             metrics_port=self._settings.metrics_port,
-            numbers_from=self._checkpoint.given_up() << NUMBERS_PER_GENERATION_BITS,
             damage_accepted=self._settings.on_gap is OnGap.AT_LEAST_ONCE and self._checkpoint.given_up() > 0,
+            numbers_from=numbers_after(self._checkpoint.given_up()),
             listen=self._listen,
             tls=self._named.tls,
             log_format=self._settings.log_format,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from planted import PLANTED as EPOCHS
+from planted_counters import COUNTERS
 from planted_holders import HOLDING
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
@@ -14,7 +15,7 @@ from planted_world import WORLD
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
-PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY, **CHANGING, **HOLDING}
+PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY, **CHANGING, **HOLDING, **COUNTERS}
 
 
 def test_the_catalogue_is_long_enough() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clonos.core.fence import of_same_attempt
+from clonos.core.fence import generation_of, of_same_attempt
 from clonos.core.identity import Origin
 from clonos.sim.checks.violation import Violation
 
@@ -62,6 +62,19 @@ class Fencing:
 
     def sink_raised(self, origin: Origin, fence: int) -> None:
         self._sinks[origin] = max(fence, self._sinks.get(origin, -1))
+
+    def shown(self, origin: Origin, fence: int, first: int) -> None:
+        """By a task attempt whose fences begin at `first`."""
+        if not of_same_attempt(fence, first):
+            raise Violation("I6", f"an attempt of {origin} shows {fence:x}, which is another attempt's")
+
+    def drops(self, origin: Origin, fence: int) -> None:
+        """A driver, of a sink's log."""
+        standing = self._sinks.get(origin, 0)
+        if generation_of(fence) < generation_of(standing):
+            raise Violation(
+                "I6", f"sink {origin} drops determinants under fence {fence:x} although {standing:x} stands"
+            )
 
     def shows(self, origin: Origin, fence: int) -> None:
         standing = self._sinks.get(origin, -1)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from clonos.core.determinant_codec import decode_steps
+from clonos.core.fence import attempt_of
 from clonos.core.identity import Origin
 from clonos.core.instance import Emit, Row
 from clonos.sim.checks.truth import Truth
@@ -27,7 +28,7 @@ class Outputs:
         self._truth = truth
         self._visible: dict[str, str] = {}
         self._acts: dict[tuple[int, int], tuple[str, int]] = {}
-        self._passed: dict[int, int] = {}
+        self._passed: dict[tuple[Origin, int], int] = {}
 
     def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, int]) -> list[Tag]:
         assert isinstance(emit.payload, Rows)
@@ -54,13 +55,14 @@ class Outputs:
         self._truth.cut_rows(origin, last)
 
     def passed_on(self, task: Task, frame: OutputFrame) -> None:
+        attempt = task.origin, attempt_of(task.conduit.limits.fence)
         for _, record in frame.records:
-            last = self._passed.get(task.attempt)
+            last = self._passed.get(attempt)
             if last is not None and record.position != last + 1:
                 raise Violation(
                     "I3", f"{task.name} passes on output {record.position} of {task.origin} after {last}"
                 )
-            self._passed[task.attempt] = record.position
+            self._passed[attempt] = record.position
 
     def shows(self, sink: Origin, identity: str, row: Row) -> None:
         text = repr(row[:3])
