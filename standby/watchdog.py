@@ -15,7 +15,7 @@ import operator
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 from clonos.core.instance import Row
@@ -103,6 +103,10 @@ class _Watched:
         self._watchdog = watchdog
         self.open = watched.open
         self.close = watched.close
+
+    def pieces(self) -> AbstractContextManager[None]:
+        pieces: AbstractContextManager[None] = self._operator.pieces()
+        return pieces
 
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
         rows = self._watchdog.enter(rows)

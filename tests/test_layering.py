@@ -20,6 +20,7 @@ PURE = frozenset(
     hashlib heapq hmac itertools json math numbers operator re string struct textwrap types typing unicodedata uuid
     zlib numpy""".split()
 )
+OUTSIDE = "pyspark py4j grpc rocksdict sqlalchemy pandas socket threading asyncio time"
 HEAVY = frozenset({"pyspark", "py4j", "grpc", "rocksdict", "pyarrow", "pandas", "sqlalchemy", "matplotlib"})
 # Calls that reach for the clock, for entropy or for the outside, or whose result differs between processes.
 IMPURE_NAMES = frozenset({"open", "print", "input", "exec", "eval", "__import__", "breakpoint", "hash", "id"})
@@ -45,7 +46,11 @@ def rule(own: str, *, banned: str = "", lazy: str = "", pure: bool = False) -> R
 
 
 LOWER = "clonos.errors clonos.core"
-RUNTIME = f"{LOWER} clonos.values clonos.store clonos.wire clonos.sinks clonos.source clonos.surface clonos.environment"
+# Values as bytes, and what is cached of them: pure, and so in reach of the simulator, which runs it.
+CODECS = "clonos.values clonos.store.values clonos.store.state_cache clonos.surface.keys"
+RUNTIME = (
+    f"{LOWER} {CODECS} clonos.store clonos.wire clonos.sinks clonos.source clonos.surface clonos.environment"
+)
 API = f"{RUNTIME} clonos clonos._version clonos.ledger clonos.faults clonos.spark standby"
 
 # The most specific prefix of a module's name decides. Modules that stand directly in `clonos` share one rule.
@@ -53,17 +58,18 @@ RULES = {
     "clonos.errors": rule("", pure=True),
     "clonos._version": rule("", pure=True),
     "clonos.core": rule("clonos.errors", pure=True),
-    "clonos.values": rule(
-        LOWER, banned="pyspark py4j grpc rocksdict sqlalchemy pandas socket threading time"
-    ),
-    "clonos.store": rule(f"{LOWER} clonos.values", banned="pyspark py4j grpc sqlalchemy pandas"),
+    "clonos.values": rule(LOWER, banned=OUTSIDE),
+    "clonos.store.values": rule("clonos.errors clonos.values", banned=OUTSIDE),
+    "clonos.store.state_cache": rule("clonos.errors clonos.store.values", banned=OUTSIDE),
+    "clonos.surface.keys": rule(f"{LOWER} clonos.values", banned=OUTSIDE),
+    "clonos.store": rule(f"{LOWER} {CODECS}", banned="pyspark py4j grpc sqlalchemy pandas"),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
     "clonos.sinks": rule(LOWER, banned="pyspark py4j grpc rocksdict"),
     "clonos.source": rule(LOWER, banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
-    "clonos.surface": rule(f"{LOWER} clonos.values", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
+    "clonos.surface": rule(f"{LOWER} {CODECS}", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
     "clonos.ledger": rule("", pure=True),
     "clonos.sim": rule(
-        f"{LOWER} clonos.values clonos.ledger",
+        f"{LOWER} {CODECS} clonos.ledger",
         banned="pyspark py4j grpc rocksdict socket threading asyncio time",
     ),
     "clonos.faults": rule("clonos.errors", banned=" ".join(HEAVY)),

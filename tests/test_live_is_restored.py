@@ -187,6 +187,26 @@ def test_a_function_sees_the_same_state_live_and_restored(fn: Fn, tmp_path: Path
     assert story(fn, tmp_path / "written", cache=1000, restores=set(), flushes={1, 4, 7}) == live
 
 
+def test_pieces_of_a_bundle_are_one_bundle_to_the_state() -> None:
+    """One that is run record by record, with care, leaves the state that it left when it was run as one."""
+    rows = [(n,) for n in range(6)]
+    keys = [(n % 2,) for n in range(6)]
+    said: list[list[Any]] = []
+    for pieces in (False, True):
+        services = FakeServices()
+        operator = ProcessOperator(two_names, OUTPUT, name="op")
+        operator.open(services)
+        if pieces:
+            with operator.pieces():
+                made = [out for key, row in zip(keys, rows) for out in operator.bundle([key], [row])]
+                assert operator.kept((1,)) == {pack((1,)): {"a": [1, 3, 5], "b": [1, 3, 5]}}
+                assert not services.state.data
+        else:
+            made = operator.bundle(keys, rows)
+        said.append(made + operator.bundle(keys, rows))
+    assert said[0] == said[1]
+
+
 class Custom:
     pass
 

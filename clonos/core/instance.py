@@ -26,6 +26,7 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -455,18 +456,19 @@ class Instance:
     ) -> list[Row]:
         produced: list[Row] = []
         places = channels_of(runs)
-        for ran, (channel, position, row) in enumerate(zip(places, positions, rows, strict=True)):
-            if not self._ask(Doubt(channel, position, row, recorder.alone(channel))):
-                done = ran + 1
-                for later in range(len(rows) - 1, ran, -1):
-                    waiting = self._pending.setdefault(places[later], deque())
-                    waiting.appendleft((positions[later], rows[later]))
-                self._keep_recorded(recorder, self._recorded_base + len(self._recorded))
-                recorder.skip(ran)
-                self._end_skipping(first_of(runs, done), positions[:done], rows[:done])
-                return produced
-            self._services.where = partial(_here, self._where(channel, position))
-            produced += self._operator.bundle(self._config.keys_of([row]), [row])
+        with self._operator.pieces() if len(rows) > 1 else nullcontext():
+            for ran, (channel, position, row) in enumerate(zip(places, positions, rows, strict=True)):
+                if not self._ask(Doubt(channel, position, row, recorder.alone(channel))):
+                    done = ran + 1
+                    for later in range(len(rows) - 1, ran, -1):
+                        waiting = self._pending.setdefault(places[later], deque())
+                        waiting.appendleft((positions[later], rows[later]))
+                    self._keep_recorded(recorder, self._recorded_base + len(self._recorded))
+                    recorder.skip(ran)
+                    self._end_skipping(first_of(runs, done), positions[:done], rows[:done])
+                    return produced
+                self._services.where = partial(_here, self._where(channel, position))
+                produced += self._operator.bundle(self._config.keys_of([row]), [row])
         return produced + self._end_processing(runs, positions, rows)
 
     def _process_but_last(

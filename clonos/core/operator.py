@@ -13,6 +13,7 @@ the order of the operator's output schema. State keys and timer keys are opaque 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from clonos.errors import Where
@@ -107,7 +108,7 @@ class Operator(Protocol):
     form: str
     """Which of the API's methods made it."""
     record_at_a_time: bool
-    """Whether a bundle given in pieces would be processed just the same."""
+    """Whether a bundle given in pieces would be processed just the same: it is a `RecordAtATime`, then."""
 
     def open(self, services: Services) -> None:
         """Called once, before anything else, with services that stay valid until `close`."""
@@ -126,3 +127,11 @@ class Operator(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class RecordAtATime(Operator, Protocol):
+    """An operator that takes a bundle in pieces, too."""
+
+    def pieces(self) -> AbstractContextManager[None]:
+        """The bundles given inside are pieces of one: what ends with a bundle ends with the last of them."""
+        ...

@@ -10,6 +10,7 @@ migrated twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from clonos.core.operator import Operator, Services
@@ -113,6 +114,12 @@ class Programs:
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
         return self._in_force().timers(due, event)
+
+    def pieces(self) -> AbstractContextManager[None]:
+        """As a `RecordAtATime` has it."""
+        running: Any = self._in_force()
+        pieces: AbstractContextManager[None] = running.pieces()
+        return pieces
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return self._in_force().kept(key)

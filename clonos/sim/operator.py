@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import zlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -106,7 +107,7 @@ class Ledger:
 
     def __init__(self, node: int, target: int, outside: Outside, uses: Uses, version: str = "1") -> None:
         self._version = version
-        self._held = _held_by(version)
+        self._held = held_by(version)
         self._node = node
         self._target = target
         self._outside = outside
@@ -122,15 +123,18 @@ class Ledger:
         """Each version keeps what it holds back under a name of its own."""
         for key, state in self._services.state.items():
             self._check(key, state, before)
-            state[self._held] = state.pop(_held_by(before))
+            state[self._held] = state.pop(held_by(before))
 
     @staticmethod
     def _check(key: str, state: dict[str, Any], version: str) -> None:
-        if _held_by(version) not in state:
+        if held_by(version) not in state:
             raise StateError(f"the state of {key!r} is not of version {version}: {sorted(state)}")
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def pieces(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
         produced: list[Row] = []
@@ -159,7 +163,7 @@ class Ledger:
 
     def _one(self, key: str, row: Row) -> list[Row]:
         services = self._services
-        state = services.state.setdefault(key, {self._held: []})
+        state = self._state_of(key)
         self._check(key, state, self._version)
         state[self._held].append((row[1], row[2]))
         draw = services.random.getrandbits(30)
@@ -172,7 +176,7 @@ class Ledger:
 
     def _let_out(self, key: str, draw: int) -> list[Row]:
         services = self._services
-        state = services.state[key]
+        state = self._state_of(key)
         self._check(key, state, self._version)
         held, state[self._held] = state[self._held], []
         produced: list[Row] = []
@@ -180,9 +184,16 @@ class Ledger:
             detail = self._detail(key, record, draw)
             entry = extend(state, key, str(record), draw, services.clock(), detail)
             link = (self._node, entry.n, entry.draw, entry.at, entry.prev_hash, entry.hash, detail)
-            produced.append((routing_key(self._target, record), record, (*links, link)))
+            produced.append((self._routing_key(record, draw), record, (*links, link)))
             draw = services.random.getrandbits(30)
         return produced
+
+    def _state_of(self, key: str) -> dict[str, Any]:
+        state: dict[str, Any] = self._services.state.setdefault(key, {self._held: []})
+        return state
+
+    def _routing_key(self, record: int, draw: int) -> Any:
+        return routing_key(self._target, record)
 
     def _detail(self, key: str, record: int, draw: int) -> str:
         """What besides draw and clock goes into the link."""
@@ -205,7 +216,7 @@ class Ledger:
             return f"refused: {error}"
 
 
-def _held_by(version: str) -> str:
+def held_by(version: str) -> str:
     return "held" if version == "1" else f"held {version}"
 
 

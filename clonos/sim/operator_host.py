@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.conduit import Follow, Output, Stable
-from clonos.core.destination import Router, route_by_key, route_to
+from clonos.core.destination import KeyKind, Router, route_by_key, route_to
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Candidate, Greeting, Incarnation, Reached
 from clonos.core.instance import (
@@ -32,9 +32,9 @@ from clonos.core.recovery_line import RecoveryLine, Resume
 from clonos.core.retrieval import OpenedLog, Recovered
 from clonos.core.services import CausalServices
 from clonos.core.snapshot_name import SnapshotName
-from clonos.core.topology import NodeKind
+from clonos.core.topology import Node, NodeKind
 from clonos.errors import LogCorrupt, StorageUnavailable
-from clonos.sim import holders
+from clonos.sim import holders, values as real
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.disk import LogStore
 from clonos.sim.frames import BundleFrame, OutputFrame
@@ -62,7 +62,7 @@ class OperatorHost(Incarnation[Snapshot]):
         self._uploading = False
         self._asked = False
         self._landed: Uploaded | None = None
-        self.state: dict[Any, Any] = {}
+        self.state: Any = self._new_state()
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, int] = {}  # for the checkers alone
@@ -147,6 +147,8 @@ class OperatorHost(Incarnation[Snapshot]):
         if found is None:
             return None
         state, timers, event_timers = pickle.loads(found.content)
+        if self._world.plan.real_values:
+            state = real.RealState(self._world.plan.state_cache, state)
         self.state, self.timers, self.event_timers = state, Timers(timers), Timers(event_timers)
         snapshot: InstanceSnapshot = pickle.loads(pickle.dumps(found.instance))
         return snapshot
@@ -215,12 +217,11 @@ class OperatorHost(Incarnation[Snapshot]):
 
     def let_go(self) -> None:
         self._instance = None
-        self.state, self.timers, self.event_timers = {}, Timers(), Timers()
+        self.state, self.timers, self.event_timers = self._new_state(), Timers(), Timers()
         self.depends, self.consumed = {}, {}
 
     def make_instance(self) -> Instance:
         plan, node = self._world.plan, self._node
-        target = plan.dataflow.target(node.number)
         services = CausalServices(
             state=self.state,
             timers=self.timers,
@@ -238,24 +239,13 @@ class OperatorHost(Incarnation[Snapshot]):
         )
         impure = plan.impure and node is plan.dataflow.operators[0]
         uses = Uses(plan.calls, plan.effects, plan.timers, plan.event_time, impure)
-        deployment = self._world.deployment
-        run = deployment.program.node(node.number)
-        make = {
-            version: partial(Ledger, node.number, target.number, outside, uses, version)
-            for version in (run.version, *run.previous)
-        }
-        operator = Programs(node.name, deployment.history.schedule(node.number), run.version, make)
+        operator = self._programs(outside, uses)
         operator.open(services)
-        router: Router = (
-            route_to(self._origin.instance % target.parallelism)
-            if target.kind is NodeKind.SINK
-            else route_by_key([key_column(target.number)], target.parallelism, zone=deployment.zone)
-        )
         config = InstanceConfig(
             name=node.name,
             origin=self._origin,
-            router=router,
-            keys_of=lambda rows: [(row[0],) for row in rows],
+            router=self._router(),
+            keys_of=real.keys_of if plan.real_values else lambda rows: [(row[0],) for row in rows],
             depth=plan.depth,
             fold_from=plan.fold_from,
             record_at_a_time=operator.record_at_a_time,
@@ -263,6 +253,43 @@ class OperatorHost(Incarnation[Snapshot]):
             programs=operator,
         )
         return Instance(config, operator, services, self)
+
+    def _programs(self, outside: Outside, uses: Uses) -> Programs:
+        node, deployment = self._node, self._world.deployment
+        kind = partial(real.RealLedger, kind=self._kind) if self._world.plan.real_values else Ledger
+        run = deployment.program.node(node.number)
+        make = {
+            version: partial(kind, node.number, self._target.number, outside, uses, version)
+            for version in (run.version, *run.previous)
+        }
+        return Programs(node.name, deployment.history.schedule(node.number), run.version, make)
+
+    def _router(self) -> Router:
+        target = self._target
+        if target.kind is NodeKind.SINK:
+            return route_to(self._origin.instance % target.parallelism)
+        if self._world.plan.real_values:
+            return real.router(self._kind, target.parallelism)
+        return route_by_key([key_column(target.number)], target.parallelism, zone=self._world.deployment.zone)
+
+    @property
+    def _target(self) -> Node:
+        return self._world.plan.dataflow.target(self._node.number)
+
+    @property
+    def _kind(self) -> KeyKind:
+        return real.key_kind(self._world.plan.seed, self._target.number)
+
+    def _new_state(self) -> Any:
+        plan = self._world.plan
+        return real.RealState(plan.state_cache) if plan.real_values else {}
+
+    def contents(self) -> dict[Any, Any]:
+        """What a snapshot holds of the state."""
+        if self._world.plan.real_values:
+            self.state.flush()
+            return dict(self.state.memory.data)
+        return dict(self.state)
 
     # ---------------------------------------------------------------- frames
 
@@ -352,7 +379,7 @@ class OperatorHost(Incarnation[Snapshot]):
         snapshot = Snapshot(
             name,
             pickle.loads(pickle.dumps(self.epoch_end() if final else self.live.snapshot())),
-            pickle.dumps((self.state, self.timers.entries, self.event_timers.entries)),
+            pickle.dumps((self.contents(), self.timers.entries, self.event_timers.entries)),
             self._covered.upto,
             dict(self.depends),
             dict(self.consumed),
@@ -430,7 +457,7 @@ class OperatorHost(Incarnation[Snapshot]):
         return self._world.choices.nature.getrandbits(64)
 
     def encode(self, rows: list[Row]) -> Rows:
-        return Rows(rows)
+        return real.SentRows(self._kind, rows) if self._world.plan.real_values else Rows(rows)
 
     def persist(self, persist: Persist, *, durable: bool) -> None:
         self._replica.point("is about to write its log")

@@ -122,6 +122,8 @@ class Plan:
     standbys: int = 0  # of every operator's instance, on a second host
     passive: bool = False  # they are
     executors: bool = False  # tasks run in several: none knows where another one left an instance
+    real_values: bool = False  # keys, rows and state of users' types, through the real codecs
+    state_cache: int = 4  # entries in the cache that they go through
     resumes: bool = True  # a real-time epoch that is run again goes on from snapshots inside it
     topics: int = (
         0  # a source's partitions are those of so many, under names; 0: they are known by their numbers

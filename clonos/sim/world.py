@@ -12,8 +12,9 @@ from clonos.core.channels import ChannelNumbers
 from clonos.core.destination import destination
 from clonos.core.identity import Origin
 from clonos.core.recovery import HolderReply
-from clonos.core.topology import NodeKind
+from clonos.core.topology import Node, NodeKind
 from clonos.errors import StorageUnavailable
+from clonos.sim import values as real
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.checks import Checks
 from clonos.sim.choices import Choices
@@ -162,11 +163,18 @@ class World:
             last: dict[int, int] = {}
             dealt = self._source[partition] = []
             for position, record in enumerate(records):
-                key = routing_key(target.number, record)
-                to = destination((key,), target.parallelism)
+                key, to = self._routed(target, record)
                 tag = Tag(partition.channel, position, last.get(to, -1), {})
                 last[to] = position
                 dealt.append((to, Record(position, (key, record, (), tag))))
+
+    def _routed(self, target: Node, record: int) -> tuple[Any, int]:
+        if not self.plan.real_values:
+            key = routing_key(target.number, record)
+            return key, destination((key,), target.parallelism)
+        kind = real.key_kind(self.plan.seed, target.number)
+        key = real.key_value(kind, target.number, record)
+        return key, real.router(kind, target.parallelism)([(key,)])[0]
 
     # ------------------------------------------------------------------ life
 

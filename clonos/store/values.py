@@ -61,11 +61,18 @@ _NUMPY_KINDS: Final = "biufcmM"
 
 
 _FLAT_KEYS: Final = frozenset({str, int, bool, bytes, type(None)})
-_FLAT: Final = frozenset({str, int, bool, bytes, type(None), float})
+_FLAT: Final = frozenset({str, int, bool, bytes, type(None)})
+_FLAT_BUT_NAN: Final = _FLAT | {float}
 
 
 class Encoded(bytes):
     """A value that is kept as its bytes."""
+
+    __slots__ = ()
+
+
+class Flat(dict[Any, Any]):
+    """A dict of scalars, kept as a copy."""
 
     __slots__ = ()
 
@@ -108,18 +115,31 @@ def own(value: Any, pack: Callable[[Any], bytes] | None = None) -> Any:
     """
     if type(value) is dict and _FLAT_KEYS.issuperset(map(type, value)):
         items = value.values()
-        kinds = set(map(type, items))
+        if _FLAT.issuperset(map(type, items)):
+            return Flat(value)
         # Of a NaN it counts which object it is: `x in [x]`.
-        if kinds <= _FLAT and (float not in kinds or not any(item != item for item in items)):
-            return value.copy()
+        if _FLAT_BUT_NAN.issuperset(map(type, items)) and not any(item != item for item in items):
+            return Flat(value)
     return Encoded(encode(value, pack))
 
 
 def disowned(kept: Any) -> Any:
     """A copy for the user of what `own` keeps, or of any other value."""
-    if type(kept) is not Encoded:
-        kept = own(kept)
-    return decode(kept) if type(kept) is Encoded else kept
+    if type(kept) is Flat:
+        return kept.copy()  # a plain dict
+    return decode(kept if type(kept) is Encoded else encode(kept))
+
+
+def is_own(kept: Any) -> bool:
+    """Whether `own` made it."""
+    return type(kept) is Encoded or type(kept) is Flat
+
+
+def bytes_of(kept: Any, pack: Callable[[Any], bytes] | None = None) -> bytes:
+    """The bytes of what `own` keeps, or of any other value."""
+    if type(kept) is Encoded:
+        return kept
+    return encode(kept.copy() if type(kept) is Flat else kept, pack)
 
 
 def decode(data: bytes) -> Any:

@@ -23,6 +23,7 @@ from clonos.errors import QueryDefinitionError, StateError, UserFunctionError
 from clonos.surface import current
 from clonos.surface.keys import pack, unpack
 from clonos.surface.rows import instant
+from clonos.values.bundle_state import BundleState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OUTSIDE = SystemRandom()
@@ -104,16 +105,14 @@ class Context:
 class KeyedContext(Context):
     """With state and timers, for functions that have no other way to them."""
 
-    __slots__ = ("_firing", "_in_timers", "_loaded", "_origin", "_packed", "_timed")
+    __slots__ = ("_firing", "_in_timers", "_loaded", "_packed", "_states", "_timed")
 
     def __init__(self, services: Services, zone: tzinfo | None, timed: bool = True) -> None:
         super().__init__(services, zone)
         self._timed = timed
         self._in_timers = False
-        self._loaded: dict[
-            Any, dict[Any, Any]
-        ] = {}  # key -> its state, for the keys this bundle has asked for
-        self._origin: dict[Any, tuple[bytes, bool]] = {}  # key -> (its bytes, whether state was kept before)
+        self._states = BundleState()
+        self._loaded = self._states.loaded
         self._packed: dict[Any, bytes] = {}
         self._firing: set[tuple[int, bytes, str, bool]] = set()
 
@@ -143,20 +142,7 @@ class KeyedContext(Context):
     def _load(self) -> dict[Any, Any]:
         if self.key is None:
             raise QueryDefinitionError("ctx.state needs a key", hint="Use groupBy(...).process(...)")
-        data = self._key_bytes()
-        kept = self._services.state.load(data)
-        if kept is None:
-            state: dict[Any, Any] = {}
-        elif isinstance(kept, dict):
-            state = kept
-        else:
-            raise StateError(
-                f"the kept state of key {self.key!r} is of type {type(kept).__name__}, not a dict",
-                hint="The checkpoint was written by another operator; start from a new one",
-            )
-        self._origin[self.key] = (data, kept is not None)
-        self._loaded[self.key] = state
-        return state
+        return self._states.load(self._services.state, self.key, self._key_bytes())
 
     def _key_bytes(self) -> bytes:
         data = self._packed.get(self.key)
@@ -168,23 +154,15 @@ class KeyedContext(Context):
 
     def keep(self) -> None:
         """The bundle is done: hand every state that was asked for back, once."""
-        if not self._loaded:
-            return
-        store, origin = self._services.state, self._origin
-        for key, state in self._loaded.items():
-            data, existed = origin[key]
-            if state:
-                try:
-                    store.save(data, state)
-                except StateError as error:
-                    raise StateError(f"the state of key {key!r}: {error.message}", hint=error.hint) from error
-            elif existed:
-                store.delete(data)
-        self.forget()
+        if self._loaded:
+            self._states.keep(self._services.state)
 
     def forget(self) -> None:
-        self._loaded.clear()
-        self._origin.clear()
+        self._states.forget()
+
+    def loaded(self, key: tuple[Any, ...]) -> dict[Any, Any] | None:
+        """The state of a key as the bundle has it, if it has asked for it."""
+        return self._loaded.get(key)
 
     def timer(
         self,

@@ -6,7 +6,8 @@ per bundle, or only when something is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -63,6 +64,7 @@ class ProcessOperator:
         self._outputs = Outputs(output, name)
         self._zone = zone_of(tz)
         self._ctx: KeyedContext
+        self._in_pieces = False
 
     def open(self, services: Services) -> None:
         self._services = services
@@ -88,8 +90,19 @@ class ProcessOperator:
         finally:
             current.leave(before)
             ctx.key = None
-        ctx.keep()
+        if not self._in_pieces:
+            ctx.keep()
         return self._outputs.settle(made)
+
+    @contextmanager
+    def pieces(self) -> Iterator[None]:
+        """The state is kept at the end, as that of one bundle: in between, two names may be one object."""
+        self._in_pieces = True
+        try:
+            yield
+        finally:
+            self._in_pieces = False
+        self._ctx.keep()
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
         ctx, fn = self._ctx, self._on_timer
@@ -116,7 +129,9 @@ class ProcessOperator:
         return self._outputs.settle(made)
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
-        return kept_under(self._services, pack(key))
+        data = pack(key)
+        loaded = self._ctx.loaded(key)  # by an earlier piece of the bundle
+        return kept_under(self._services, data) if loaded is None else {data: loaded} if loaded else {}
 
     def migrate(self, before: str) -> None:
         """Bring every key's state up to date from that of another version."""
@@ -169,6 +184,9 @@ class _Stateless:
         finally:
             current.leave(before)
         return made
+
+    def pieces(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         raise NotImplementedError

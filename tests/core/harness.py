@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,9 @@ class Program:
 
     def open(self, services: CausalServices) -> None:
         self._services = services
+
+    def pieces(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
         produced: list[Row] = []

@@ -79,6 +79,12 @@ def test_a_storm_that_once_went_wrong_is_right(seed: int) -> None:
     assert report.right, str(report)
 
 
+def test_a_bundle_that_is_run_record_by_record_leaves_the_state_that_it_left_as_a_whole() -> None:
+    """What was one object under two names in the recorded step was two where it was repeated with care."""
+    report = run(replace(draw_plan(13), real_values=True, state_cache=6))
+    assert report.right, str(report)
+
+
 @pytest.mark.parametrize("seed", [134, 328])
 def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
     """After a restart, what is visible may depend on log that this attempt has recovered and not handed on yet."""

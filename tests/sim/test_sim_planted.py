@@ -10,12 +10,14 @@ from planted_identity import IDENTITY
 from planted_incarnation import STARTING
 from planted_line import RESUMING
 from planted_programs import CHANGING
+from planted_values import VALUES
 from planted_world import WORLD
 
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
 PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY, **CHANGING, **HOLDING, **COUNTERS}
+PLANTED |= VALUES
 
 
 def test_the_catalogue_is_long_enough() -> None:

@@ -36,7 +36,7 @@ class Outputs:
         tags = []
         for index, row in enumerate(emit.payload.rows):
             number, target = emit.first + index, emit.destinations[index]
-            text = repr(row)
+            text = f"{row!r} to {target}"
             if truth.setdefault(number, text) != text:
                 raise Violation("I2", f"output {number} of {origin} was {truth[number]}, and is now {text}")
             positions = sent[target]

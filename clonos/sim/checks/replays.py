@@ -26,7 +26,7 @@ class Replays:
     def snapshot(self, host: OperatorHost, snapshot: Snapshot) -> None:
         instance = snapshot.instance
         parts = (
-            sorted(host.state.items()),
+            sorted(host.contents().items()),
             host.timers.entries,
             host.event_timers.entries,
             sorted(instance.covered.items()),
