@@ -91,6 +91,9 @@ class Run:
     deadline: float = 120.0
     first: Callable[..., Any] = first
     second: Callable[..., Any] = second
+    upgrade: dict[str, Any] = field(
+        default_factory=dict
+    )  # version=, previous= and migrate= of the first operator
     settings: dict[str, str] = field(default_factory=dict)  # spark.clonos.*, without the prefix
     patience: float = 30.0
     on_poison: str = "fail"  # of the first operator
@@ -181,7 +184,14 @@ class Run:
         return (
             clonos.causal(parsed)
             .groupBy("k")
-            .process(self.first, FIRST, name="first", parallelism=self.parallelism, on_poison=self.on_poison)
+            .process(
+                self.first,
+                FIRST,
+                name="first",
+                parallelism=self.parallelism,
+                on_poison=self.on_poison,
+                **self.upgrade,
+            )
             .groupBy("bucket")
             .process(self.second, SECOND, name="second", parallelism=self.parallelism)
             .writeStream.to(self.sink())
