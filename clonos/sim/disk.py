@@ -205,6 +205,14 @@ class LogStore:
 
     # -------------------------------------------------------------- faults
 
+    def copy(self) -> LogStore:
+        copied = LogStore(self.owner, power_may_fail=self._power_may_fail)
+        copied._batches = [replace(batch) for batch in self._batches]
+        copied.incarnations, copied.whole_since = self.incarnations, self.whole_since
+        copied.acts, copied.damaged_before = self.acts, self.damaged_before
+        copied._is_on_disk()
+        return copied
+
     def lose(self) -> None:
         self.version += 1
         self._batches.clear()
@@ -260,6 +268,7 @@ class Disk:
         self.set_aside: list[LogStore] = []
         self._power_may_fail = power_may_fail
         self._fence_file: dict[Origin, int] = {}
+        self._copy: tuple[list[LogStore], dict[Origin, int]] = ([], {})
 
     def _keep_fence(self, origin: Origin, fence: int) -> None:
         """Synced."""
@@ -277,6 +286,18 @@ class Disk:
         """Everything that was not synced may be gone."""
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose_power(rng)
+
+    def back_up(self) -> None:
+        """What `restore` brings back."""
+        self._copy = [store.copy() for store in self.stores.values()], dict(self._fence_file)
+
+    def restore(self) -> None:
+        """Everything is as it was once."""
+        stores, fences = self._copy
+        for store in self.stores.values():
+            store.lose()
+        self.stores = {store.owner: store.copy() for store in stores}
+        self._fence_file = dict(fences)
 
     def open_fences(self) -> None:
         """By whoever serves here next."""

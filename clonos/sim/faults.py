@@ -6,6 +6,7 @@ world says that it is time for liveness, nothing strikes any more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -172,7 +173,9 @@ class Faults:
         if self.strikes(Fault.PARTITION, "network"):
             self._part()
         if self.strikes(Fault.POWER_LOSS, "host"):
-            self._lose_power()
+            self._strike_host(self._world.lose_power)
+        if self.strikes(Fault.OLD_DISK, "host"):
+            self._strike_host(self._world.return_old)
         if self.strikes(Fault.PROGRAM_CHANGED, "driver"):
             self._world.deployment.change()
             self._world.checks.victim(None)
@@ -213,11 +216,11 @@ class Faults:
             self._world.checks.victim(None)
             raise Died
 
-    def _lose_power(self) -> None:
-        """Of the driver's host, or of the second one."""
+    def _strike_host(self, strike: Callable[[int], None]) -> None:
+        """The driver's, or the second one."""
         self._world.checks.victim(None)
         at = self._rng.randrange(len(self._world.disks))
-        self._world.lose_power(at)
+        strike(at)
         if at == 0:
             raise Died
 

@@ -52,6 +52,7 @@ class Fault(Enum):
     HOST_LOST = "host is lost with its replica server and disk, its tasks and the shuffle files they wrote"
     PARTITION = "places cannot reach each other for a while"
     HOST_CLOCK = "a host's time of day jumps, goes back or stands still"
+    OLD_DISK = "host comes back with an old copy of its disk"
     POWER_LOSS = "host loses power: everything on it dies, and what was not synced may be gone"
     PROGRAM_CHANGED = "driver is stopped, and another program started over the checkpoint"
 
@@ -162,10 +163,10 @@ class Plan:
         return replace(self, rates=tuple(sorted(rates.items(), key=lambda item: item[0].name)))
 
 
-LOSES_EFFECTS = (Fault.STORE_LOST, Fault.STORE_PAGE, Fault.HOST_LOST)
+LOSES_EFFECTS = (Fault.STORE_LOST, Fault.STORE_PAGE, Fault.HOST_LOST, Fault.OLD_DISK)
 """What an effect was stable on may be gone: its outcome cannot be kept from changing."""
 
-FORGETTING = (Fault.STORE_LOST, Fault.HOST_LOST)
+FORGETTING = (Fault.STORE_LOST, Fault.HOST_LOST, Fault.OLD_DISK)
 """Of these, the ones that leave no trace of an effect. A damaged store at least is known to be damaged."""
 
 MAY_END_THE_QUERY = (Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE)

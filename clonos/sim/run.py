@@ -22,7 +22,7 @@ PERMITTED: dict[str, frozenset[Fault]] = {
     "SnapshotCorrupt": frozenset({Fault.SNAPSHOT_PAGE}),
     "RecoveryTimeout": frozenset({Fault.DIRECTORY_LOST}),
 }
-GAPS = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL, Fault.HOST_LOST, Fault.POWER_LOSS})
+GAPS = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL, Fault.HOST_LOST, Fault.POWER_LOSS, Fault.OLD_DISK})
 WORSE_GAPS = frozenset({Fault.STORE_PAGE, Fault.SINK_LOG_PAGE})
 
 

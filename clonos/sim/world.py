@@ -10,8 +10,8 @@ from typing import Any
 
 from clonos.core.channels import ChannelNumbers
 from clonos.core.destination import destination
+from clonos.core.holding import HolderReply
 from clonos.core.identity import Origin
-from clonos.core.recovery import HolderReply
 from clonos.core.topology import Node, NodeKind
 from clonos.errors import StorageUnavailable
 from clonos.sim import values as real
@@ -118,6 +118,7 @@ class World:
         self._tasks: list[Task] = []
         self._executors = self.choices.stream("executors")
         self._hosts = self.choices.stream("hosts")
+        self._backups = self.choices.stream("backups")
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
         self.services = [
             Service(self, "the driver", Place.DRIVER_HOST, lambda origin: look_up_sinks(self, origin)),
@@ -182,6 +183,8 @@ class World:
         self.servers = [ReplicaServer(self, disk) for disk in self.disks]
         if self.plan.partitions:
             self.hosting = Hosting(self)
+        if self.plan.may(Fault.OLD_DISK):
+            self.back_up_disks()
         self.start_driver()
 
     def start_servers(self) -> None:
@@ -212,6 +215,17 @@ class World:
         self.driver.lose_executor(at)
         self.lose_server(at)
         self.disks[at].lose()
+        self.checks.fencing.forgotten(self.disks[at].holder)
+
+    def back_up_disks(self) -> None:
+        """Now and then."""
+        self.disks[self._backups.randrange(len(self.disks))].back_up()
+        self.kernel.after(self._backups.randint(5_000, 100_000), self.back_up_disks)
+
+    def return_old(self, at: int) -> None:
+        """A host loses power, and what comes back in its place has an old copy of the disk."""
+        self.lose_power(at)
+        self.disks[at].restore()
         self.checks.fencing.forgotten(self.disks[at].holder)
 
     def lose_power(self, at: int) -> None:
@@ -263,7 +277,7 @@ class World:
 
     def begins(self, task: Task) -> None:
         """For those that a host takes along when it loses power, also when Spark has given them up."""
-        if self.plan.may(Fault.POWER_LOSS):
+        if self.plan.may(Fault.POWER_LOSS) or self.plan.may(Fault.OLD_DISK):
             self._tasks = [known for known in self._tasks if known.alive] + [task]
 
     def report(self, driver: Driver, task: Task, result: tuple[str, str] | None) -> None:

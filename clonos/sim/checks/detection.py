@@ -11,7 +11,9 @@ from clonos.sim.plan import Fault
 if TYPE_CHECKING:
     from clonos.sim.world import World
 
-LOSSES = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE, Fault.HOST_LOST, Fault.POWER_LOSS})
+LOSSES = frozenset(
+    {Fault.STORE_LOST, Fault.STORE_TAIL, Fault.STORE_PAGE, Fault.HOST_LOST, Fault.POWER_LOSS, Fault.OLD_DISK}
+)
 
 
 class Detection:

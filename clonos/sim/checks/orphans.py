@@ -36,6 +36,7 @@ LOSING = frozenset(
         Fault.SINK_LOG_PAGE,
         Fault.SNAPSHOT_PAGE,
         Fault.POWER_LOSS,
+        Fault.OLD_DISK,
     }
 )
 

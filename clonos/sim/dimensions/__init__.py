@@ -18,6 +18,7 @@ from clonos.sim.dimensions.identity import identity
 from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
 from clonos.sim.dimensions.programs import programs
+from clonos.sim.dimensions.stale import stale
 from clonos.sim.plan import Plan
 
 Dimension: TypeAlias = Callable[[Plan, Random], Plan]
@@ -31,6 +32,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "clocks": clocks,
     "programs": programs,
     "holders": unreadable_holders,
+    "stale": stale,
 }
 """By the name of its stream, in the order of application."""
 
