@@ -139,7 +139,8 @@ class Checkpoint:
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
     channels: list[Numbered] = field(default_factory=list)
-    line: RecoveryLine = field(default_factory=lambda: RecoveryLine(0, 0))
+    record: bytes | None = None  # of the last epoch that is known to have committed
+    lines: dict[int, RecoveryLine] = field(default_factory=dict)
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
 
     def snapshots(self, origin: Origin) -> Snapshots:

@@ -20,6 +20,7 @@ from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, recovery_line
 from clonos.core.topology import NodeKind
 from clonos.errors import ClonosError, RecoveryTimeout, ResumeFailed
+from clonos.sim.commits import Commits
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.kernel import Process, Steps
 from clonos.sim.leases import Leased
@@ -60,7 +61,8 @@ class Driver(Process):
         self.generation = 0
         self._attempts = itertools.count(world.plan.first_attempt)  # anew in each application
         self._checkpoint = world.checkpoint
-        self._coordinator = Coordinator(world, self)
+        self._commits = Commits(world)
+        self._coordinator = Coordinator(world, self, self._commits)
         self.leased = Leased(world, self)
         self._inbox: deque[Lost] = deque()
         self._running: dict[Origin, Task] = {}
@@ -115,7 +117,8 @@ class Driver(Process):
             self.world.deployment.take_over(self._checkpoint.committed + 1)
 
     def _claim(self) -> Steps:
-        self._checkpoint.generation += 1
+        shown = self._commits.shown
+        self._checkpoint.generation = max(self._checkpoint.generation, shown.generation if shown else 0) + 1
         generation = self.generation = self._checkpoint.generation
         self.world.trace(self.name, f"generation {generation}, committed is {self._checkpoint.committed}")
         self._late_commit = None
@@ -123,10 +126,14 @@ class Driver(Process):
             yield self.world.choices.schedule.randint(10, 200)
             yield from self._reach(Place.SINKS)
             place.raise_fence(Fence.of(generation))
+        self._commits.reconcile(generation)
 
     def _next_generation(self) -> Steps:
         """Fence everything older, in the sinks first."""
-        yield from self._claim()
+        try:
+            yield from self._claim()
+        except ClonosError as error:
+            raise QueryFailed(type(error).__name__, error.message) from error
         generation = self.generation
         for at in range(len(self.world.servers)):
             reached: list[bool] = []
@@ -149,20 +156,19 @@ class Driver(Process):
         """Where instances begin: the epoch from its beginning where the last start could not resume, and in micro-batch
         mode, where rows are read when whoever made them has ended."""
         epoch = self._checkpoint.committed + 1
-        self._checkpoint.line = RecoveryLine(generation, epoch)
         resumes = self._may_resume and not self.world.deployment.history.changes_at(epoch)
+        flow = self.world.plan.dataflow
+        standings = {
+            origin: self._checkpoint.snapshots(origin).standing(epoch)
+            for origin in flow.instances(NodeKind.OPERATOR)
+        }
         if self.world.plan.realtime and self.world.plan.resumes and resumes:
-            flow = self.world.plan.dataflow
-            self._checkpoint.line = recovery_line(
-                flow.topology,
-                {
-                    origin: self._checkpoint.snapshots(origin).standing(epoch)
-                    for origin in flow.instances(NodeKind.OPERATOR)
-                },
-                {origin: place.cursors for origin, place in self.world.sinks.items()},
-                generation=generation,
-                epoch=epoch,
-            )
+            cursors = {origin: place.cursors for origin, place in self.world.sinks.items()}
+            line = recovery_line(flow.topology, standings, cursors, generation=generation, epoch=epoch)
+        else:
+            stable = {origin: one.base.log_offset for origin, one in standings.items() if one.base}
+            line = RecoveryLine(generation, epoch, stable=stable)
+        self._checkpoint.lines[generation] = line
 
     def _stop_tasks(self) -> Steps:
         """Spark interrupts what still runs; what it cannot reach goes on for a while."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
+from clonos.core.commit_record import CommitRecord
 from clonos.core.conduit import Follow, Output, Stable
 from clonos.core.destination import KeyKind, Router, route_by_key, route_to
 from clonos.core.identity import Origin
@@ -126,7 +127,17 @@ class OperatorHost(Incarnation[Snapshot]):
         return self._world.checkpoint.committed
 
     def line(self, generation: int) -> RecoveryLine:
-        return self._world.checkpoint.line
+        line = self._world.checkpoint.lines.get(generation)
+        if line is None:
+            raise StorageUnavailable(f"the line of start {generation} is not there")
+        return line
+
+    def commit_record(self) -> CommitRecord | None:
+        raw = self._world.checkpoint.record
+        return CommitRecord.from_bytes(raw, "the checkpoint") if raw is not None else None
+
+    def await_commit(self) -> Steps:
+        yield 1_000
 
     def candidate(self, found: Snapshot) -> Candidate:
         instance = found.instance

@@ -2,7 +2,8 @@
 
 Takes the leadership of the query before it touches anything of it, starts the replica server, speaks the determinant
 service for what the sinks keep, raises the fence of every generation before it is used, and watches Spark's commit log:
-only when `commits/<N>` stands may anything be forgotten, and only what lies before the snapshots of epoch N (I7).
+only when `commits/<N>` stands, and has been recorded (`clonos.spark.commits`), may anything be forgotten, and only what
+lies before the snapshots of epoch N (I7).
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from clonos.core.delta import still_needed
 from clonos.core.fence import Fence
 from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
-from clonos.core.output_numbers import numbers_after
 from clonos.core.recovery import OnGap
 from clonos.core.recovery_line import RecoveryLine
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.sinks.port import SinkLogReader
 from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.commits import Commits
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.elsewhere import executors_servers, named_servers, reached_at
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.failure import named
 from clonos.spark.leadership import DriverLeadership
-from clonos.spark.line import draw_line, ends_of
+from clonos.spark.line import draw_line
 from clonos.spark.settings import Settings
 from clonos.spark.upgrade import data_directory, take_over
 from clonos.store.line import write_line
@@ -83,6 +84,9 @@ class Coordinator:
         self._driver_pids = driver_pids
         self._faults = faults
         self._stopping = threading.Event()
+        self._forgetting = (
+            threading.Lock()
+        )  # held while a commit is recorded, and what it allows is forgotten
         self._truncated = -1
         self._generation = 0
         self._claimed = 0  # by `start`, for the first start of the Spark query
@@ -115,8 +119,12 @@ class Coordinator:
 
     def _begin(self) -> None:
         self.query = self._checkpoint.open(self._topology)
+        self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
+        self._claimed = self._claim()
+        if self._commits.look().repair is not None:  # before it matters which epoch is the next
+            self._depose(self._claimed)
         self._history = take_over(
             self._checkpoint,
             self._topology,
@@ -159,8 +167,9 @@ class Coordinator:
             faults=self._faults,
             names={node.number: node.name for node in self._topology.nodes},
             metrics_port=self._settings.metrics_port,
-            damage_accepted=self._settings.on_gap is OnGap.AT_LEAST_ONCE and self._checkpoint.given_up() > 0,
-            numbers_from=numbers_after(self._checkpoint.given_up()),
+            damage_accepted=self._settings.on_gap is OnGap.AT_LEAST_ONCE
+            and self._checkpoint.given_up().generation > 0,
+            numbers_from=self._checkpoint.given_up().numbers,
             listen=self._listen,
             tls=self._named.tls,
             log_format=self._settings.log_format,
@@ -175,7 +184,7 @@ class Coordinator:
             self._named,
             self._compiled.instances_elsewhere(len(self._named.services), spread=self._spread),
             standbys=self._compiled.has_standbys(),
-            history=self._checkpoint.given_up(),
+            history=self._checkpoint.given_up().generation,
             host=self._driver_host,
             spread=self._spread,
             executors=self._executors is not None,
@@ -190,8 +199,10 @@ class Coordinator:
         a driver that dies in the middle of this leaves no recording behind that a later one would take for whole.
         """
         self._servers.stop()
-        self._leadership.check()
-        self._checkpoint.give_up(self._generation)
+        generation = self._generation = self._claim()
+        self._sink.raise_fence(self.query, self._fence)  # what is visible is what will have been
+        numbers = max(self._checkpoint.given_up().numbers, self._commits.numbers())
+        self._checkpoint.give_up(generation, numbers)
         for logs in (Path(self.data, "logs"), *Path(self.data).glob(f"{SERVER_FOLDER}*/logs")):
             shutil.rmtree(logs, ignore_errors=True)
         self._sink.truncate(self.query, self._fence, lambda raw: False)
@@ -201,8 +212,7 @@ class Coordinator:
         """Fence everything older, in the sinks first: what an old writer still makes visible must be in the logs that
         the new generation reads."""
         resumes = self._realtime and not self._failed_to_resume()
-        generation = self._generation = self._claimed or self._leadership.next_generation()
-        self._claimed = 0
+        generation = self._generation = self._claim()
         self._depose(generation)
         self._servers.set_generation(generation)
         if self._executors is not None:
@@ -211,17 +221,29 @@ class Coordinator:
         return Address(self._servers.addresses, self._token, generation, self._named.tls, self._spread)
 
     def _depose(self, generation: int) -> None:
-        """No older writer shows anything any more."""
+        """No older writer shows anything any more, and what Spark has lost of its commits is there again."""
         if self._deposed == generation:
             return
-        self._checkpoint.sweep()
-        self._sink.raise_fence(self.query, Fence.of(generation))
+        with self._forgetting:
+            self._commits.look()  # what does not fit together is refused before anybody is fenced
+            self._checkpoint.sweep()
+            self._sink.raise_fence(self.query, Fence.of(generation))
+            self._commits.settle(self._commits.look(), generation)
         self._deposed = generation
 
     @property
     def _fence(self) -> Fence:
         """Of this driver, in this start of the query."""
         return Fence.of(self._generation)
+
+    def _claim(self) -> int:
+        """A generation for one more start, above all that the sink has heard of: a checkpoint that was restored from an
+        older copy does not know them all."""
+        claimed, self._claimed = self._claimed, 0
+        heard_of = self._commits.last_generation
+        while claimed <= max(heard_of, self._generation):
+            claimed = self._leadership.next_generation(above=heard_of)
+        return claimed
 
     def _failed_to_resume(self) -> bool:
         """Whether an instance of the last start could not go on from where it was to."""
@@ -237,9 +259,11 @@ class Coordinator:
     def _draw_line(self, generation: int, *, resumes: bool) -> RecoveryLine:
         """Where instances begin. What is not known for certain leaves them at the end of the last committed epoch; so
         does a history that was given up, of which nothing may be gone on with."""
-        epoch = self._checkpoint.committed() + 1
+        committed = self._checkpoint.passed()
+        epoch = committed + 1
         resumes = resumes and not self._history.changes_at(epoch)
-        if resumes and self._checkpoint.given_up() < generation - 1:
+        stable = self._commits.stable(committed)
+        if resumes and self._checkpoint.given_up().generation < generation - 1:
             try:
                 reader = self._sink.log_reader(self.query)
                 return draw_line(
@@ -247,7 +271,7 @@ class Coordinator:
                 )
             except ClonosError as error:
                 LOG.warning("the epoch is run from its beginning: %s", error)
-        return RecoveryLine(generation, epoch)
+        return RecoveryLine(generation, epoch, stable=stable)
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""
@@ -308,7 +332,8 @@ class Coordinator:
                 committed = self._checkpoint.committed()
                 if committed > self._truncated and self._generation:
                     self._leadership.check()
-                    self._truncate(committed)
+                    with self._forgetting:
+                        self._truncate(committed)
                     self._truncated = committed
             except Fenced:
                 return  # another driver has taken over; whoever waits for the query hears of it
@@ -321,15 +346,11 @@ class Coordinator:
         LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
 
     def _truncate(self, epoch: int) -> None:
-        """Forget what no permitted recovery can ask for once `epoch` has committed."""
-        stable = self._stable_offsets(epoch)
+        """Forget what no permitted recovery can ask for once `epoch` has committed, and is known for ever to have."""
+        ends = self._commits.record(epoch, self._generation).ends
+        stable = {(origin.node, origin.instance): end.log_offset for origin, end in ends.items()}
         self._servers.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
         self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, stable))
-
-    def _stable_offsets(self, epoch: int) -> dict[tuple[int, int], int]:
-        """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""
-        ends = ends_of(self._checkpoint.location, self._topology, epoch)
-        return {origin: end.log_offset for origin, end in ends.items()}
 
 
 def sinks_index(reader: SinkLogReader) -> Index:

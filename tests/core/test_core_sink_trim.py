@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from clonos.core.output_numbers import LAST_START, numbers_after
 from clonos.core.sink_trim import LAST_NUMBER, Entry, Page, next_number, numbers
 from clonos.errors import CounterExhausted
 
@@ -39,11 +38,3 @@ def test_the_last_number_is_not_passed() -> None:
     assert list(numbers(LAST_NUMBER - 2, 2)) == [LAST_NUMBER - 2, LAST_NUMBER - 1]
     with pytest.raises(CounterExhausted, match="cannot count further"):
         numbers(LAST_NUMBER - 1, 2)
-
-
-def test_output_numbers_end_with_the_starts_that_fit() -> None:
-    assert numbers_after(0) == 0
-    assert numbers_after(1) == 1 << 44
-    assert numbers_after(LAST_START) + (1 << 44) == 1 << 63
-    with pytest.raises(CounterExhausted, match="another checkpoint"):
-        numbers_after(LAST_START + 1)
