@@ -232,7 +232,7 @@ def test_conduits_without_the_token_or_sense_are_refused(
     granted = client.host(wanted(tmp_path))
     refusals = {
         "token": messages.pack_hello(replace(hello(), token="another")),
-        "version": messages.pack_hello(replace(hello(), version=2)),
+        "version": messages.pack_hello(replace(hello(), version=messages.VERSION + 1)),
     }
     for reason, frame in refusals.items():
         with socket.create_connection((LOCAL, granted.port), 10) as sock:
