@@ -407,7 +407,13 @@ def test_an_overtaken_driver_does_not_take_its_successor_s_server_back(tmp_path:
         overtaken.set()
         client = ReplicaClient(running.address, TOKEN)
         new = client.host(wanted(tmp_path))
-        until(lambda: client.renew("q1", new.lease) and asked.is_set())
+        heard = [new.answer]
+
+        def kept_and_asked() -> bool:
+            heard[0] = client.renew("q1", new.lease, heard[0]).answer
+            return asked.is_set()
+
+        until(kept_and_asked)
         assert old.granted is None
         old.stop()
         client.close()
