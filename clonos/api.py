@@ -18,6 +18,7 @@ import pyarrow as pa
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.spark.facts import described
 from clonos.spark.identity import identify
+from clonos.spark.parity import covered, tell_what_differs
 from clonos.spark.plan import Binding, OperatorFactory, OperatorPlan, PlanNode
 from clonos.spark.routing import check_key_types
 from clonos.spark.session import require_dataframe, require_session
@@ -329,14 +330,16 @@ class GroupedCausalStream:
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Callable[[tuple[Any, ...], str], tuple[Any, ...]] | None = None,
+        per: str | None = None,
     ) -> CausalStream:
-        """PySpark's: `func(key, pdfs, state)` gives an iterator of frames, once per key and bundle.
+        """PySpark's: `func(key, pdfs, state)` gives an iterator of frames, once per key and bundle,
+        or, with `per="batch"`, once per key and micro-batch.
 
         Without a `name` the operator is called after the function. With a new `version`, `previous={"1": old_func}`
         (or a pair with its state's schema) repeats what the old one has begun, and `migrate(state, old_version)` gives
         the state that the new one goes on from (docs/upgrading.md).
         """
-        from clonos.surface.group_state import EVENT_TIME, PROCESSING_TIME, GroupStateOperator
+        from clonos.surface.group_state import EVENT_TIME, PROCESSING_TIME
 
         binding = Binding.after(
             func,
@@ -347,17 +350,33 @@ class GroupedCausalStream:
             standbys=standbys,
             standby=standby,
             on_poison=on_poison,
+            per=covered(per),
         )
         _check_function(func, binding.name)
         check_previous(previous, binding)
-        timed = self._stream._event_time is not None
-        if timeoutConf == EVENT_TIME and not timed:
+        if timeoutConf == EVENT_TIME and self._stream._event_time is None:
             raise _no_watermark(binding.name, EVENT_TIME)
-        zone, schema, state = (
-            self._stream._zone(),
-            struct_type(outputStructType),
-            struct_type(stateStructType),
-        )
+        tell_what_differs(binding, per, timeoutConf == EVENT_TIME)
+        given = (func, outputStructType, stateStructType, outputMode, timeoutConf)
+        return self._with_group_state(binding, *given, previous=previous, migrate=migrate, per=covered(per))
+
+    def _with_group_state(
+        self,
+        binding: Binding,
+        func: Callable[..., Any],
+        output: Any,
+        kept_state: Any,
+        output_mode: str,
+        timeout: str,
+        *,
+        previous: Previous,
+        migrate: Callable[[tuple[Any, ...], str], tuple[Any, ...]] | None,
+        per: str,
+    ) -> CausalStream:
+        from clonos.surface.group_state import GroupStateOperator
+
+        event_time = self._stream._event_time
+        zone, schema, state = self._stream._zone(), struct_type(output), struct_type(kept_state)
 
         def of(function: Any, migrate: Any = None) -> OperatorFactory:
             fn, kept = pair(function, state)
@@ -365,14 +384,17 @@ class GroupedCausalStream:
                 GroupStateOperator,
                 fn,
                 input=given,
+                key=self._key,
                 output=_arrow(schema),
                 state=_arrow(struct_type(kept)),
-                output_mode=outputMode,
-                timeout=timeoutConf,
+                output_mode=output_mode,
+                timeout=timeout,
                 name=name,
                 tz=zone,
-                has_watermark=timed,
+                has_watermark=event_time is not None,
                 migrate=migrate,
+                event_time=None if event_time is None else event_time[0],
+                per=per,
             )
 
         return self._stream._then(
@@ -401,8 +423,10 @@ class GroupedCausalStream:
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
+        per: str | None = None,
     ) -> CausalStream:
-        """PySpark's: a `StatefulProcessor` over rows, once per key and bundle.
+        """PySpark's: a `StatefulProcessor` over rows, once per key and bundle,
+        or, with `per="batch"`, once per key and micro-batch.
 
         Without a `name` the operator is called after the processor's class. `eventTimeColumnName` is the output's
         event time, with the delay of the input's watermark. With a new `version`, `previous={"1": old_processor}`
@@ -418,9 +442,10 @@ class GroupedCausalStream:
             standbys=standbys,
             standby=standby,
             on_poison=on_poison,
+            per=covered(per),
         )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
-        return self._transform(binding, *given, pandas=False, previous=previous, migrate=migrate)
+        return self._transform(binding, *given, pandas=False, previous=previous, migrate=migrate, per=per)
 
     def transformWithStateInPandas(
         self,
@@ -439,6 +464,7 @@ class GroupedCausalStream:
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
+        per: str | None = None,
     ) -> CausalStream:
         """As `transformWithState`, with pandas frames for rows."""
         binding = Binding.after(
@@ -450,9 +476,10 @@ class GroupedCausalStream:
             standbys=standbys,
             standby=standby,
             on_poison=on_poison,
+            per=covered(per),
         )
         given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
-        return self._transform(binding, *given, pandas=True, previous=previous, migrate=migrate)
+        return self._transform(binding, *given, pandas=True, previous=previous, migrate=migrate, per=per)
 
     def _transform(
         self,
@@ -467,6 +494,7 @@ class GroupedCausalStream:
         pandas: bool,
         previous: Previous,
         migrate: Mapping[str, Any] | None,
+        per: str | None,
     ) -> CausalStream:
         from clonos.surface.transform_with_state import TransformWithStateOperator
 
@@ -478,6 +506,7 @@ class GroupedCausalStream:
             raise QueryDefinitionError(
                 f"{binding.name!r} names an event time column, which needs timeMode EventTime"
             )
+        tell_what_differs(binding, per, by_event_time)
         zone, schema = self._stream._zone(), struct_type(output)
 
         check_previous(previous, binding)
@@ -487,6 +516,7 @@ class GroupedCausalStream:
                 TransformWithStateOperator,
                 processor,
                 input=given,
+                key=self._key,
                 output=_arrow(schema),
                 output_mode=output_mode,
                 time_mode=time_mode,
@@ -495,6 +525,8 @@ class GroupedCausalStream:
                 name=name,
                 tz=zone,
                 migrate=migrate,
+                event_time=None if watermark is None else watermark[0],
+                per=covered(per),
             )
 
         made = self._stream._then(

@@ -40,6 +40,8 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             "began": snapshot.began,
             "arrived": snapshot.arrived,
             **({"program": snapshot.program} if snapshot.program else {}),
+            "epoch_watermark": snapshot.epoch_watermark,
+            "gathered": snapshot.gathered,
         }
     )
 
@@ -67,6 +69,8 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             log=said.get("log", b""),
             began=said.get("began", {}),
             arrived=said.get("arrived", {}),
+            epoch_watermark=said.get("epoch_watermark"),
+            gathered=said.get("gathered", False),
         )
     except (KeyError, TypeError, ValueError, StateError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error

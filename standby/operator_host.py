@@ -351,6 +351,7 @@ class OperatorHost(Incarnation[Manifest]):
             depth=node.depth,
             recording=node.recording,
             record_at_a_time=self._operator.record_at_a_time,
+            per_epoch=self._operator.per_epoch,
             watermark_of=_watermark_of(node.event_time, node.zone),
             programs=self._operator,
         )
@@ -509,7 +510,7 @@ class OperatorHost(Incarnation[Manifest]):
     def _snapshot_if_due(self) -> None:
         """Work done since the last snapshot is what a recovery repeats, so it is work that makes one due, as long as
         taking them is a small part of it; time makes it due for the conduit's sake, which keeps what came since."""
-        if self._upload is not None:
+        if self._upload is not None or self.live.holds:
             return
         settings = self._query.settings
         now = time.thread_time()

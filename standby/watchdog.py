@@ -116,6 +116,14 @@ class _Watched:
         finally:
             self._watchdog.leave()
 
+    def gathered(self) -> list[Row]:
+        self._watchdog.enter()
+        try:
+            produced: list[Row] = self._operator.gathered()
+            return produced
+        finally:
+            self._watchdog.leave()
+
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
         if event:
             self._watchdog.on_event_timers()

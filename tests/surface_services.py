@@ -87,6 +87,7 @@ class FakeServices:
         self.event_timers = ListTimers()
         self.random = Random(seed)
         self.watermark: int | None = None
+        self.epoch_watermark: int | None = None
         self.time = START
         self.clock_reads = 0
         self.calls: list[tuple[str, tuple[Any, ...]]] = []

@@ -317,7 +317,7 @@ def test_map_flat_map_and_filter() -> None:
     assert kept.bundle(keys, data) == [("b", 2)]
     kept = opened(FilterOperator(lambda r, c: c.random.random() < 2, OUT, name="f", pure=False), services)
     assert len(kept.bundle(keys, data)) == 2
-    flat = opened(FlatMapOperator(lambda r: [r] * r.amount, OUT, name="f", pure=True), services)
+    flat = opened(FlatMapOperator(lambda r: [tuple(r)] * r.amount, OUT, name="f", pure=True), services)
     assert flat.bundle(keys, data) == [("a", 1), ("b", 2), ("b", 2)]
     with pytest.raises(InputError, match="gave no row"):
         opened(MapOperator(lambda r: None, OUT, name="m", pure=True), services).bundle(keys, data)

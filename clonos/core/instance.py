@@ -38,7 +38,8 @@ from clonos.core.care import Care, Doubt
 from clonos.core.causal_log import Segment
 from clonos.core.destination import Router
 from clonos.core.determinant import Kind, Run, Step, first_of
-from clonos.core.frontier import Arrivals, Column, Frontier, channels_of, numbers_of, runs_of
+from clonos.core.event_time import fire, later
+from clonos.core.frontier import Arrivals, Column, Frontier, channels_of, have_come, numbers_of, runs_of
 from clonos.core.identity import Origin, channel_origin
 from clonos.core.instance_snapshot import InstanceSnapshot as InstanceSnapshot, still_owed
 from clonos.core.instance_words import (
@@ -72,6 +73,9 @@ class InstanceConfig:
     fold_from: int = FOLD_FROM
     recording: bool = True  # off only to measure what recording costs
     record_at_a_time: bool = False  # a bundle may be given to the operator in pieces, and nobody notices
+    per_epoch: bool = (
+        False  # the operator gathers an epoch's records; they and timers are processed at its end
+    )
     watermark_of: Callable[[list[Row]], int | None] | None = (
         None  # latest event time less the delay, microseconds
     )
@@ -117,6 +121,9 @@ class Instance:
         self._services.where = lambda row: self._where()
         self._following = False
         self._followed = 0  # log offset up to which a standby may repeat
+        self.holds = self._gathered = (
+            False  # records that no snapshot has; the end of this epoch was processed
+        )
         self._ends_at: int | None = None
         self.state = RecoveryState.LIVE
         self.care: Care | None = None
@@ -153,6 +160,7 @@ class Instance:
             self._services.watermark = snapshot.watermark
             if self._programs is not None:
                 self._programs.stands(snapshot.program)
+            self._services.epoch_watermark, self._gathered = snapshot.epoch_watermark, snapshot.gathered
             for channel, position, row in snapshot.pending:
                 self._pending.setdefault(channel, deque()).append((position, row))
         self._emitted = max(self._emitted, numbers_from)
@@ -256,14 +264,12 @@ class Instance:
 
     def tick(self, now: int) -> list[Action]:
         """Time has passed; `now` in microseconds. Fires processing-time timers when live."""
-        if self.state is not RecoveryState.LIVE:
+        if self.state is not RecoveryState.LIVE or self._config.per_epoch:
             return []
         due = self._services.timers.next_due()
         if due is None or due > now:
             return []
-        recorder = self._recorder()
-        recorder.open_timer(now)
-        self._execute(recorder, lambda: self._fire(now))
+        self._fire_in(self._recorder(), now)
         return self._saved_first()
 
     def flush(self) -> list[Action]:
@@ -285,6 +291,8 @@ class Instance:
             boundary=self._boundary,
             random_state=self._services.random.getstate(),
             watermark=self._services.watermark,
+            epoch_watermark=self._services.epoch_watermark,
+            gathered=self._gathered,
             pending=[(channel, *item) for channel, items in self._pending.items() for item in items],
             sent=dict(self._sent),
             received=self._journal.received,
@@ -308,6 +316,8 @@ class Instance:
             raise resume_failed(
                 f"it has record {upto} of {sender}, which the epoch ends before", self._where()
             )
+        if self._config.per_epoch and self.state is RecoveryState.LIVE and not self._gathered:
+            self._fire_in(self._recorder(), self._ports.clock())
         return self.flush()
 
     def truncate(self, stable: Mapping[Origin, int]) -> None:
@@ -426,9 +436,9 @@ class Instance:
         self._services.where = lambda row: self._where()
         self._frontier.cover(runs, positions)
         self._processed += len(rows)
-        if self._config.watermark_of is None:
-            return []
-        return self._advance_watermark(self._config.watermark_of(rows))
+        self._note_event_time(rows)
+        self.holds = self._config.per_epoch
+        return [] if self.holds else self._fire_event_timers()
 
     # ------------------------------------------------------------ with care
 
@@ -467,7 +477,7 @@ class Instance:
                     recorder.skip(ran)
                     self._end_skipping(first_of(runs, done), positions[:done], rows[:done])
                     return produced
-                self._services.where = partial(_here, self._where(channel, position))
+                self._services.where = partial(lambda here, row: here, self._where(channel, position))
                 produced += self._operator.bundle(self._config.keys_of([row]), [row])
         return produced + self._end_processing(runs, positions, rows)
 
@@ -488,8 +498,7 @@ class Instance:
         self._services.where = lambda row: self._where()
         self._frontier.cover(runs, positions)
         self._processed += len(rows)
-        if self._config.watermark_of is not None and len(rows) > 1:
-            self._note_watermark(self._config.watermark_of(rows[:-1]))
+        self._note_event_time(rows[:-1])
 
     def _keep_recorded(self, recorder: StepRecorder, upto: int) -> None:
         """Append what the log holds of the step up to an offset as it stands, for nobody will ask for it."""
@@ -499,27 +508,27 @@ class Instance:
             recorder.keep()
             self._append_own(rest)
 
-    # ------------------------------------------------------------------ time
+    def _fire_in(self, recorder: StepRecorder, now: int) -> None:
+        recorder.open_timer(now)
+        self._execute(recorder, partial(self._end_gathering if self._config.per_epoch else self._fire, now))
 
-    def _note_watermark(self, reached: int | None) -> None:
-        watermark = self._services.watermark
-        if reached is not None and (watermark is None or reached > watermark):
-            self._services.watermark = reached
+    def _note_event_time(self, rows: list[Row]) -> None:
+        if self._config.watermark_of is not None and rows:
+            self._services.watermark = later(self._services.watermark, self._config.watermark_of(rows))
 
-    def _advance_watermark(self, reached: int | None) -> list[Row]:
-        """The watermark trails the latest event time consumed; a function of the recorded order, so not recorded."""
-        self._note_watermark(reached)
-        watermark = self._services.watermark
-        produced: list[Row] = []
-        while watermark is not None and (due := self._services.event_timers.pop_due(watermark)):
-            produced += self._operator.timers(due, True)
-        return produced
+    def _fire_event_timers(self) -> list[Row]:
+        return fire(self._operator, self._services.event_timers, self._services.watermark, True)
+
+    def _end_gathering(self, now: int) -> list[Row]:
+        """Records with the watermark of the epoch's beginning, then timers with the new one, as Spark does."""
+        reached, self._services.watermark = self._services.watermark, self._services.epoch_watermark
+        produced: list[Row] = self._operator.gathered()
+        self._services.watermark = reached
+        self.holds, self._gathered = False, True
+        return produced + self._fire(now) + self._fire_event_timers()
 
     def _fire(self, now: int) -> list[Row]:
-        produced: list[Row] = []
-        while due := self._services.timers.pop_due(now):
-            produced += self._operator.timers(due, False)
-        return produced
+        return fire(self._operator, self._services.timers, now, False)
 
     def _execute(self, recorder: StepRecorder, run: Callable[[], list[Row]]) -> None:
         self._services.step = recorder
@@ -600,7 +609,6 @@ class Instance:
         self._due.append(emit)
 
     # --------------------------------------------------------------- replay
-
     def _advance(self) -> None:
         """Repeat every recorded step whose records have arrived; then go live."""
         while self._steps and self._log_end != self._ends_at:
@@ -633,10 +641,7 @@ class Instance:
             self._consume(*self._drain())
 
     def _arrived(self, step: Step) -> bool:
-        needed: dict[int, int] = {}
-        for channel, count in step.consumed:
-            needed[channel] = needed.get(channel, 0) + count
-        return all(len(self._pending.get(channel, ())) >= count for channel, count in needed.items())
+        return have_come(step.consumed, self._pending)
 
     def _repeat(self, step: Step) -> None:
         if step.kind is Kind.BOUNDARY:
@@ -644,8 +649,7 @@ class Instance:
             return None
         if step.kind is Kind.TIMER:
             replayer = StepReplayer(self, step, self._where())
-            replayer.open_timer(step.fired_at)
-            return self._execute(replayer, lambda: self._fire(step.fired_at))
+            return self._fire_in(replayer, step.fired_at)
         runs = step.consumed
         positions: list[int] = []
         rows: list[Row] = []
@@ -671,6 +675,8 @@ class Instance:
         codec.append_boundary(entries, epoch, seed, program)
         self._append_own(codec.seal(entries))
         self._boundary = epoch
+        self._gathered = False
+        self._services.epoch_watermark = self._services.watermark
         self._services.random.seed(seed)
 
     def _drain(self) -> tuple[list[Run], list[int], list[Row]]:
@@ -679,8 +685,6 @@ class Instance:
         rows = [row for items in self._pending.values() for _, row in items]
         self._pending.clear()
         return runs, positions, rows
-
-    # ---------------------------------------------------------------- words
 
     def _where(self, channel: int | None = None, position: int | None = None) -> Where:
         return Where(self._config.name, self._config.origin.instance, self._epoch, channel, position)
@@ -693,7 +697,3 @@ class Instance:
             if row is not None and row < at:
                 return self._where(channel, int(positions[row]))
         return self._where()
-
-
-def _here(place: Where, row: int | None) -> Where:
-    return place

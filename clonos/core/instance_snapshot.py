@@ -34,6 +34,8 @@ class InstanceSnapshot:
     owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
     program: str = ""  # the version of the function that wrote the state; "" for the first of the checkpoint
     log: bytes = b""  # the end of the own log: of it, what nobody else may have been shown
+    epoch_watermark: int | None = None  # with which the epoch began
+    gathered: bool = False  # the epoch's end has been processed
     began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
 

@@ -83,6 +83,11 @@ class Services(Protocol):
     @property
     def watermark(self) -> int | None: ...
 
+    @property
+    def epoch_watermark(self) -> int | None:
+        """The watermark with which the epoch began: what is late is told by it (`clonos.core.event_time`)."""
+        ...
+
     def clock(self) -> int:
         """The bundle clock: recorded once per bundle, on first use."""
         ...
@@ -109,6 +114,8 @@ class Operator(Protocol):
     """Which of the API's methods made it."""
     record_at_a_time: bool
     """Whether a bundle given in pieces would be processed just the same: it is a `RecordAtATime`, then."""
+    per_epoch: bool
+    """Whether bundles are only gathered, and processed at the end of the epoch."""
 
     def open(self, services: Services) -> None:
         """Called once, before anything else, with services that stay valid until `close`."""
@@ -120,6 +127,10 @@ class Operator(Protocol):
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
         """Timers that the runtime has taken off the queue of one family, ordered by (due, key, name)."""
+        ...
+
+    def gathered(self) -> list[tuple[Any, ...]]:
+        """The epoch ends: process what has been gathered, and hold nothing any more."""
         ...
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:

@@ -36,6 +36,7 @@ class Programs:
         self._version: str | None = None
         self.form = self._operators[current].form
         self.record_at_a_time = self._operators[current].record_at_a_time
+        self.per_epoch = self._operators[current].per_epoch
 
     def open(self, services: Services) -> None:
         """The function that can only be the one is opened at once, so that what is wrong with it shows."""
@@ -120,6 +121,9 @@ class Programs:
         running: Any = self._in_force()
         pieces: AbstractContextManager[None] = running.pieces()
         return pieces
+
+    def gathered(self) -> list[tuple[Any, ...]]:
+        return self._in_force().gathered()
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return self._in_force().kept(key)

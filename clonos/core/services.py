@@ -47,6 +47,7 @@ class CausalServices:
         self.event_timers = event_timers
         self.random = random
         self.watermark: int | None = None
+        self.epoch_watermark: int | None = None
         self.step: StepRecorder | None = None
         self.where: Callable[[int | None], Where] = lambda row: Where()
         self._outcomes = outcomes

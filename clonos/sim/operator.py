@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Any
 
 from clonos.core.destination import KeyColumn, KeyKind
+from clonos.core.event_time import is_late
 from clonos.core.instance import Row
 from clonos.core.operator import Services
 from clonos.errors import StateError
@@ -76,6 +77,11 @@ def watermark_of(rows: list[Row]) -> int | None:
     return max(int(row[1]) for row in rows) * EVENT_STEP - EVENT_DELAY
 
 
+def is_late_here(record: int, epoch_watermark: int | None) -> bool:
+    """Event time is in milliseconds here, for lateness is."""
+    return is_late(record * EVENT_STEP * 1000, None if epoch_watermark is None else epoch_watermark * 1000)
+
+
 @dataclass(frozen=True)
 class Outside:
     """What the function's closures reach, and who watches it consume."""
@@ -97,6 +103,8 @@ class Uses:
     timers: bool
     event_time: bool
     impure: bool
+    lateness: bool = False
+    per_epoch: bool = False
 
 
 class Ledger:
@@ -112,6 +120,8 @@ class Ledger:
         self._target = target
         self._outside = outside
         self._uses = uses
+        self._gathered: list[Row] = []
+        self.per_epoch = uses.per_epoch
 
     def open(self, services: Services) -> None:
         self._services: Any = services  # its state is a plain dict here
@@ -142,8 +152,16 @@ class Ledger:
             if self._outside.is_poison(row[1]):
                 self._poisoned(row)
             self._outside.consumed(row[3])
-            produced += self._one(key_at(self._node, row[1]), row)
+            if self.per_epoch:
+                self._gathered.append(row)
+            else:
+                produced += self._one(key_at(self._node, row[1]), row)
         return produced
+
+    def gathered(self) -> list[Row]:
+        held, self._gathered = self._gathered, []
+        keyed = sorted([(key_at(self._node, row[1]), row) for row in held], key=lambda one: one[0])
+        return [out for key, row in keyed for out in self._one(key, row)]
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
         produced: list[Row] = []
@@ -165,7 +183,8 @@ class Ledger:
         services = self._services
         state = self._state_of(key)
         self._check(key, state, self._version)
-        state[self._held].append((row[1], row[2]))
+        late = self._uses.lateness and is_late_here(row[1], services.epoch_watermark)
+        state[self._held].append((row[1], row[2], late))
         draw = services.random.getrandbits(30)
         if self._uses.timers and draw % 4 == 0:
             services.timers.set(services.clock() + draw % 4000, key.encode())
@@ -180,8 +199,8 @@ class Ledger:
         self._check(key, state, self._version)
         held, state[self._held] = state[self._held], []
         produced: list[Row] = []
-        for record, links in held:
-            detail = self._detail(key, record, draw)
+        for record, links, late in held:
+            detail = self._detail(key, record, draw) + (" late" if late else "")
             entry = extend(state, key, str(record), draw, services.clock(), detail)
             link = (self._node, entry.n, entry.draw, entry.at, entry.prev_hash, entry.hash, detail)
             produced.append((self._routing_key(record, draw), record, (*links, link)))

@@ -249,7 +249,9 @@ class OperatorHost(Incarnation[Snapshot]):
             lambda: self._world.choices.nature.getrandbits(30),
         )
         impure = plan.impure and node is plan.dataflow.operators[0]
-        uses = Uses(plan.calls, plan.effects, plan.timers, plan.event_time, impure)
+        uses = Uses(
+            plan.calls, plan.effects, plan.timers, plan.event_time, impure, plan.lateness, plan.per_epoch
+        )
         operator = self._programs(outside, uses)
         operator.open(services)
         config = InstanceConfig(
@@ -260,6 +262,7 @@ class OperatorHost(Incarnation[Snapshot]):
             depth=plan.depth,
             fold_from=plan.fold_from,
             record_at_a_time=operator.record_at_a_time,
+            per_epoch=operator.per_epoch,
             watermark_of=watermark_of if plan.event_time else None,
             programs=operator,
         )
@@ -408,7 +411,7 @@ class OperatorHost(Incarnation[Snapshot]):
 
     def _snapshot_if_due(self) -> Steps:
         rng = self._world.choices.schedule
-        if self._uploading or rng.random() >= self._world.plan.snapshot_rate:
+        if self._uploading or rng.random() >= self._world.plan.snapshot_rate or self.live.holds:
             return
         yield from self._replica.pause("begins a snapshot")
         # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.

@@ -108,6 +108,8 @@ class Plan:
     effects: bool = True
     timers: bool = True
     event_time: bool = False
+    lateness: bool = False  # the function tells late records from others
+    per_epoch: bool = False  # it gathers records and processes them when the epoch ends
     skips_idle: bool = (
         False  # Spark runs no task of a stage that it knows to have no input; not where there are timers
     )

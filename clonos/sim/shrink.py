@@ -74,6 +74,10 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, records=records)
     if plan.event_time:
         yield replace(plan, event_time=False)
+    if plan.lateness:
+        yield replace(plan, lateness=False)
+    if plan.per_epoch:
+        yield replace(plan, per_epoch=False)
     if plan.poison:
         yield replace(plan, poison=plan.poison - 1)
     if plan.effects:

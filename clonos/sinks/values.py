@@ -85,7 +85,7 @@ def json_encoder(kind: pa.DataType) -> Encode | None:
     if pt.is_date(kind):
         return dt.date.isoformat
     if pt.is_duration(kind):
-        return microseconds
+        return interval
     if _is_list(kind):
         return _list_encoder(json_encoder(kind.value_type))
     if pt.is_map(kind):
@@ -139,6 +139,17 @@ def plain(value: Decimal) -> str:
 
 def microseconds(value: dt.timedelta) -> int:
     return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+
+
+def interval(value: dt.timedelta) -> str:
+    """As Spark writes a day-time interval, and alone reads it back: the sign is that of the whole."""
+    total = microseconds(value)
+    seconds, left = divmod(abs(total), 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    sign = "-" if total < 0 else ""
+    return f"INTERVAL '{sign}{day} {hour:02}:{minute:02}:{second:02}.{left:06}' DAY TO SECOND"
 
 
 def _float(value: float) -> float | str:

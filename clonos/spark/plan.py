@@ -46,6 +46,7 @@ class Binding:
     standbys: int | None = None  # of each instance; None: as the setting has it
     standby: str | None = None  # of which kind: see KINDS; None: as the setting has it
     on_poison: str = "fail"  # what becomes of a record that ends every process: see POLICIES
+    gathers: bool = False  # an epoch's records, which are processed at its end
 
     def __post_init__(self) -> None:
         name = self.name
@@ -73,6 +74,11 @@ class Binding:
                 f"operator {name!r} has on_poison={self.on_poison!r}",
                 hint="Say 'fail' (the query ends) or 'dead_letter' (the record is passed over and kept)",
             )
+        if self.gathers and self.on_poison != "fail":
+            raise QueryDefinitionError(
+                f"operator {name!r} has per='batch' and on_poison={self.on_poison!r}",
+                hint="Which of an epoch's records ends the processes cannot be told; use per='bundle' to pass one over",
+            )
 
     @classmethod
     def after(
@@ -86,15 +92,17 @@ class Binding:
         standbys: int | None,
         standby: str | None,
         on_poison: str,
+        per: str = "bundle",
     ) -> Binding:
         """With the name given, or one after the function or class."""
+        gathers = per == "batch"
         if name is not None:
-            return cls(name, version, parallelism, True, ticks, standbys, standby, on_poison)
+            return cls(name, version, parallelism, True, ticks, standbys, standby, on_poison, gathers)
         while isinstance(what, partial):
             what = what.func
         derived = getattr(what, "__name__", None) or type(what).__name__
         name = derived.strip("<>") or "operator"
-        return cls(name, version, parallelism, False, ticks, standbys, standby, on_poison)
+        return cls(name, version, parallelism, False, ticks, standbys, standby, on_poison, gathers)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

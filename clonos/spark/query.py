@@ -54,6 +54,13 @@ class Taken:
 class CausalQuery:
     """A started query. Thread-safe."""
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """For `isinstance(query, StreamingQuery)`."""
+        from pyspark.sql.streaming.query import StreamingQuery
+
+        return StreamingQuery
+
     def __init__(
         self,
         coordinator: Coordinator,

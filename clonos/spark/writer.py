@@ -15,6 +15,7 @@ from clonos.spark.compile import Compiled, SinkPlan
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
+from clonos.spark.parity import check_streams
 from clonos.spark.plan import PlanNode
 from clonos.spark.query import CausalQuery, Taken
 from clonos.spark.session import is_stopped, require_session
@@ -127,6 +128,7 @@ class CausalStreamWriter:
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
             self._check_slots(compiled)
+            check_streams(self._upstream)
         coordinator = Coordinator(
             compiled,
             self._sink,

@@ -1,5 +1,9 @@
 """Rows as pandas frames and back, the way PySpark shows them to its pandas functions.
 
+PySpark makes the frames of `applyInPandasWithState` from Arrow columns, so they have the columns' own dtypes; those of
+`transformWithStateInPandas` it makes from rows, so every integer is int64 there and every float float64. Sums overflow
+in one and not in the other, so `widened` frames are the latter.
+
 Making a frame costs hundreds of microseconds, however small it is. So a bundle becomes one frame, and each group's
 frame is a slice of it. The dtype of a column must not depend on which other groups happened to be in the bundle,
 though: where an integer or boolean column has missing values, pandas would change the dtype of the whole column, and
@@ -16,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from clonos.errors import InputError
-from clonos.surface.rows import RowDecoder, RowEncoder, spark_name, zone_of
+from clonos.surface.nested_frames import nested_value, nulls_for_nan
+from clonos.surface.rows import RowDecoder, RowEncoder, placed_values, spark_name, zone_of
 from clonos.surface.values import is_missing
 
 if TYPE_CHECKING:
@@ -27,14 +32,14 @@ _MOST = (2**63 - 1) // 1000  # microseconds that fit into nanoseconds
 
 
 class FrameMaker:
-    """Frames of input rows."""
+    """Frames of input rows; `widened`, with the dtypes of frames that are made from rows."""
 
-    def __init__(self, schema: pa.Schema, tz: str | None) -> None:
+    def __init__(self, schema: pa.Schema, tz: str | None, *, widened: bool = False) -> None:
         self._schema = schema
+        self._zone = zone_of(tz)
+        self._widened = widened
         self._encoder = RowEncoder(schema, tz)
-        self._fragile = [
-            i for i, f in enumerate(schema) if pa.types.is_integer(f.type) or pa.types.is_boolean(f.type)
-        ]
+        self._fragile = [i for i, f in enumerate(schema) if self._changes_with_nulls(f.type)]
         self._makers = [self._maker(f) for f in schema]
 
     def split(self, groups: Sequence[Sequence[tuple[Any, ...]]]) -> Iterator[pd.DataFrame]:
@@ -62,27 +67,46 @@ class FrameMaker:
         frame.columns = pd.Index(self._schema.names)
         return frame
 
+    def _changes_with_nulls(self, kind: pa.DataType) -> bool:
+        if pa.types.is_duration(kind):
+            return self._widened
+        return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_nested(kind))
+
+    def empty(self) -> pd.DataFrame:
+        """No rows: what a timed-out key is given."""
+        import pandas as pd
+
+        return pd.DataFrame(columns=self._schema.names)
+
     def _maker(self, field: pa.Field) -> Callable[[Sequence[Any]], Any]:
         kind = field.type
         if pa.types.is_timestamp(kind):
             return lambda values: _nanoseconds(np.array(values, "M8[us]"), "M8[ns]")
         if pa.types.is_duration(kind):
-            return lambda values: _nanoseconds(np.array(values, "m8[us]"), "m8[ns]")
+            return self._spans
         if pa.types.is_floating(kind):
-            dtype = kind.to_pandas_dtype()
+            dtype = np.float64 if self._widened else kind.to_pandas_dtype()
             return lambda values: np.array(values, dtype)
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            return _fragile_maker(kind)
+            return _fragile_maker(pa.int64() if self._widened and pa.types.is_integer(kind) else kind)
         if pa.types.is_nested(kind):
             return lambda values: self._nested(field, values)
         return _objects
 
+    def _spans(self, values: Sequence[Any]) -> Any:
+        if self._widened and all(value is None for value in values):  # nothing says that these are no moments
+            return np.array(values, "M8[ns]")
+        return _nanoseconds(np.array(values, "m8[us]"), "m8[ns]")
+
     def _nested(self, field: pa.Field, values: Sequence[Any]) -> Any:
-        """As PySpark has it: an array is an ndarray, a struct a dict, a map a dict."""
-        series = self._encoder.column(field, values).to_pandas()
-        if pa.types.is_map(field.type):
-            return series.map(lambda pairs: None if pairs is None else dict(pairs))
-        return series
+        array = self._encoder.column(field, values)
+        series = array.to_pandas(
+            date_as_object=True, coerce_temporal_nanoseconds=True, integer_object_nulls=True
+        )
+        convert = nested_value(field.type, self._zone)
+        if convert is not None:
+            series = series.map(lambda value: None if value is None else convert(value))
+        return series.astype(object)
 
 
 def _fragile_maker(kind: pa.DataType) -> Callable[[Sequence[Any]], Any]:
@@ -115,7 +139,7 @@ class FrameReader:
         self._schema = schema
         self._name = name
         self._decoder = RowDecoder(schema, tz)
-        self._encoder = RowEncoder(schema, tz, name)
+        self._encoder = RowEncoder(schema, tz, name, placed_values)
         self._zone = zone_of(tz)
 
     def rows(self, frame: Any) -> list[tuple[Any, ...]]:
@@ -154,8 +178,8 @@ class FrameReader:
 
     def _values(self, series: pd.Series, field: pa.Field) -> list[Any]:
         kind = field.type
-        if str(series.dtype) == "object" or pa.types.is_nested(kind):
-            values = [None if is_missing(v) else v for v in series.tolist()]
+        if str(series.dtype) == "object" or pa.types.is_nested(kind) or pa.types.is_decimal(kind):
+            values = list(map(nulls_for_nan(kind), series.tolist()))
             return self._decoded(self._encoder.column(field, values), field)
         if pa.types.is_timestamp(kind) and kind.tz is not None and str(series.dtype).startswith("datetime64"):
             if series.dt.tz is None:

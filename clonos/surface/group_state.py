@@ -5,13 +5,13 @@ processed once, with all of its rows, in the order in which keys first appear; a
 processing time is the bundle clock, a recorded value, so it is the same when the call is repeated. A timeout fires
 as soon as it is due instead of at the next trigger.
 
-As in Spark a call clears the key's timeout unless it sets one, and a timed-out call has an empty iterator.
+As in Spark a call clears the key's timeout unless it sets one, and a timed-out call is given one frame without rows.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -21,12 +21,14 @@ from clonos.core.operator import Services
 from clonos.core.topology import StateVariable
 from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.surface import current
+from clonos.surface.batches import BUNDLE, Batches, Groups
 from clonos.surface.context import Context
 from clonos.surface.frames import FrameMaker, FrameReader
 from clonos.surface.keys import kept_under, pack, unpack
 from clonos.surface.migration import migrate_all
 from clonos.surface.outputs import failed
-from clonos.surface.rows import instant, zone_of
+from clonos.surface.pyspark_rows import array_key
+from clonos.surface.rows import instant, seen_as, zone_of
 from clonos.surface.spark_errors import spark_error
 from clonos.surface.types import arrow_schema, columns_of
 from clonos.surface.values import Codec
@@ -79,6 +81,11 @@ class GroupState:
         self._timeout = self.NO_TIMESTAMP
         self._timed_out = timed_out
         self._updated = self._removed = False
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """For `isinstance(state, GroupState)`, without importing pyspark into processes that do not need it."""
+        return seen_as("pyspark.sql.streaming.state", "GroupState", type(self))
 
     @property
     def exists(self) -> bool:
@@ -196,6 +203,7 @@ class GroupStateOperator:
         fn: Callable[..., Any],
         *,
         input: pa.Schema,
+        key: Sequence[str] = (),
         output: Any,
         state: Any,
         output_mode: str = "update",
@@ -204,6 +212,8 @@ class GroupStateOperator:
         tz: str | None = "UTC",
         has_watermark: bool = False,
         migrate: Callable[..., Any] | None = None,
+        event_time: str | None = None,
+        per: str = BUNDLE,
     ) -> None:
         if not isinstance(output_mode, str) or output_mode.lower() not in ("append", "update"):
             raise QueryDefinitionError(
@@ -218,10 +228,13 @@ class GroupStateOperator:
         self.timeout = timeout
         self.has_watermark = has_watermark
         self.codec = Codec(arrow_schema(state), self.zone, f"the state of {name!r}")
+        self._batches = Batches(input, tz, event_time if timeout == EVENT_TIME else None, per)
+        self.per_epoch = self._batches.per_epoch
         self._fn = fn
         self._migrate = migrate
         self._name = name
         self._frames = FrameMaker(input, tz)
+        self._key_of = array_key([input.field(name).type for name in key])
         self._reader = FrameReader(arrow_schema(output), tz, name)
 
     def open(self, services: Services) -> None:
@@ -230,17 +243,24 @@ class GroupStateOperator:
         self._port = services.event_timers if self.timeout == EVENT_TIME else services.timers
 
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
-        for key, row in zip(keys, rows):
-            groups.setdefault(key, []).append(row)
+        pairs = self._batches.on_time(keys, rows, self._services.epoch_watermark)
+        return self._process(self._batches.take(pairs), keys)
+
+    def gathered(self) -> list[tuple[Any, ...]]:
+        return self._process(self._batches.gathered(), [])
+
+    def _process(self, groups: Groups, keys: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """`keys` are those of the records in hand, to say which one failed."""
         made: list[tuple[Any, ...]] = []
+        if not groups:
+            return made
         before = self._ctx.begin()
         try:
             for key, frame in zip(groups, self._frames.split(list(groups.values()))):
                 data = pack(key)
                 self._call(key, data, self._kept(key, data), iter((frame,)), False, made)
         except (Exception, SystemExit) as error:
-            at = None if self._ctx.key is None else keys.index(self._ctx.key)
+            at = keys.index(self._ctx.key) if self._ctx.key in keys else None
             raise failed(error, self._name, self._services, at, f", key {self._ctx.key!r}") from error
         finally:
             current.leave(before)
@@ -255,7 +275,7 @@ class GroupStateOperator:
                 key = unpack(data)
                 kept = self._kept(key, data)
                 if kept is not None and self._due(kept[1]) == moment:
-                    self._call(key, data, kept, iter(()), True, made)
+                    self._call(key, data, kept, [self._frames.empty()], True, made)
         except (Exception, SystemExit) as error:
             what = f" at its timeout, key {self._ctx.key!r}"
             raise failed(error, self._name, self._services, None, what) from error
@@ -303,13 +323,13 @@ class GroupStateOperator:
         key: Any,
         data: bytes,
         kept: Any,
-        frames: Iterator[Any],
+        frames: Iterable[Any],
         timed_out: bool,
         made: list[tuple[Any, ...]],
     ) -> None:
         self._ctx.key = key
         state = GroupState(self, self._services, kept, timed_out)
-        result = self._fn(key, frames, state)
+        result = self._fn(self._key_of(key), frames, state)
         if not hasattr(type(result), "__iter__") or type(result).__name__ == "DataFrame":
             raise InputError(
                 f"{self._name!r} returned a {type(result).__name__}, not an iterator of pandas.DataFrames",

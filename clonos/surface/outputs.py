@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from clonos.core.operator import Services
 from clonos.errors import ClonosError, InputError, UserFunctionError
-from clonos.surface.rows import struct_values
+from clonos.surface.rows import field_names, struct_values
 
 
 def schema_names(output: pa.Schema | Sequence[str]) -> list[str]:
@@ -42,6 +42,8 @@ class Outputs:
             hint = "Yield or return an iterable of rows"
             if isinstance(value, (str, int, float)):
                 hint += "; a single row must be yielded, or returned inside a list"
+            elif field_names(value) is not None:
+                hint += "; a row with names goes by its names, tuple(row) by position"
             raise InputError(f"output {index} of {self._name!r} is not a row: {error}", hint=hint) from error
 
 

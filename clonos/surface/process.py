@@ -46,6 +46,7 @@ class ProcessOperator:
 
     form = "process"
     record_at_a_time = True
+    per_epoch = False
 
     def __init__(
         self,
@@ -128,6 +129,9 @@ class ProcessOperator:
         ctx.keep()
         return self._outputs.settle(made)
 
+    def gathered(self) -> list[tuple[Any, ...]]:
+        return []
+
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         data = pack(key)
         loaded = self._ctx.loaded(key)  # by an earlier piece of the bundle
@@ -153,6 +157,7 @@ class _Stateless:
 
     form = ""
     record_at_a_time = True
+    per_epoch = False
 
     def __init__(
         self,
@@ -194,6 +199,9 @@ class _Stateless:
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
         if due:
             raise PurityError(f"{self._name!r} has no timers, but {len(due)} are due")
+        return []
+
+    def gathered(self) -> list[tuple[Any, ...]]:
         return []
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:

@@ -11,6 +11,7 @@ show the function the same values.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -32,12 +33,18 @@ except ImportError:  # pragma: no cover - other interpreters
         return property(lambda self: tuple.__getitem__(self, index), doc=doc)
 
 
-_Convert = Callable[[Any], Any]
+Convert = Callable[[Any], Any]
+FieldsOf = Callable[[Any, Sequence[str]], Sequence[Any]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _NOT_A_TIME = -(2**63)
 _FEW_ROWS = 128
+
+
+def seen_as(module: str, name: str, own: type) -> type:
+    """PySpark's class, for `isinstance`, if this process knows it: who does not cannot ask for it."""
+    return getattr(sys.modules.get(module), name, own)
 
 
 class Row(tuple[Any, ...]):
@@ -64,6 +71,11 @@ class Row(tuple[Any, ...]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (make_row, (self._fields, tuple(self)))
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """For `isinstance(row, Row)`, without importing pyspark into processes that do not need it."""
+        return seen_as("pyspark.sql.types", "Row", type(self))
 
     def asDict(self, recursive: bool = False) -> dict[str, Any]:
         """The row as a dict; with `recursive`, rows inside it too."""
@@ -150,13 +162,13 @@ def instant(moment: datetime, zone: tzinfo | None) -> int:
 # -- Arrow to Python
 
 
-def _is_zoned(kind: pa.DataType) -> bool:
+def is_zoned(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.tz is not None
 
 
-def reader(kind: pa.DataType, zone: tzinfo | None) -> _Convert | None:
+def reader(kind: pa.DataType, zone: tzinfo | None) -> Convert | None:
     """From what `to_pylist` gives to what the user sees; None when they are the same."""
-    if _is_zoned(kind):
+    if is_zoned(kind):
         return lambda v: None if v is None else v.astimezone(zone).replace(tzinfo=None)
     if pa.types.is_struct(kind):
         return _struct_reader(kind, zone)
@@ -173,7 +185,7 @@ def reader(kind: pa.DataType, zone: tzinfo | None) -> _Convert | None:
     return None
 
 
-def _struct_reader(kind: pa.DataType, zone: tzinfo | None) -> _Convert:
+def _struct_reader(kind: pa.DataType, zone: tzinfo | None) -> Convert:
     fields = [kind.field(i) for i in range(kind.num_fields)]
     cls = row_type(tuple(f.name for f in fields))
     parts = [(f.name, reader(f.type, zone) or _same) for f in fields]
@@ -276,25 +288,6 @@ def _units(column: pa.Array, integers: pa.DataType, dtype: str) -> list[Any]:
 # -- Python to Arrow
 
 
-def writer(kind: pa.DataType, zone: tzinfo | None) -> _Convert | None:
-    """From what users give to what `pa.array` understands rightly; None when they are the same."""
-    if _is_zoned(kind):
-        return lambda v: _moment(v, zone)
-    if pa.types.is_timestamp(kind):
-        return _wall
-    if pa.types.is_struct(kind):
-        return _struct_writer(kind, zone)
-    if pa.types.is_map(kind):
-        k_of = writer(kind.key_type, zone) or _same
-        v_of = writer(kind.item_type, zone) or _same
-        return lambda v: v if v is None else [(k_of(a), v_of(b)) for a, b in _items(v)]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = writer(kind.value_type, zone)
-        if inner is not None:
-            return lambda v: v if v is None else [inner(x) for x in _listing(v)]
-    return None
-
-
 def _moment(value: Any, zone: tzinfo | None) -> Any:
     if value is None:
         return None
@@ -314,6 +307,8 @@ def _wall(value: Any) -> Any:
 def _items(value: Any) -> Any:
     if isinstance(value, dict):
         return value.items()
+    if isinstance(value, (list, tuple)) and all(isinstance(v, tuple) and len(v) == 2 for v in value):
+        return value  # pairs, as rows of `transformWithState` have them
     raise TypeError(f"a dict is due, not {type(value).__name__}")
 
 
@@ -323,22 +318,11 @@ def _listing(value: Any) -> Any:
     return value
 
 
-def _struct_writer(kind: pa.DataType, zone: tzinfo | None) -> _Convert:
-    fields = [kind.field(i) for i in range(kind.num_fields)]
-    names = [f.name for f in fields]
-    parts = [writer(f.type, zone) or _same for f in fields]
-
-    def write(value: Any) -> Any:
-        if value is None:
-            return None
-        values = struct_values(value, names)
-        return {n: f(v) for n, f, v in zip(names, parts, values, strict=True)}
-
-    return write
-
-
 def struct_values(value: Any, names: Sequence[str]) -> Sequence[Any]:
-    """The values of a struct in the order of `names`: by name from dicts and named rows, else by position."""
+    """The values of a struct in the order of `names`: by name from dicts and named rows, else by position.
+
+    By name, what is missing is null, and a name that is unknown is refused.
+    """
     if isinstance(value, dict):
         unknown = value.keys() - set(names)
         if unknown:
@@ -347,29 +331,84 @@ def struct_values(value: Any, names: Sequence[str]) -> Sequence[Any]:
             )
         return [value.get(n) for n in names]
     if isinstance(value, (tuple, list)):
+        given = field_names(value)
+        if given is not None and list(given) != list(names):
+            return struct_values(dict(zip(given, value, strict=True)), names)
         if len(value) != len(names):
             raise TypeError(f"{len(value)} values; {_known(names)}")
-        given = getattr(value, "__fields__", None) or getattr(value, "_fields", None)
-        if given is not None and list(given) != list(names) and set(given) == set(names):
-            return [value[list(given).index(n)] for n in names]
         return value
     if hasattr(type(value), "__dataclass_fields__"):
         return struct_values({n: getattr(value, n) for n in type(value).__dataclass_fields__}, names)
     raise TypeError(f"{type(value).__name__} is not a row; {_known(names)}")
 
 
+def field_names(value: Any) -> Sequence[str] | None:
+    """Of a `Row` made with names, or a named tuple."""
+    return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
+
+
+def placed_values(value: Any, names: Sequence[str]) -> Sequence[Any]:
+    """As `struct_values`, where Spark takes a named row by position: one that has the struct's names in another order,
+    or some of them, would be given other fields than it says, and is refused."""
+    given = field_names(value)
+    if given is None or list(given) == list(names):
+        return struct_values(value, names)
+    if set(given) & set(names):
+        raise TypeError(f"the fields {', '.join(given)} are taken by position here; {_known(names)}")
+    return struct_values(tuple(value), names)
+
+
 def _known(names: Sequence[str]) -> str:
     return f"the fields are ({', '.join(names)})"
+
+
+def writer(kind: pa.DataType, zone: tzinfo | None, fields_of: FieldsOf = struct_values) -> Convert | None:
+    """From what users give to what `pa.array` understands rightly; None when they are the same."""
+    if is_zoned(kind):
+        return lambda v: _moment(v, zone)
+    if pa.types.is_timestamp(kind):
+        return _wall
+    if pa.types.is_struct(kind):
+        return _struct_writer(kind, zone, fields_of)
+    if pa.types.is_map(kind):
+        k_of = writer(kind.key_type, zone, fields_of) or _same
+        v_of = writer(kind.item_type, zone, fields_of) or _same
+        return lambda v: v if v is None else [(k_of(a), v_of(b)) for a, b in _items(v)]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = writer(kind.value_type, zone, fields_of)
+        if inner is not None:
+            return lambda v: v if v is None else [inner(x) for x in _listing(v)]
+    return None
+
+
+def _struct_writer(kind: pa.DataType, zone: tzinfo | None, fields_of: FieldsOf) -> Convert:
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    names = [f.name for f in fields]
+    parts = [writer(f.type, zone, fields_of) or _same for f in fields]
+
+    def write(value: Any) -> Any:
+        if value is None:
+            return None
+        values = fields_of(value, names)
+        return {n: f(v) for n, f, v in zip(names, parts, values, strict=True)}
+
+    return write
 
 
 class RowEncoder:
     """Output tuples as Arrow arrays of a declared schema. What does not fit is refused by column, row and value."""
 
-    def __init__(self, schema: pa.Schema, tz: str | None = "UTC", operator: str = "") -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        tz: str | None = "UTC",
+        operator: str = "",
+        fields_of: FieldsOf = struct_values,
+    ) -> None:
         self.schema = schema
         self._operator = operator
         zone = zone_of(tz)
-        self._writers = [writer(field.type, zone) for field in schema]
+        self._writers = [writer(field.type, zone, fields_of) for field in schema]
         # A call of `pa.array` costs as much as some thirty values: few rows are made in one call for all columns.
         self._plain = len(schema) > 0 and not any(self._writers)
         self._struct = pa.struct(list(schema))
@@ -418,7 +457,7 @@ class RowEncoder:
         return array
 
     def _refusal(
-        self, field: pa.Field, values: Sequence[Any], convert: _Convert | None, error: Exception
+        self, field: pa.Field, values: Sequence[Any], convert: Convert | None, error: Exception
     ) -> InputError:
         for row, value in enumerate(values):
             try:
@@ -435,10 +474,10 @@ class RowEncoder:
         return f"output of {self._operator}: " if self._operator else ""
 
 
-def _build(values: Sequence[Any], kind: pa.DataType, convert: _Convert | None) -> pa.Array:
+def _build(values: Sequence[Any], kind: pa.DataType, convert: Convert | None) -> pa.Array:
     if convert is None:
         return pa.array(values, kind)
-    if _is_zoned(kind):
+    if is_zoned(kind):
         return pa.array([convert(v) for v in values], pa.int64()).view(kind)
     if pa.types.is_nested(kind) and _has_zoned(kind):
         return _via_integers([convert(v) for v in values], kind)
@@ -453,11 +492,11 @@ def _via_integers(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _has_zoned(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_has_zoned(kind.field(i).type) for i in range(kind.num_fields))
-    return _is_zoned(kind)
+    return is_zoned(kind)
 
 
 def _integers(kind: pa.DataType) -> pa.DataType:
-    if _is_zoned(kind):
+    if is_zoned(kind):
         return pa.int64()
     if pa.types.is_struct(kind):
         return pa.struct(
@@ -475,7 +514,7 @@ def _integers(kind: pa.DataType) -> pa.DataType:
 
 def spark_name(kind: pa.DataType) -> str:
     """An Arrow type by the name its user knows."""
-    if _is_zoned(kind):
+    if is_zoned(kind):
         return "timestamp"
     if pa.types.is_timestamp(kind):
         return "timestamp_ntz"

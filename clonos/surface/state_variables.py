@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from clonos.core.topology import Columns, StateVariable
-from clonos.errors import StateError
+from clonos.errors import QueryDefinitionError, StateError
 from clonos.surface.keys import pack
 from clonos.surface.migration import Migrate, migrate_all
 from clonos.surface.types import columns_of
@@ -38,6 +38,11 @@ class _Variable:
         self._prefix = pack(name)
         self._codec = codec
         self._ttl = ttl_us
+        self._deleted = False
+
+    def delete(self) -> None:
+        """`deleteIfExists` has removed it: using it from now on is an error, as in Spark."""
+        self._deleted = True
 
     def declared(self) -> StateVariable:
         return StateVariable(
@@ -70,6 +75,11 @@ class _Variable:
         self._handle.services.state.delete(self._slot())
 
     def _slot(self) -> bytes:
+        if self._deleted:
+            raise QueryDefinitionError(
+                f"state variable {self._name!r} is used, and init() has deleted it",
+                hint="Delete only variables that an earlier version of the processor declared",
+            )
         return self._prefix + self._handle.key_bytes(f"state variable {self._name!r}")
 
     def _kept(self, shape: type) -> Any:

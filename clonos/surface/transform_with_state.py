@@ -10,7 +10,7 @@ and tells whether a timer that has been taken off the queue still stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,11 +20,13 @@ from clonos.core.operator import Services
 from clonos.core.topology import StateVariable
 from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.surface import current
+from clonos.surface.batches import BUNDLE, Batches, Groups
 from clonos.surface.context import Context
 from clonos.surface.frames import FrameMaker, FrameReader
 from clonos.surface.keys import kept_under, pack, unpack
 from clonos.surface.migration import Migrate
 from clonos.surface.outputs import Outputs, failed
+from clonos.surface.pyspark_rows import PySparkRows, arrow_key, frame_key, naive_as_utc
 from clonos.surface.rows import zone_of
 from clonos.surface.spark_errors import spark_error
 from clonos.surface.state_variables import TTL_TIMER, ListState, MapState, ValueState
@@ -118,7 +120,9 @@ class StatefulProcessorHandle:
     def deleteIfExists(self, stateName: str) -> None:
         """Remove a variable, of every key, that an earlier version of the processor declared."""
         self._only_in_init("deleteIfExists")
-        self.variables.pop(stateName, None)
+        declared = self.variables.pop(stateName, None)
+        if declared is not None:
+            declared.delete()
         for slot in [slot for slot, _ in self.services.state.scan(pack(stateName))]:
             self.services.state.delete(slot)
 
@@ -129,17 +133,9 @@ class StatefulProcessorHandle:
             raise StateError(f"a timer needs milliseconds since the epoch, not {expiryTimestampMs!r}")
         key = self.key_bytes("registerTimer")
         due = expiryTimestampMs * 1000
-        if self._mode == "EventTime":
-            watermark = self.services.watermark
-            if watermark is not None and due <= watermark:
-                raise spark_error(
-                    ValueError,
-                    "INVALID_TIMEOUT_TIMESTAMP",
-                    timestamp=str(expiryTimestampMs),
-                    watermark=str(watermark // 1000),
-                )
-        elif self.firing:
-            due = max(due, self.services.clock() + 1)  # else a handler could keep itself busy for ever
+        if self.firing:  # else a handler could keep itself busy for ever
+            now = self.services.watermark if self._mode == "EventTime" else self.services.clock()
+            due = due if now is None else max(due, now + 1)
         timers = self._timers(key)
         if expiryTimestampMs not in timers:
             timers[expiryTimestampMs] = due
@@ -217,6 +213,7 @@ class TransformWithStateOperator:
         processor: Any,
         *,
         input: pa.Schema,
+        key: Sequence[str] = (),
         output: Any,
         output_mode: str = "update",
         time_mode: str = "None",
@@ -225,6 +222,8 @@ class TransformWithStateOperator:
         name: str,
         tz: str | None = "UTC",
         migrate: Mapping[str, Migrate] | None = None,
+        event_time: str | None = None,
+        per: str = BUNDLE,
     ) -> None:
         if initial_state is not None:
             raise QueryDefinitionError(
@@ -249,9 +248,15 @@ class TransformWithStateOperator:
         self._mode = self.timeout = _MODES[time_mode.lower()]
         self._name = name
         self._tz = tz
+        self._batches = Batches(input, tz, event_time if self._mode == "EventTime" else None, per)
+        self.per_epoch = self._batches.per_epoch
         schema = arrow_schema(output)
         self._outputs = Outputs(schema, name)
-        self._frames = FrameMaker(input, tz) if pandas else None
+        self._frames = FrameMaker(input, tz, widened=True) if pandas else None
+        self._rows = PySparkRows(input, tz)
+        kinds = [input.field(name).type for name in key]
+        self._key_of = frame_key(kinds) if pandas else arrow_key(kinds, tz)
+        self._placed = naive_as_utc(schema)
         self._reader = FrameReader(schema, tz, name)
 
     def open(self, services: Services) -> None:
@@ -265,12 +270,19 @@ class TransformWithStateOperator:
         self._handle.phase = "running"
 
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
-        for key, row in zip(keys, rows):
-            groups.setdefault(key, []).append(row)
+        pairs = self._batches.on_time(keys, rows, self._services.epoch_watermark)
+        return self._process(self._batches.take(pairs), keys)
+
+    def gathered(self) -> list[tuple[Any, ...]]:
+        return self._process(self._batches.gathered(), [])
+
+    def _process(self, groups: Groups, keys: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """`keys` are those of the records in hand, to say which one failed."""
+        if not groups:
+            return []
         inputs: Iterator[Any]
         if self._frames is None:
-            inputs = map(iter, groups.values())
+            inputs = (iter(self._rows.rows(group)) for group in groups.values())
         else:
             inputs = (iter((frame,)) for frame in self._frames.split(list(groups.values())))
         made: list[Any] = []
@@ -279,14 +291,14 @@ class TransformWithStateOperator:
         try:
             for key, given in zip(groups, inputs):
                 self._switch(key, pack(key))
-                self._take(self._processor.handleInputRows(key, given, values), made)
+                self._take(self._processor.handleInputRows(self._key_of(key), given, values), made)
         except (Exception, SystemExit) as error:
-            at = None if self._ctx.key is None else keys.index(self._ctx.key)
+            at = keys.index(self._ctx.key) if self._ctx.key in keys else None
             raise failed(error, self._name, self._services, at, f", key {self._ctx.key!r}") from error
         finally:
             current.leave(before)
             self._switch(None, None)
-        return self._outputs.settle(made)
+        return self._settled(made)
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
         made: list[Any] = []
@@ -307,7 +319,7 @@ class TransformWithStateOperator:
             self._handle.firing = False
             current.leave(before)
             self._switch(None, None)
-        return self._outputs.settle(made)
+        return self._settled(made)
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         data = pack(key)
@@ -343,6 +355,10 @@ class TransformWithStateOperator:
         except (Exception, SystemExit) as error:
             raise failed(error, self._name, self._services, None, " in close") from error
 
+    def _settled(self, made: list[Any]) -> list[tuple[Any, ...]]:
+        settled = self._outputs.settle(made)
+        return self._placed(settled) if self._frames is None else settled
+
     def _switch(self, key: tuple[Any, ...] | None, data: bytes | None) -> None:
         self._ctx.key = key
         self._handle.set_key(data)
@@ -355,7 +371,8 @@ class TransformWithStateOperator:
     def _fire(self, expiry: int, values: TimerValues, made: list[Any]) -> None:
         handler = getattr(self._processor, "handleExpiredTimer", None)
         if handler is not None:
-            self._take(handler(self._ctx.key, values, ExpiredTimerInfo(expiry)), made)
+            assert self._ctx.key is not None
+            self._take(handler(self._key_of(self._ctx.key), values, ExpiredTimerInfo(expiry)), made)
         self._handle.deleteTimer(expiry)  # after the call, as in Spark: the handler still sees it
 
     def _take(self, result: Any, made: list[Any]) -> None:

@@ -14,10 +14,11 @@ from datetime import date, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from clonos.errors import StateError
-from clonos.surface.rows import instant, local, row_type, spark_name, struct_values
+from clonos.surface.rows import instant, local, placed_values, row_type, spark_name
 
 _Convert = Callable[[Any], Any]
 _DIGITS = Context(prec=77)
@@ -59,7 +60,7 @@ class Codec:
     def _values(self, value: Any) -> Sequence[Any]:
         if len(self._names) == 1 and not isinstance(value, (tuple, list, dict)):
             return (value,)
-        return struct_values(value, self._names)
+        return placed_values(value, self._names)
 
     def _convert(
         self, values: Sequence[Any], converters: list[_Convert], says: str, hint: str | None = None
@@ -101,7 +102,7 @@ def _checker(kind: pa.DataType, zone: tzinfo | None, make: Callable[[Any], Any] 
     if t.is_integer(kind):
         return _integer(kind)
     if t.is_floating(kind):
-        return _float
+        return _float if kind == pa.float64() else lambda v: float(np.float32(_float(v)))
     if t.is_boolean(kind):
         return _boolean
     if t.is_string(kind) or t.is_large_string(kind):
@@ -197,6 +198,7 @@ def _decimal(kind: pa.DataType) -> _Convert:
     limit = Decimal(10) ** (kind.precision - kind.scale)
 
     def check(value: Any) -> Decimal:
+        value = _plain(value)
         if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
             raise _wrong(value, "a Decimal")
         exact = Decimal(value).quantize(unit, ROUND_HALF_UP, _DIGITS)
@@ -208,7 +210,8 @@ def _decimal(kind: pa.DataType) -> _Convert:
 
 
 def _date(value: Any) -> date:
-    if isinstance(value, datetime) or not isinstance(value, date):
+    value = _plain(value)
+    if not isinstance(value, date):
         raise _wrong(value, "a date")
     return value if type(value) is date else date(value.year, value.month, value.day)
 
@@ -257,7 +260,7 @@ def _struct(kind: pa.DataType, zone: tzinfo | None, make: Callable[[Any], Any] |
     if make is None:
         cls = row_type(tuple(names))
         make = lambda values: tuple.__new__(cls, values)  # noqa: E731
-    return lambda v: make([f(x) for f, x in zip(parts, struct_values(v, names))])
+    return lambda v: make([f(x) for f, x in zip(parts, placed_values(v, names))])
 
 
 def _map(kind: pa.DataType, zone: tzinfo | None, make: Callable[[Any], Any] | None) -> _Convert:

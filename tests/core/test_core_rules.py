@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from clonos.core.delta import encode_delta, encode_entry
+from clonos.core.event_time import is_late, later
 from clonos.core.frontier import Arrivals, Frontier, runs_of
 from clonos.core.identity import Origin, channel_id
 from clonos.core.instance import Bundle
@@ -182,3 +183,9 @@ def test_sink_refuses_a_step_back_within_an_attempt() -> None:
         sink.take(Bundle([a], [3], [("x",)]))
     sink.open_epoch(3)
     assert sink.take(Bundle([a], [3], [("x",)])) is None
+
+
+def test_late_is_at_or_before_the_watermark_in_milliseconds() -> None:
+    assert not is_late(0, None)
+    assert is_late(5_000, 5_999) and not is_late(5_001, 5_999)
+    assert later(None, None) is None and later(None, 3) == 3 and later(5, 3) == 5 and later(5, 7) == 7

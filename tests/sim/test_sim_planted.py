@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from planted import PLANTED as EPOCHS
+from planted_batches import BATCHES
 from planted_counters import COUNTERS
 from planted_holders import HOLDING
 from planted_identity import IDENTITY
@@ -16,7 +17,17 @@ from planted_world import WORLD
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
-PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY, **CHANGING, **HOLDING, **COUNTERS}
+PLANTED = {
+    **EPOCHS,
+    **RESUMING,
+    **STARTING,
+    **WORLD,
+    **IDENTITY,
+    **CHANGING,
+    **HOLDING,
+    **COUNTERS,
+    **BATCHES,
+}
 PLANTED |= VALUES
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, TypeAlias
 
+from clonos.sim.dimensions.batches import batches
 from clonos.sim.dimensions.clocks import clocks
 from clonos.sim.dimensions.holders import unreadable_holders
 from clonos.sim.dimensions.hosts import hosts
@@ -33,6 +34,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "programs": programs,
     "holders": unreadable_holders,
     "stale": stale,
+    "batches": batches,
 }
 """By the name of its stream, in the order of application."""
 

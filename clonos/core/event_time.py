@@ -1,0 +1,36 @@
+"""Event time: how the watermark moves, and which records are late.
+
+An instance's watermark trails the latest event time that it has consumed. It is a function of the recorded order, so
+nothing of it is recorded. What is *late* is told by the watermark with which the epoch began, as Spark tells it by that
+of the batch before: neither the order within an epoch nor the size of bundles makes a record late. The epoch begins
+with a recorded step, and a snapshot inside it says what its watermark was, so a repeated epoch finds the same records
+late.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["fire", "is_late", "later"]
+
+_MILLISECOND = 1000
+
+
+def later(watermark: int | None, reached: int | None) -> int | None:
+    """A watermark never goes back."""
+    if reached is None or (watermark is not None and reached <= watermark):
+        return watermark
+    return reached
+
+
+def is_late(moment: int, epoch_watermark: int | None) -> bool:
+    """Whether a record is late, by its event time in microseconds. Spark counts watermarks in milliseconds."""
+    return epoch_watermark is not None and moment <= epoch_watermark // _MILLISECOND * _MILLISECOND
+
+
+def fire(operator: Any, timers: Any, upto: int | None, event: bool) -> list[Any]:
+    """Timers of one family that are due, and those that become due by them; none before the first watermark."""
+    produced: list[Any] = []
+    while upto is not None and (due := timers.pop_due(upto)):
+        produced += operator.timers(due, event)
+    return produced

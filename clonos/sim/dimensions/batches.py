@@ -1,0 +1,21 @@
+"""Functions that work as Spark's do: late records are told from others by the watermark with which the epoch began, and
+in micro-batch the records of an epoch may be gathered and processed when it ends, timers behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from clonos.sim.plan import Plan
+
+LATE_SHARE, GATHERED_SHARE = 0.25, 0.25
+"""Of the runs, and of those in micro-batch."""
+
+
+def batches(plan: Plan, rng: Random) -> Plan:
+    """A record that kills whoever takes it is not found among gathered ones, so these runs have none."""
+    if rng.random() < LATE_SHARE:
+        plan = replace(plan, lateness=True, event_time=True)
+    if rng.random() < GATHERED_SHARE and not plan.realtime and not plan.poison:
+        plan = replace(plan, per_epoch=True)
+    return plan

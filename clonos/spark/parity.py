@@ -1,0 +1,43 @@
+"""What a call of PySpark's stateful functions covers, and what is told of that when such an operator is defined."""
+
+from __future__ import annotations
+
+import logging
+
+from clonos.errors import QueryDefinitionError
+from clonos.spark.plan import Binding, OperatorPlan, PlanNode, in_order
+
+__all__ = ["check_streams", "covered", "tell_what_differs"]
+
+LOG = logging.getLogger("clonos")
+
+
+def covered(per: str | None) -> str:
+    """What a call covers where nothing is said."""
+    return "bundle" if per is None else per
+
+
+def tell_what_differs(binding: Binding, per: str | None, event_time: bool) -> None:
+    """Where the same function may give something else than in Spark, and nobody has said that this is meant."""
+    if per is None:
+        LOG.warning(
+            "%r is called once per key and bundle, in micro-batch several times per batch; Spark calls it once: "
+            "per='batch' does so here, per='bundle' says that this is meant",
+            binding.name,
+        )
+    if event_time and binding.parallelism != 1:
+        LOG.warning(
+            "the watermark of %r is that of each of its instances: where no records come, no event time passes and no "
+            "timeout fires; parallelism=1 gives one watermark, as Spark has it",
+            binding.name,
+        )
+
+
+def check_streams(roots: tuple[PlanNode, ...]) -> None:
+    """In real time records do not wait for the end of an epoch, which is minutes away."""
+    for node in in_order(roots):
+        if isinstance(node, OperatorPlan) and node.binding.gathers:
+            raise QueryDefinitionError(
+                f"{node.binding.name!r} is called once per key and micro-batch (per='batch'), which real time lacks",
+                hint="Use per='bundle', or a trigger of processingTime or availableNow",
+            )

@@ -1,0 +1,67 @@
+"""Bugs around what an epoch's beginning and end mean to functions, planted on purpose (`planted` has the catalogue)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planted import CRASHES, Planted, planted
+
+from clonos.core.instance import Instance
+from clonos.core.recovery import RecoveryState
+
+Patch = pytest.MonkeyPatch
+
+
+def snapshot_forgets_the_watermark_of_the_epochs_beginning(patch: Patch) -> None:
+    """Whoever is restored inside the epoch tells late records by the watermark that the snapshot has."""
+    real = Instance.snapshot
+
+    def snapshot(self: Instance, **more: Any) -> Any:
+        taken = real(self, **more)
+        return replace(taken, epoch_watermark=taken.watermark)
+
+    patch.setattr(Instance, "snapshot", snapshot)
+
+
+def late_is_told_by_the_watermark_of_now(patch: Patch) -> None:
+    """A replay begins its epoch where it stands, and not with the recorded step."""
+    real = Instance._begin_epoch
+
+    def begin(self: Instance, *of: Any) -> None:
+        before = self._services.epoch_watermark
+        real(self, *of)
+        if self.state is RecoveryState.REPLAYING:
+            self._services.epoch_watermark = before
+
+    patch.setattr(Instance, "_begin_epoch", begin)
+
+
+def snapshot_while_records_are_gathered(patch: Patch) -> None:
+    """They are in nobody's state yet."""
+    patch.setattr(Instance, "holds", property(lambda self: False, lambda self, holds: None), raising=False)
+
+
+def replay_of_an_epochs_end_fires_timers_alone(patch: Patch) -> None:
+    """What was gathered is not processed."""
+    real = Instance._end_gathering
+
+    def end(self: Instance, now: int) -> Any:
+        return self._fire(now) if self.state is RecoveryState.REPLAYING else real(self, now)
+
+    patch.setattr(Instance, "_end_gathering", end)
+
+
+LATE = {"lateness": True, "event_time": True}
+GATHERED = {"per_epoch": True, "realtime": False, "poison": 0, "timers": True}
+
+BATCHES: dict[str, Planted] = {
+    bug.__name__: planted(bug, rates=CRASHES, **changes)
+    for bug, changes in (
+        (snapshot_forgets_the_watermark_of_the_epochs_beginning, {**LATE, "snapshot_rate": 0.3}),
+        (late_is_told_by_the_watermark_of_now, LATE),
+        (snapshot_while_records_are_gathered, {**GATHERED, "snapshot_rate": 0.3}),
+        (replay_of_an_epochs_end_fires_timers_alone, GATHERED),
+    )
+}
