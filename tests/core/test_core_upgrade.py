@@ -214,6 +214,7 @@ class Tally(Program):
 
     form = "process"
     record_at_a_time = True
+    per_epoch = False
 
     def __init__(self, bench: Bench, version: str) -> None:
         super().__init__(bench)
