@@ -156,17 +156,21 @@ def fold_deltas(raws: Iterable[bytes]) -> bytes:
     """One delta that says what all of these say. Raises LogCorrupt.
 
     A range of which one says only that it exists, and another what it holds, stays in both forms: whoever is asked for
-    the log must be able to give all it was given.
+    the log must be able to give all it was given. It is never longer than they are together: where pieces that came
+    over different numbers of hops overlap, taking out what is there twice can cost more entries than it saves bytes.
     """
     seen: dict[tuple[Origin, bool], Coverage] = {}
     pieces: list[Piece] = []
+    given: list[Piece] = []
     for raw in raws:
         for entry in decode_delta(raw):
+            given.append(Piece(entry.origin, entry.start, entry.end - entry.start, entry.hop, entry.data))
             coverage = seen.setdefault((entry.origin, entry.data is None), Coverage())
             for start, end in coverage.add(entry.start, entry.end):
                 data = None if entry.data is None else entry.data[start - entry.start : end - entry.start]
                 pieces.append(Piece(entry.origin, start, end - start, entry.hop, data))
-    return encode_delta(encode_entry(*piece) for piece in _folded(pieces))
+    folded, together = (encode_delta(encode_entry(*one) for one in some) for some in (_folded(pieces), given))
+    return min(folded, together, key=len)
 
 
 def _folded(pieces: Iterable[Piece]) -> list[Piece]:

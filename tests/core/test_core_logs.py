@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from clonos.core.causal_log import CausalLog, Coverage
 from clonos.core.delta import decode_delta, encode_delta, encode_entry
@@ -210,6 +210,8 @@ def said(raws: list[bytes]) -> set[tuple[Origin, int, int | None]]:
     ),
     st.integers(1, 5),
 )
+@example(pieces=[(0, 1, 1, True, 1), (0, 0, 3, True, 2)], together=2)  # an extent around one that came nearer
+@example(pieces=[(0, 1, 1, False, 1), (0, 0, 3, False, 2)], together=2)
 def test_folded_deltas_say_what_the_deltas_said(
     pieces: list[tuple[int, int, int, bool, int]], together: int
 ) -> None:
