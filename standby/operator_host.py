@@ -23,6 +23,7 @@ from typing import Any
 
 from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
+from clonos.core.commit_record import CommitRecord
 from clonos.core.delta import still_needed
 from clonos.core.destination import KeyColumn, KeyKind, Router, route_by_key, route_to
 from clonos.core.identity import Origin
@@ -43,8 +44,9 @@ from clonos.core.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.core.retrieval import Recovered
 from clonos.core.services import CausalServices
 from clonos.core.sharing import fold_deltas
-from clonos.errors import LogCorrupt, ProtocolError, Where
+from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.faults import FaultInjector, Point
+from clonos.store.commit_files import newest_commit
 from clonos.store.keyed_state import KeyedState
 from clonos.store.line import read_line
 from clonos.store.log_store import LogStore
@@ -78,6 +80,8 @@ from standby.spec import NodeSpec, QuerySpec, Route, RouteKind
 from standby.suspect import Suspect
 from standby.upload import Upload
 from standby.watchdog import Watchdog
+
+_COMMIT_POLL_SECONDS = 0.05
 
 PARTS = {Reached.STATE: "state", Reached.LOG: "log", Reached.FUNCTION: "function"}
 SNAPSHOT_SHARE = 30
@@ -199,6 +203,20 @@ class OperatorHost(Incarnation[Manifest]):
 
     def line(self, generation: int) -> RecoveryLine:
         return read_line(self._query.checkpoint, generation)
+
+    def commit_record(self) -> CommitRecord | None:
+        return newest_commit(self._query.checkpoint)
+
+    def await_commit(self) -> Steps:
+        deadline = self._query.settings.recovery_deadline
+        if self._recovery is not None and self._recovery.seconds > deadline:
+            raise RecoveryTimeout(
+                f"the commit of epoch {self._hello.epoch - 1} has not been recorded within {deadline:g} s",
+                where=self.where,
+                hint="The driver cannot write to the checkpoint or to the sink; its log says why",
+            )
+        time.sleep(_COMMIT_POLL_SECONDS)
+        yield from ()
 
     def candidate(self, found: Manifest) -> Candidate:
         return metadata.candidate(found)

@@ -26,6 +26,11 @@ class Recovery:
         self._began = self._last = time.monotonic()
         self._parts: dict[str, float] = {}
 
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
     def done(self, part: str) -> None:
         now = time.monotonic()
         self._parts[part] = round((now - self._last) * 1000, 1)

@@ -27,6 +27,7 @@ from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from clonos.core.causal_log import Segment
+from clonos.core.commit_record import CommitRecord
 from clonos.core.dependencies import handed_back, lacking
 from clonos.core.fence import generation_of
 from clonos.core.identity import Origin
@@ -174,6 +175,14 @@ class Incarnation(ABC, Generic[S]):
     @abstractmethod
     def line(self, generation: int) -> RecoveryLine:
         """Where this start of the query resumes."""
+
+    @abstractmethod
+    def commit_record(self) -> CommitRecord | None:
+        """The newest in the checkpoint."""
+
+    @abstractmethod
+    def await_commit(self) -> Steps:
+        """A newer one may come. Raises RecoveryTimeout."""
 
     @abstractmethod
     def candidate(self, found: S) -> Candidate: ...
@@ -358,8 +367,11 @@ class Incarnation(ABC, Generic[S]):
     def _restore(self) -> Steps:
         hello = self._hello
         self.open_snapshots()
-        line, resume = self._claim_and_clear()
+        line = self.line(hello.generation)
+        line.check_epoch(hello.epoch, self.where)
+        resume = self._claim_and_clear(line)
         found = self._choose(resume)
+        yield from self._check_beginning(line, found)
         snapshot = self._return_to(found, resume)
         yield from self.reached(Reached.STATE)
         own, held = self.open_log()
@@ -369,7 +381,7 @@ class Incarnation(ABC, Generic[S]):
         behind = found is not None and self._is_behind(own, found)
         if snapshot is not None and behind and not hello.standby:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
-        if line is not None and resume is not None and found is not None and snapshot is not None:
+        if resume is not None and found is not None and snapshot is not None:
             check_resumable(snapshot, recovered.before, [*held, *received], line.stable, where=self.where)
             snapshot.resume(resume.owed)
             found = yield from self.resume(found, resume)
@@ -391,22 +403,48 @@ class Incarnation(ABC, Generic[S]):
             self._lead(self.recovered_end)
         yield from self.reached(Reached.FUNCTION)
 
-    def _claim_and_clear(self) -> tuple[RecoveryLine | None, Resume | None]:
+    def _claim_and_clear(self, line: RecoveryLine) -> Resume | None:
         """Whether a new attempt resumes; what others left of an epoch that it runs from the beginning goes.
 
         It claims the instance either way: should it fail to resume, its predecessor's snapshots do not count again.
         """
         hello = self._hello
         if hello.standby:
-            return None, None
+            return None
         self.claim()
         if not hello.fresh:
-            return None, None
-        line = self.line(hello.generation)
+            return None
         resume = line.resume(self._origin, generation=hello.generation, epoch=hello.epoch)
         if resume is None:
             self.discard_from(hello.epoch)
-        return line, resume
+        return resume
+
+    def _check_beginning(self, line: RecoveryLine, found: S | None) -> Steps:
+        """Nothing begins before the last commit, and nothing from nothing but what is proven to be new: what it would
+        have to repeat is gone, and what it has consumed does not come again.
+
+        The line says so of the epoch with which the start of the query began. After that all instances have run in real
+        time; in micro-batch, those that had input, and the driver records the epoch before as soon as it has committed.
+        """
+        hello = self._hello
+        line.check_beginning(
+            self._origin, self.candidate(found).log_offset if found is not None else None, self.where
+        )
+        if found is not None or hello.epoch == line.epoch:
+            return
+        if hello.realtime:
+            raise self._lost(f"epoch {hello.epoch - 1}, as all instances have in real time")
+        while (record := self.commit_record()) is None or record.epoch < hello.epoch - 1:
+            yield from self.await_commit()
+        if self._origin in record.ends:
+            raise self._lost(f"epoch {record.epoch} with {record.ends[self._origin].snapshot}")
+
+    def _lost(self, ended: str) -> SnapshotCorrupt:
+        return SnapshotCorrupt(
+            f"no snapshot is there, and the instance has ended {ended}",
+            where=self.where,
+            hint="Restore the checkpoint as it was after that epoch",
+        )
 
     def _choose(self, resume: Resume | None) -> S | None:
         hello, known = self._hello, self._hello.known

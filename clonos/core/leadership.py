@@ -144,9 +144,9 @@ class Leadership:
         self._lease = Lease(owner, holder=holder)
         self._watch = Watch()
 
-    def campaign(self) -> Steps[int]:
-        """Claim a generation for one more start. Raises AlreadyRunning where another driver leads, Fenced where another
-        one has taken over from this one."""
+    def campaign(self, *, above: int = 0) -> Steps[int]:
+        """Claim a generation for one more start, higher than all there are and than `above`. Raises AlreadyRunning
+        where another driver leads, Fenced where another one has taken over from this one."""
         shelf = self._shelf
         while True:
             listed = shelf.claims()
@@ -156,7 +156,7 @@ class Leadership:
                 continue
             yield 0.0
             highest = max((one.number for one in listed), default=0)
-            claim = Claim(max(highest, shelf.floor()) + 1, self._owner)
+            claim = Claim(max(highest, shelf.floor(), above) + 1, self._owner)
             if not shelf.claim(claim):
                 continue
             yield 0.0

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from clonos.core.identity import Origin, channel_origin
 from clonos.core.instance_snapshot import still_owed
 from clonos.core.topology import Node, NodeKind, Topology
+from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,32 @@ class RecoveryLine:
     resumes: Mapping[Origin, Resume] = field(default_factory=dict)
     stable: Mapping[Origin, int] = field(default_factory=dict)
     """Log offset of every instance at the end of the last committed epoch."""
+
+    def check_epoch(self, epoch: int, where: Where) -> None:
+        """No epoch is run again that had committed when the line was drawn: what it began with may be gone. Raises
+        CheckpointMismatch."""
+        if epoch < self.epoch:
+            raise CheckpointMismatch(
+                f"Spark runs epoch {epoch} again, but epoch {self.epoch - 1} had committed when the query was started",
+                where=where,
+                hint="Spark's log in the checkpoint has been changed under the query; start it again",
+            )
+
+    def check_beginning(self, origin: Origin, log_offset: int | None, where: Where) -> None:
+        """Nothing begins before the end of the last committed epoch, and nothing begins from nothing that has run: the
+        log that would have to be repeated is gone. `log_offset` is that of the snapshot that was found. Raises
+        SnapshotCorrupt."""
+        ended = self.stable.get(origin)
+        if ended is None or (log_offset is not None and log_offset >= ended):
+            return
+        found = (
+            "no snapshot is there" if log_offset is None else f"the newest snapshot is at offset {log_offset}"
+        )
+        raise SnapshotCorrupt(
+            f"it had ended epoch {self.epoch - 1} at offset {ended} of its log, and {found}",
+            where=where,
+            hint="Restore the checkpoint as it was after that epoch",
+        )
 
     def resume(self, origin: Origin, *, generation: int, epoch: int) -> Resume | None:
         """Where an instance begins a task attempt."""

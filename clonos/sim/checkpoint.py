@@ -8,6 +8,7 @@ over one that a predecessor was still writing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -141,7 +142,8 @@ class Checkpoint:
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
     channels: list[Numbered] = field(default_factory=list)
-    line: RecoveryLine = field(default_factory=lambda: RecoveryLine(0, 0))
+    record: bytes | None = None  # of the last epoch that is known to have committed
+    lines: dict[int, RecoveryLine] = field(default_factory=dict)
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
 
     def snapshots(self, origin: Origin) -> Snapshots:
@@ -152,3 +154,23 @@ class Checkpoint:
     @property
     def committed(self) -> int:
         return max(self.commits, default=-1)
+
+    def lose_commit(self, *, offsets: bool) -> None:
+        """Spark does not sync what it writes; in real time its offsets are as young as its commit."""
+        last = self.committed
+        self.commits.discard(last)
+        if offsets:
+            self.offsets.pop(last, None)
+
+    def copy(self) -> Checkpoint:
+        return deepcopy(self)
+
+    def restore(self, older: Checkpoint) -> None:
+        """Everything is again as it was when the copy was made."""
+        older = older.copy()
+        self.generation, self.record = older.generation, older.record
+        self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
+        self.channels = older.channels
+        for origin, snapshots in self._snapshots.items():
+            then = older.snapshots(origin)
+            snapshots.claimed, snapshots.kept = then.claimed, then.kept

@@ -1,6 +1,7 @@
 """The driver's watch over commits: when something may be forgotten. Mirrors `clonos.spark.coordinator`.
 
-Only when `commits/<N>` stands may anything go, and only what lies before the snapshots at the end of epoch N.
+Only when `commits/<N>` stands, and has been recorded, may anything go, and only what lies before the snapshots at the
+end of epoch N.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from clonos.core.delta import segments_for, still_needed
 from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery import HolderReply
-from clonos.core.topology import NodeKind
 from clonos.errors import ClonosError
 
 if TYPE_CHECKING:
+    from clonos.sim.commits import Commits
     from clonos.sim.driver import Driver
     from clonos.sim.world import World
 
@@ -24,7 +25,8 @@ POLL = 8_000
 class Coordinator:
     """A thread of the driver."""
 
-    def __init__(self, world: World, driver: Driver) -> None:
+    def __init__(self, world: World, driver: Driver, commits: Commits) -> None:
+        self._commits = commits
         self._world = world
         self._driver = driver
         self._truncated = -1
@@ -43,6 +45,7 @@ class Coordinator:
         self.launch()
 
     def _truncate(self, epoch: int) -> None:
+        self._commits.record(epoch, self._driver.generation)
         stable = self.stable_offsets(epoch)
         self._world.trace(self._driver.name, f"truncates before the end of epoch {epoch}")
         for delay in self._world.faults.deliveries(f"commit of epoch {epoch}"):
@@ -51,15 +54,11 @@ class Coordinator:
         for place in self._world.sinks.values():
             with self._world.checks.truncates_sink(place):
                 place.truncate(fence, lambda raw: still_needed(raw, stable))
+        self._world.copies_checkpoint()
 
     def stable_offsets(self, epoch: int) -> dict[Origin, int]:
         """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""
-        stable: dict[Origin, int] = {}
-        for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
-            snapshot = self._world.checkpoint.snapshots(origin).final(epoch)
-            if snapshot is not None:
-                stable[origin] = snapshot.instance.log_offset
-        return stable
+        return {origin: end.log_offset for origin, end in self._commits.ends(epoch).items()}
 
 
 def look_up_sinks(world: World, origin: Origin) -> HolderReply:

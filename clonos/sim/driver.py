@@ -18,7 +18,8 @@ from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, recovery_line
 from clonos.core.topology import NodeKind, Topology
-from clonos.errors import ResumeFailed
+from clonos.errors import ClonosError, ResumeFailed
+from clonos.sim.commits import Commits
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.kernel import Process, Steps
 from clonos.sim.leases import Leased
@@ -56,7 +57,8 @@ class Driver(Process):
         self.world = world
         self.generation = 0
         self._checkpoint = world.checkpoint
-        self._coordinator = Coordinator(world, self)
+        self._commits = Commits(world)
+        self._coordinator = Coordinator(world, self, self._commits)
         self.leased = Leased(world, self)
         self._inbox: deque[Lost] = deque()
         self._running: dict[Origin, Task] = {}
@@ -97,7 +99,8 @@ class Driver(Process):
 
     def _next_generation(self) -> Steps:
         """Fence everything older, in the sinks first."""
-        self._checkpoint.generation += 1
+        shown = self._commits.shown
+        self._checkpoint.generation = max(self._checkpoint.generation, shown.generation if shown else 0) + 1
         generation = self.generation = self._checkpoint.generation
         self.world.trace(self.name, f"generation {generation}, committed is {self._checkpoint.committed}")
         self._late_commit = None
@@ -116,6 +119,10 @@ class Driver(Process):
                 yield 200
         self.world.apply_store_losses()
         yield from self._reach(Place.STORAGE)
+        try:
+            self._commits.reconcile(generation)
+        except ClonosError as error:
+            raise QueryFailed(type(error).__name__, error.message) from error
         self._draw_line(generation)
 
     def _reach(self, place: Place) -> Steps:
@@ -126,19 +133,19 @@ class Driver(Process):
         """Where instances begin: the epoch from its beginning where the last start could not resume, and in micro-batch
         mode, where rows are read when whoever made them has ended."""
         epoch = self._checkpoint.committed + 1
-        self._checkpoint.line = RecoveryLine(generation, epoch)
+        flow = self.world.plan.dataflow
+        standings = {
+            origin: self._checkpoint.snapshots(origin).standing(epoch)
+            for origin in flow.instances(NodeKind.OPERATOR)
+        }
         if self.world.plan.realtime and self.world.plan.resumes and self._may_resume:
-            flow = self.world.plan.dataflow
-            self._checkpoint.line = recovery_line(
-                flow.topology,
-                {
-                    origin: self._checkpoint.snapshots(origin).standing(epoch)
-                    for origin in flow.instances(NodeKind.OPERATOR)
-                },
-                {origin: place.cursors for origin, place in self.world.sinks.items()},
-                generation=generation,
-                epoch=epoch,
-            )
+            cursors = {origin: place.cursors for origin, place in self.world.sinks.items()}
+            line = recovery_line(flow.topology, standings, cursors, generation=generation, epoch=epoch)
+        else:
+            stable = {origin: one.base.log_offset for origin, one in standings.items() if one.base}
+            line = RecoveryLine(generation, epoch, stable=stable)
+        self._checkpoint.lines[generation] = line
+        self.world.copies_checkpoint()
 
     def _stop_tasks(self) -> Steps:
         """Spark interrupts what still runs; what it cannot reach goes on for a while."""

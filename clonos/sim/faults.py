@@ -211,6 +211,14 @@ class Faults:
             elif self.strikes(Fault.STORE_TAIL, f"store {store.owner}"):
                 self._world.stores_to_cut.append(store)
 
+    def at_checkpoint(self) -> None:
+        """While no driver is alive."""
+        world = self._world
+        if world.checkpoint.commits and self.strikes(Fault.COMMIT_LOST, "checkpoint"):
+            world.checkpoint.lose_commit(offsets=world.plan.realtime)
+        if world.checkpoint_copy is not None and self.strikes(Fault.CHECKPOINT_OLDER, "checkpoint"):
+            world.checkpoint.restore(world.checkpoint_copy)
+
     # -------------------------------------------------------- disks and sinks
 
     def at_store(self, store: LogStore) -> None:
@@ -220,6 +228,9 @@ class Faults:
 
     def at_snapshots(self, snapshots: Snapshots) -> None:
         """When an instance looks for one."""
+        whose = f"snapshots of {snapshots.origin}"
+        if self._world.has_recorded(snapshots.origin) and self.strikes(Fault.SNAPSHOTS_GONE, whose):
+            snapshots.kept.clear()
         if snapshots.kept and self.strikes(Fault.SNAPSHOT_PAGE, f"snapshots of {snapshots.origin}"):
             names = sorted(snapshots.kept)
             name = names[-1] if self._rng.random() < 0.5 else self._rng.choice(names)

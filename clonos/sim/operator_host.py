@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.core.care import Doubt
 from clonos.core.causal_log import Segment
+from clonos.core.commit_record import CommitRecord
 from clonos.core.conduit import Follow, Output, Stable
 from clonos.core.destination import Router, route_by_key, route_to
 from clonos.core.identity import Origin
@@ -123,7 +124,17 @@ class OperatorHost(Incarnation[Snapshot]):
         self._snapshots.discard_from(epoch, self._hello.fence)
 
     def line(self, generation: int) -> RecoveryLine:
-        return self._world.checkpoint.line
+        line = self._world.checkpoint.lines.get(generation)
+        if line is None:
+            raise StorageUnavailable(f"the line of start {generation} is not there")
+        return line
+
+    def commit_record(self) -> CommitRecord | None:
+        raw = self._world.checkpoint.record
+        return CommitRecord.from_bytes(raw, "the checkpoint") if raw is not None else None
+
+    def await_commit(self) -> Steps:
+        yield 1_000
 
     def candidate(self, found: Snapshot) -> Candidate:
         instance = found.instance

@@ -47,6 +47,9 @@ class Fault(Enum):
     PARTITION = "places cannot reach each other for a while"
     HOST_CLOCK = "a host's time of day jumps, goes back or stands still"
     POWER_LOSS = "host loses power: everything on it dies, and what was not synced may be gone"
+    COMMIT_LOST = "Spark has lost its last commit"
+    CHECKPOINT_OLDER = "checkpoint is restored from an older copy"
+    SNAPSHOTS_GONE = "snapshots of an instance are gone"
 
 
 class SinkKind(Enum):

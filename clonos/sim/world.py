@@ -16,6 +16,7 @@ from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.checks import Checks
 from clonos.sim.choices import Choices
 from clonos.sim.clocks import HostClock
+from clonos.sim.commits import Commits
 from clonos.sim.coordinator import look_up_sinks
 from clonos.sim.disk import Disk, LogStore
 from clonos.sim.driver import Driver
@@ -76,6 +77,8 @@ class World:
         names = ["the replica server", "the second server"][: 1 + plan.standbys]
         self.disks = [Disk(name, power_may_fail=plan.may(Fault.POWER_LOSS)) for name in names]
         self.checkpoint = Checkpoint()
+        self.checkpoint_copy: Checkpoint | None = None
+        self._copying = self.choices.stream("copies")
         self.clock_offset = 0
         clocks = self.choices.stream("clocks") if plan.clocks else None
         self.clocks = [HostClock(self.kernel, clocks) for _ in self.disks]
@@ -190,6 +193,7 @@ class World:
             if self.ways.passes(Place.DRIVER_HOST, at):
                 server.kill()
         self.apply_store_losses()
+        self.faults.at_checkpoint()
 
         def again() -> None:
             self.start_servers()
@@ -205,6 +209,16 @@ class World:
             store.lose_tail(self.choices.faults)
         self.stores_to_lose.clear()
         self.stores_to_cut.clear()
+
+    def has_recorded(self, origin: Origin) -> bool:
+        """Whether it is known of an instance that it has ended an epoch which committed."""
+        newest = Commits(self).newest if self.plan.may(Fault.SNAPSHOTS_GONE) else None
+        return newest is not None and origin in newest.ends
+
+    def copies_checkpoint(self) -> None:
+        """Somebody does so now and then."""
+        if self.plan.may(Fault.CHECKPOINT_OLDER) and self._copying.random() < 0.3:
+            self.checkpoint_copy = self.checkpoint.copy()
 
     # ----------------------------------------------------------------- tasks
 

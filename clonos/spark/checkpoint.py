@@ -3,7 +3,9 @@
     <checkpoint>/clonos/query.json      format version, query id, topology, checksum
     <checkpoint>/clonos/generations/    claims of starts, and leases/ of drivers (clonos.store.generations)
     <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
-    <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once")
+    <checkpoint>/clonos/epochs/         what epochs have left that committed (clonos.store.commit_files)
+    <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once"), and the
+                                        highest output number that was given until then
     <checkpoint>/clonos/state/...       snapshots (clonos.store.snapshots)
 
 What is written here, its leader writes (clonos.spark.leadership).
@@ -14,11 +16,16 @@ from __future__ import annotations
 import os
 import platform
 import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+from clonos.core.commit_record import CommitRecord
 from clonos.core.topology import Topology
 from clonos.errors import CheckpointMismatch
 from clonos.store import letters
+from clonos.store.commit_files import read_commit, write_commit
 from clonos.store.folder import TMP, Folder, resolve
 from clonos.store.sealed import sealed, unsealed
 
@@ -26,6 +33,15 @@ QUERY = "query.json"
 GIVEN_UP = "given-up"
 PLACE = "place"
 OFFSETS, COMMITS = "offsets", "commits"  # Spark's own
+_NUMBERS_BITS_BEFORE = 44
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The last start whose history was given up, 0 where none was, and the highest output number up to then."""
+
+    generation: int = 0
+    numbers: int = 0
 
 
 class Checkpoint:
@@ -111,23 +127,59 @@ class Checkpoint:
             if name.startswith("driver-") and not name.startswith(self._folder.tag):
                 self._folder.delete(f"{TMP}/{name}")
 
-    def give_up(self, generation: int) -> None:
-        """What the starts so far have shown cannot be repeated any more."""
-        self._folder.write(GIVEN_UP, sealed({"generation": generation}))
+    def give_up(self, generation: int, numbers: int) -> None:
+        """What the starts so far have shown cannot be repeated any more; output goes on behind the last number."""
+        self._folder.write(GIVEN_UP, sealed({"generation": generation, "numbers": numbers}))
 
-    def given_up(self) -> int:
-        """The last start whose history was given up; 0 where none was."""
-        return self._generation(GIVEN_UP)
-
-    def _generation(self, name: str) -> int:
-        said = self._read(name)
+    def given_up(self) -> GivenUp:
+        said = self._read(GIVEN_UP)
         if said is None:
-            return 0
-        return int(unsealed(said, f"{self.location}/clonos/{name}")["generation"])
+            return GivenUp()
+        body = unsealed(said, f"{self.location}/clonos/{GIVEN_UP}")
+        generation = int(body["generation"])
+        # The format before had no number: a start's began at its generation, this far apart.
+        return GivenUp(generation, int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE)))
+
+    # ---------------------------------------------------------------- commits
+
+    def spark_files(self, epoch: int) -> tuple[bytes, bytes]:
+        """Spark's own files of an epoch that has committed, offsets and commit; Spark does not sync them."""
+        names = f"{OFFSETS}/{epoch}", f"{COMMITS}/{epoch}"
+        for name in names:
+            self._root.sync(name)
+        offsets, commits = (self._root.read(name) for name in names)
+        return offsets, commits
+
+    def offsets_of(self, epochs: Iterable[int]) -> dict[int, bytes]:
+        """Of those that Spark has planned."""
+        found = {}
+        for epoch in epochs:
+            with suppress(FileNotFoundError):
+                found[epoch] = self._root.read(f"{OFFSETS}/{epoch}")
+        return found
+
+    def write_spark_files(self, record: CommitRecord) -> None:
+        """Those of an epoch that had committed, as they were. A checksum beside them that outlived its file goes."""
+        for folder, content in ((OFFSETS, record.offsets), (COMMITS, record.commits)):
+            name = f"{folder}/{record.epoch}"
+            self._root.delete(f"{folder}/.{record.epoch}.crc")
+            self._root.write(name, content)
+
+    def keep_commit(self, record: CommitRecord) -> None:
+        write_commit(self._folder, record)
+
+    def kept_commit(self) -> CommitRecord | None:
+        """Raises LogCorrupt."""
+        return read_commit(self._folder)
 
     def committed(self) -> int:
         """The last epoch that Spark has committed; -1 before the first."""
         return max((int(name) for name in self._root.sizes(COMMITS) if name.isdigit()), default=-1)
+
+    def passed(self) -> int:
+        """The last epoch that Spark does not run again: it plans the next one when that has committed."""
+        planned = max((int(name) for name in self._root.sizes(OFFSETS) if name.isdigit()), default=-1)
+        return max(self.committed(), planned - 1)
 
     def _read(self, name: str) -> bytes | None:
         try:

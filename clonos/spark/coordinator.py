@@ -2,7 +2,8 @@
 
 Takes the leadership of the query before it touches anything of it, starts the replica server, speaks the determinant
 service for what the sinks keep, raises the fence of every generation before it is used, and watches Spark's commit log:
-only when `commits/<N>` stands may anything be forgotten, and only what lies before the snapshots of epoch N (I7).
+only when `commits/<N>` stands, and has been recorded (`clonos.spark.commits`), may anything be forgotten, and only what
+lies before the snapshots of epoch N (I7).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import logging
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -23,9 +23,9 @@ from clonos.core.delta import segments_for, still_needed
 from clonos.core.fence import Fence
 from clonos.core.recovery import HolderReply
 from clonos.core.recovery_line import RecoveryLine
-from clonos.core.topology import NodeKind
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.commits import Commits
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.elsewhere import executors_servers, named_servers, reached_at
 from clonos.spark.executors import ExecutorServices
@@ -34,9 +34,7 @@ from clonos.spark.leadership import DriverLeadership
 from clonos.spark.line import draw_line
 from clonos.spark.settings import Settings
 from clonos.store.line import write_line
-from clonos.store.snapshots import SnapshotStore
 from clonos.wire.determinant_service import DeterminantServer
-from standby import metadata
 from standby.holders import SERVER_FOLDER
 from standby.log import LogFormat, about, driver_writes_json
 from standby.servers import Placement, ReplicaServers
@@ -45,7 +43,6 @@ from standby.spec import QuerySpec, ReplicaSettings
 LOG = logging.getLogger("clonos")
 
 COMMIT_POLL_SECONDS = 0.25
-NUMBERS_PER_GENERATION_BITS = 44
 RECENT_SECONDS = 15.0
 
 
@@ -81,6 +78,9 @@ class Coordinator:
         self._driver_pids = driver_pids
         self._faults = faults
         self._stopping = threading.Event()
+        self._forgetting = (
+            threading.Lock()
+        )  # held while a commit is recorded, and what it allows is forgotten
         self._truncated = -1
         self._generation = 0
         self._claimed = 0  # by `start`, for the first start of the Spark query
@@ -112,6 +112,7 @@ class Coordinator:
 
     def _begin(self) -> None:
         self.query = self._checkpoint.open(self._topology)
+        self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
         self._checkpoint.set_place(self.data)
@@ -147,7 +148,7 @@ class Coordinator:
             faults=self._faults,
             names={node.number: node.name for node in self._topology.nodes},
             metrics_port=self._settings.metrics_port,
-            numbers_from=self._checkpoint.given_up() << NUMBERS_PER_GENERATION_BITS,
+            numbers_from=self._checkpoint.given_up().numbers,
             listen=self._listen,
             tls=self._named.tls,
             log_format=self._settings.log_format,
@@ -162,7 +163,7 @@ class Coordinator:
             self._named,
             self._compiled.instances_elsewhere(len(self._named.services), spread=self._spread),
             standbys=self._compiled.has_standbys(),
-            history=self._checkpoint.given_up(),
+            history=self._checkpoint.given_up().generation,
             host=self._driver_host,
             spread=self._spread,
             executors=self._executors is not None,
@@ -177,8 +178,10 @@ class Coordinator:
         a driver that dies in the middle of this leaves no recording behind that a later one would take for whole.
         """
         self._servers.stop()
-        self._leadership.check()
-        self._checkpoint.give_up(self._generation)
+        generation = self._generation = self._claim()
+        self._sink.raise_fence(self.query, self._fence)  # what is visible is what will have been
+        numbers = max(self._checkpoint.given_up().numbers, self._commits.numbers())
+        self._checkpoint.give_up(generation, numbers)
         for logs in (Path(self.data, "logs"), *Path(self.data).glob(f"{SERVER_FOLDER}*/logs")):
             shutil.rmtree(logs, ignore_errors=True)
         self._sink.truncate(self.query, self._fence, lambda raw: False)
@@ -188,10 +191,12 @@ class Coordinator:
         """Fence everything older, in the sinks first: what an old writer still makes visible must be in the logs that
         the new generation reads."""
         resumes = self._realtime and not self._failed_to_resume()
-        generation = self._generation = self._claimed or self._leadership.next_generation()
-        self._claimed = 0
+        generation = self._generation = self._claim()
+        with self._forgetting:
+            self._commits.look()  # what does not fit together is refused before anybody is fenced
+            self._sink.raise_fence(self.query, self._fence)
+            self._commits.settle(self._commits.look(), generation)
         self._checkpoint.sweep()
-        self._sink.raise_fence(self.query, self._fence)
         self._servers.set_generation(generation)
         if self._executors is not None:
             self._servers.settle(self._placement())
@@ -202,6 +207,15 @@ class Coordinator:
     def _fence(self) -> Fence:
         """Of this driver, in this start of the query."""
         return Fence.of(self._generation)
+
+    def _claim(self) -> int:
+        """A generation for one more start, above all that the sink has heard of: a checkpoint that was restored from an
+        older copy does not know them all."""
+        claimed, self._claimed = self._claimed, 0
+        heard_of = self._commits.last_generation
+        while claimed <= max(heard_of, self._generation):
+            claimed = self._leadership.next_generation(above=heard_of)
+        return claimed
 
     def _failed_to_resume(self) -> bool:
         """Whether an instance of the last start could not go on from where it was to."""
@@ -217,8 +231,10 @@ class Coordinator:
     def _draw_line(self, generation: int, *, resumes: bool) -> RecoveryLine:
         """Where instances begin. What is not known for certain leaves them at the end of the last committed epoch; so
         does a history that was given up, of which nothing may be gone on with."""
-        epoch = self._checkpoint.committed() + 1
-        if resumes and self._checkpoint.given_up() < generation - 1:
+        committed = self._checkpoint.passed()
+        epoch = committed + 1
+        stable = self._commits.stable(committed)
+        if resumes and self._checkpoint.given_up().generation < generation - 1:
             try:
                 reader = self._sink.log_reader(self.query)
                 return draw_line(
@@ -226,7 +242,7 @@ class Coordinator:
                 )
             except ClonosError as error:
                 LOG.warning("the epoch is run from its beginning: %s", error)
-        return RecoveryLine(generation, epoch)
+        return RecoveryLine(generation, epoch, stable=stable)
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""
@@ -293,7 +309,8 @@ class Coordinator:
                 committed = self._checkpoint.committed()
                 if committed > self._truncated and self._generation:
                     self._leadership.check()
-                    self._truncate(committed)
+                    with self._forgetting:
+                        self._truncate(committed)
                     self._truncated = committed
             except Fenced:
                 return  # another driver has taken over; whoever waits for the query hears of it
@@ -306,24 +323,11 @@ class Coordinator:
         LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
 
     def _truncate(self, epoch: int) -> None:
-        """Forget what no permitted recovery can ask for once `epoch` has committed."""
-        stable = self._stable_offsets(epoch)
+        """Forget what no permitted recovery can ask for once `epoch` has committed, and is known for ever to have."""
+        ends = self._commits.record(epoch, self._generation).ends
+        stable = {(origin.node, origin.instance): end.log_offset for origin, end in ends.items()}
         self._servers.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
         self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, stable))
-
-    def _stable_offsets(self, epoch: int) -> dict[tuple[int, int], int]:
-        """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""
-        stable: dict[tuple[int, int], int] = {}
-        with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
-            for node in self._topology.nodes:
-                if node.kind is not NodeKind.OPERATOR:
-                    continue
-                for instance in range(node.parallelism):
-                    root = f"{self._checkpoint.location}/clonos/state/{node.number}/{instance}"
-                    manifest = SnapshotStore(root, fence=0, pending=scratch).final(epoch)
-                    if manifest is not None:
-                        stable[node.number, instance] = metadata.candidate(manifest).log_offset
-        return stable
 
 
 def data_directory(location: str, query: str, settings: Settings) -> str:

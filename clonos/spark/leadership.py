@@ -69,11 +69,12 @@ class DriverLeadership:
         self._renewer.start()
         return number
 
-    def next_generation(self) -> int:
-        """For one more start of the Spark query. Raises Fenced where another driver has taken over."""
+    def next_generation(self, *, above: int = 0) -> int:
+        """For one more start of the Spark query, higher than `above`. Raises Fenced where another driver has taken
+        over."""
         assert self._rules is not None
         with self._campaigning:
-            return carry_out(self._rules.campaign())
+            return carry_out(self._rules.campaign(above=above))
 
     def check(self) -> None:
         """Raises Fenced where another driver has taken over; nothing may be written after that."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from planted import PLANTED as EPOCHS
+from planted_commits import COMMITS
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
 from planted_line import RESUMING
@@ -12,7 +13,7 @@ from planted_world import WORLD
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
-PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY}
+PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY, **COMMITS}
 
 
 def test_the_catalogue_is_long_enough() -> None:

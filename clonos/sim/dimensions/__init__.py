@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from clonos.sim.dimensions.clocks import clocks
 from clonos.sim.dimensions.hosts import hosts
 from clonos.sim.dimensions.identity import identity
+from clonos.sim.dimensions.old_checkpoints import old_checkpoints
 from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
 from clonos.sim.plan import Plan
@@ -27,6 +28,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "hosts": hosts,
     "partitions": partitions,
     "clocks": clocks,
+    "old checkpoints": old_checkpoints,
 }
 """By the name of its stream, in the order of application."""
 

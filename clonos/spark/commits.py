@@ -1,0 +1,179 @@
+"""The commits of one query: recorded before anything is forgotten, compared with Spark's at every start.
+
+The rules are `clonos.core.commit_reconciliation`'s. Here is what they need of the checkpoint and the sink, and what
+follows from them: records in both places, and Spark's own files, synced before they are acted on, or written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from clonos.core.commit_reconciliation import Course, Found, newest_of, reconcile
+from clonos.core.commit_record import CommitRecord, Ended
+from clonos.core.fence import Fence
+from clonos.core.identity import Origin
+from clonos.core.topology import NodeKind, Topology
+from clonos.errors import LogCorrupt
+from clonos.spark.checkpoint import Checkpoint
+from clonos.store.manifest import Manifest
+from clonos.store.snapshots import SnapshotStore
+from standby import metadata
+from standby.log import about
+
+LOG = logging.getLogger("clonos")
+
+
+class Commits:
+    """Of one query, in its leader."""
+
+    def __init__(self, checkpoint: Checkpoint, topology: Topology, sink: Any, query: str) -> None:
+        self._checkpoint = checkpoint
+        self._topology = topology
+        self._sink = sink
+        self._query = query
+        self._newest: CommitRecord | None = None
+
+    # ------------------------------------------------------- when one is seen
+
+    def record(self, epoch: int, generation: int) -> CommitRecord:
+        """Spark has committed an epoch: when this returns, a power failure, a copy or an older checkpoint cannot make
+        anybody believe otherwise unnoticed, and what lies before its end may be forgotten."""
+        offsets, commits = self._checkpoint.spark_files(epoch)
+        record = CommitRecord(
+            query=self._query,
+            epoch=epoch,
+            generation=generation,
+            ends=self._ends(epoch),
+            cursors=self._cursors(),
+            versions={node.number: node.version for node in self._operators()},
+            offsets=offsets,
+            commits=commits,
+        )
+        record.check_follows(self._newest)
+        self._keep(record)
+        return record
+
+    def _keep(self, record: CommitRecord) -> None:
+        self._checkpoint.keep_commit(record)
+        fence = Fence.of(record.generation)
+        self._sink.record_commit(self._query, fence, record.epoch, record.to_bytes())
+        self._newest = record
+
+    # ------------------------------------------------------------ at a start
+
+    def look(self) -> Course:
+        """Where the query goes on. Changes nothing. Raises CheckpointMismatch, LogCorrupt."""
+        damaged: list[LogCorrupt] = []
+        kept = _read(self._checkpoint.kept_commit, damaged)
+        shown = _read(self._shown, damaged)
+        newest = newest_of(kept, shown)
+        if newest is None and damaged:
+            raise damaged[0]
+        for error in damaged:  # what was forgotten, both of them know of
+            LOG.warning(
+                "%s; the other one is taken", error.message, extra=about("commit_damaged", query=self._query)
+            )
+        found = Found(
+            committed=self._checkpoint.committed(),
+            offsets=self._checkpoint.offsets_of(range(newest.epoch - 1, newest.epoch + 1)) if newest else {},
+            kept=kept,
+            shown=shown,
+            cursors=self._cursors() if newest else {},
+            snapshots=self._snapshots() if newest else {},
+        )
+        if newest is not None and newest.cursors and shown is None and not any(found.cursors.values()):
+            LOG.warning(
+                "the sink has never heard of this query, which has committed epoch %d: rows before are not in it",
+                newest.epoch,
+                extra=about("sink_is_new", query=self._query),
+            )
+        return reconcile(found)
+
+    def settle(self, course: Course, generation: int) -> None:
+        """Carry it out, when older writers are fenced: what Spark has lost is there again, and both records say that
+        this start knows them."""
+        if course.repair is not None:
+            LOG.warning(
+                "Spark has lost its commit of epoch %d; it is written again as it was",
+                course.repair.epoch,
+                extra=about("commit_repaired", query=self._query, epoch=course.repair.epoch),
+            )
+            self._checkpoint.write_spark_files(course.repair)
+        if course.newest is not None:
+            self._keep(replace(course.newest, generation=generation))
+
+    @property
+    def last_generation(self) -> int:
+        """The highest start of this query that the sink has heard of; a copy of the checkpoint may not know it."""
+        shown = _read(self._shown, [])
+        return shown.generation if shown is not None else 0
+
+    def _shown(self) -> CommitRecord | None:
+        said = self._sink.last_commit(self._query)
+        return CommitRecord.from_bytes(said[1], "the sink") if said is not None else None
+
+    def _cursors(self) -> dict[Origin, dict[int, int]]:
+        reader = self._sink.log_reader(self._query)
+        try:
+            return {Origin(*origin): dict(each) for origin, each in reader.cursors().items()}
+        finally:
+            reader.close()
+
+    # -------------------------------------------------------------- snapshots
+
+    def _operators(self) -> Iterator[Any]:
+        return (node for node in self._topology.nodes if node.kind is NodeKind.OPERATOR)
+
+    @contextmanager
+    def _stores(self) -> Iterator[Iterator[tuple[Origin, SnapshotStore]]]:
+        with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
+            yield (
+                (
+                    Origin(node.number, instance),
+                    SnapshotStore(
+                        f"{self._checkpoint.location}/clonos/state/{node.number}/{instance}",
+                        fence=0,
+                        pending=scratch,
+                    ),
+                )
+                for node in self._operators()
+                for instance in range(node.parallelism)
+            )
+
+    def _snapshots(self) -> dict[Origin, frozenset[str]]:
+        with self._stores() as stores:
+            return {origin: frozenset(map(str, store.manifests())) for origin, store in stores}
+
+    def _ends(self, epoch: int) -> dict[Origin, Ended]:
+        """Of every instance: at the end of the epoch, or of the last one before that it ran."""
+        with self._stores() as stores:
+            found = ((origin, store.final(epoch)) for origin, store in stores)
+            return {origin: _ended(manifest) for origin, manifest in found if manifest is not None}
+
+    def stable(self, epoch: int) -> dict[Origin, int]:
+        """Log offset of every instance that has ended an epoch up to this one. Who is not in it has never run."""
+        return {origin: end.log_offset for origin, end in self._ends(epoch).items()}
+
+    def numbers(self) -> int:
+        """The highest output number that is visible, or that an instance had given when the last epoch committed."""
+        visible = [number for each in self._cursors().values() for number in each.values()]
+        given = [end.emitted for end in self._ends(self._checkpoint.committed()).values()]
+        return max([0, *visible, *given])
+
+
+def _ended(manifest: Manifest) -> Ended:
+    candidate = metadata.candidate(manifest)
+    return Ended(str(manifest.name), candidate.log_offset, candidate.emitted)
+
+
+def _read(read: Callable[[], CommitRecord | None], damaged: list[LogCorrupt]) -> CommitRecord | None:
+    try:
+        return read()
+    except LogCorrupt as error:
+        damaged.append(error)
+        return None

@@ -1,0 +1,147 @@
+"""Spark's word that an epoch has committed is lost, or the checkpoint is older than the sink: right, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+
+from clonos.core.commit_record import CommitRecord
+from clonos.errors import CheckpointMismatch
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
+
+
+def records(setup: Run) -> list[CommitRecord]:
+    """Those of the checkpoint, the oldest first."""
+    paths = sorted((setup.checkpoint / "clonos" / "epochs").glob("*"))
+    return [CommitRecord.from_bytes(path.read_bytes(), path.name) for path in paths]
+
+
+def is_recorded(setup: Run) -> bool:
+    """Whether everything that may be forgotten because of Spark's last commit may be gone."""
+    kept = records(setup)
+    return bool(kept) and kept[-1].epoch == max(setup.epochs("commits"))
+
+
+def run_to(spark: Any, setup: Run, count: int) -> None:
+    """Until all of so many inputs are out, the epoch has committed, and that has been recorded."""
+    setup.count = count
+    with running(spark, setup) as query:
+        await_end(query, setup)
+        await_(query, setup, lambda: is_recorded(setup))
+
+
+def lose(setup: Run, *kinds: str) -> None:
+    """The last file of Spark's logs, as a power failure loses what was not synced."""
+    last = max(setup.epochs("commits"))
+    for kind in kinds:
+        for name in (str(last), f".{last}.crc"):
+            (setup.checkpoint / kind / name).unlink(missing_ok=True)
+
+
+def more(setup: Run) -> Run:
+    """The same job with input to come."""
+    setup.fed.clear()
+    setup.enough.clear()
+    return setup
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kinds", [("commits",), ("commits", "offsets")], ids="+".join)
+def test_a_commit_that_spark_has_lost_is_written_again(
+    spark: Any, tmp_path: Path, mode: str, kinds: tuple[str, ...]
+) -> None:
+    """After its logs were truncated and its snapshots alone were kept."""
+    setup = Run(tmp_path, mode=mode, count=200)
+    run_to(spark, setup, 200)
+    last = max(setup.epochs("commits"))
+    commit = (setup.checkpoint / "commits" / str(last)).read_bytes()
+    lose(setup, *kinds)
+    assert max(setup.epochs("commits"), default=-1) < last
+    run_to(spark, more(setup), 300)
+    assert (setup.checkpoint / "commits" / str(last)).read_bytes() == commit
+    assert_exact(setup)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_older_copy_of_the_checkpoint_is_refused_under_a_newer_sink(
+    spark: Any, tmp_path: Path, mode: str
+) -> None:
+    """And nothing of the sink is touched by that: with the newer checkpoint the query goes on."""
+    setup = Run(tmp_path, mode=mode, count=200)
+    run_to(spark, setup, 200)
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    shutil.copytree(setup.checkpoint, older)
+    then = max(setup.epochs("commits"))
+    run_to(spark, more(setup), 300)
+    setup.checkpoint.rename(newer)
+    older.rename(setup.checkpoint)
+    shown = setup.rows("*")
+    now = records_of_sink(setup).epoch
+    with pytest.raises(
+        CheckpointMismatch,
+        match=rf"Spark's log ends with epoch {then}, .* the sink has seen the commit of epoch {now}",
+    ):
+        run_to(spark, more(setup), 400)
+    assert setup.rows("*") == shown
+    shutil.rmtree(setup.checkpoint)
+    newer.rename(setup.checkpoint)
+    run_to(spark, more(setup), 400)
+    assert_exact(setup)
+
+
+def records_of_sink(setup: Run) -> CommitRecord:
+    query = records(setup)[-1].query
+    said = setup.sink().last_commit(query)
+    assert said is not None
+    return CommitRecord.from_bytes(said[1], "the sink")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_copy_of_the_checkpoint_goes_on_where_the_sink_has_seen_no_later_commit(
+    spark: Any, tmp_path: Path, mode: str
+) -> None:
+    """Although starts that the copy does not know of have written to the sink."""
+    setup = Run(tmp_path, mode=mode, count=200)
+    run_to(spark, setup, 200)
+    copy = tmp_path / "copy"
+    shutil.copytree(setup.checkpoint, copy)
+    for _ in range(2):
+        setup.start(spark).stop()
+    assert records(setup)[-1].generation > 1
+    if records_of_sink(setup).epoch > max(int(path.name) for path in (copy / "commits").glob("[0-9]*")):
+        pytest.skip("an empty epoch has committed meanwhile")
+    shutil.rmtree(setup.checkpoint)
+    copy.rename(setup.checkpoint)
+    run_to(spark, more(setup), 300)
+    assert_exact(setup)
+
+
+def test_a_snapshot_that_a_commit_needs_is_missed(spark: Any, tmp_path: Path) -> None:
+    """Nothing begins from nothing: an instance that has ended an epoch does not start anew because nobody finds how."""
+    setup = Run(tmp_path, count=200)
+    run_to(spark, setup, 200)
+    (first, *_) = (setup.checkpoint / "clonos" / "state").glob("*/*/manifests")
+    for path in first.iterdir():
+        path.unlink()
+    with pytest.raises(CheckpointMismatch, match=r"the snapshot .*-final\.manifest of node \d, instance \d"):
+        run_to(spark, more(setup), 300)
+    assert setup.visible() == 200
+
+
+def test_a_sink_that_has_lost_rows_is_refused(spark: Any, tmp_path: Path) -> None:
+    setup = Run(tmp_path, count=200)
+    run_to(spark, setup, 100)
+    shutil.copy(setup.database, tmp_path / "older.db")
+    run_to(spark, more(setup), 200)
+    for name in setup.base.glob("out.db*"):
+        name.unlink()
+    shutil.copy(tmp_path / "older.db", setup.database)
+    with pytest.raises(
+        CheckpointMismatch, match=r"the sink has lost output: node \d, instance 0 of it had rows"
+    ):
+        run_to(spark, more(setup), 300)
