@@ -16,6 +16,7 @@ from clonos.core import snapshot_name
 from clonos.core.channels import Numbered
 from clonos.core.identity import Origin
 from clonos.core.instance import InstanceSnapshot
+from clonos.core.leadership import Claim, Lease
 from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing
 from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
@@ -138,7 +139,8 @@ class Checkpoint:
     """Spark's checkpoint folder with ours inside."""
 
     topology: dict[str, Any] | None = None
-    generation: int = 0
+    claims: list[Claim] = field(default_factory=list)
+    leases: dict[str, Lease] = field(default_factory=dict)
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
     channels: list[Numbered] = field(default_factory=list)
@@ -168,7 +170,7 @@ class Checkpoint:
     def restore(self, older: Checkpoint) -> None:
         """Everything is again as it was when the copy was made."""
         older = older.copy()
-        self.generation, self.record = older.generation, older.record
+        self.claims, self.leases, self.record = older.claims, older.leases, older.record
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
         self.channels = older.channels
         for origin, snapshots in self._snapshots.items():

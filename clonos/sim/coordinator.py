@@ -36,8 +36,9 @@ class Coordinator:
 
     def _watch(self) -> None:
         committed = self._world.checkpoint.committed
-        if committed > self._truncated and self._driver.generation:
+        if committed > self._truncated and self._driver.generation and self._driver.is_reachable:
             try:
+                self._driver.leaders.check()
                 self._truncate(committed)
                 self._truncated = committed
             except ClonosError as error:

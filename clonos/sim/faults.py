@@ -13,12 +13,14 @@ from clonos.core.identity import Origin
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.clocks import HostClock
 from clonos.sim.disk import LogStore
-from clonos.sim.kernel import Died, Process
+from clonos.sim.kernel import Died
+from clonos.sim.leaders import LEASE
 from clonos.sim.network import Link
 from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
 
 if TYPE_CHECKING:
+    from clonos.sim.driver import Driver
     from clonos.sim.replica import Replica
     from clonos.sim.task import Task
     from clonos.sim.world import World
@@ -150,10 +152,19 @@ class Faults:
 
     # ------------------------------------------------------------- the driver
 
-    def at_driver(self, driver: Process) -> bool:
+    def at_driver(self, driver: Driver) -> bool:
         """Whether the query is to be restarted; the driver, or the server, may be lost."""
         if self.over:
             return False
+        if self.strikes(Fault.SECOND_DRIVER, driver.name):
+            self._world.checks.victim(None)
+            self._world.start_second_driver()
+        if self.strikes(Fault.DRIVER_PAUSE, driver.name):
+            self._world.checks.victim(None)
+            driver.stop(self._duration(1_000, 4 * LEASE))
+        if self.strikes(Fault.DRIVER_CUT, driver.name):
+            self._world.checks.victim(None)
+            driver.cut_until = self._world.kernel.now + self._duration(1_000, 4 * LEASE)
         if self.strikes(Fault.SERVER_CRASH, "server"):
             self._world.checks.victim(None)
             servers = len(self._world.servers)

@@ -50,6 +50,9 @@ class Fault(Enum):
     COMMIT_LOST = "Spark has lost its last commit"
     CHECKPOINT_OLDER = "checkpoint is restored from an older copy"
     SNAPSHOTS_GONE = "snapshots of an instance are gone"
+    SECOND_DRIVER = "a second driver is started"
+    DRIVER_PAUSE = "driver stands still for a while"
+    DRIVER_CUT = "driver is cut off from the checkpoint for a while"
 
 
 class SinkKind(Enum):

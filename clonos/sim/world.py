@@ -14,6 +14,7 @@ from clonos.core.recovery import HolderReply
 from clonos.core.topology import NodeKind
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.checks import Checks
+from clonos.sim.checks.violation import Violation
 from clonos.sim.choices import Choices
 from clonos.sim.clocks import HostClock
 from clonos.sim.commits import Commits
@@ -107,7 +108,12 @@ class World:
             Service(self, "the driver", Place.DRIVER_HOST, lambda origin: look_up_sinks(self, origin)),
             *(Service(self, disk.holder, at, disk.lookup) for at, disk in enumerate(self.disks)),
         ]
-        self.driver: Driver | None = None
+        self.driver: Driver | None = None  # who leads, or leads first
+        self.drivers: dict[str, Driver] = {}
+        self.drivers_meet = plan.may(Fault.SECOND_DRIVER)
+        self.meetings = self.choices.stream("meetings")
+        self.starts: dict[int, str] = {}  # who made each start of the query
+        self.told: dict[int, str] = {}  # by start of the query, whose function replicas are told to run
 
     def _deal_records(self) -> None:
         rng = self.choices.stream("records")
@@ -146,8 +152,38 @@ class World:
         return self.servers[at]
 
     def start_driver(self) -> None:
-        self.driver = Driver(self)
-        self.driver.launch()
+        if not self.drivers_meet:
+            self.driver = Driver(self)
+            self.driver.launch()
+            return
+        driver = self._somewhere()
+        self.driver = self.driver or driver
+        driver.launch()
+
+    def _somewhere(self) -> Driver:
+        """A driver on one of two hosts, with a clock of its own."""
+        return Driver(
+            self, host=self.meetings.randrange(2), clock_speed=self.meetings.choice((0.5, 1.0, 2.0))
+        )
+
+    def begins_start(self, generation: int, driver: Driver) -> None:
+        if generation in self.starts:
+            raise Violation(
+                "leadership", f"start {generation} is {self.starts[generation]}'s and {driver.name}'s"
+            )
+        self.starts[generation] = self.told[generation] = driver.name
+
+    def check_told(self, generation: int) -> None:
+        """A replica runs the function of the driver in whose start it is."""
+        starter, told = self.starts[generation], self.told[generation]
+        if told != starter:
+            raise Violation(
+                "leadership", f"start {generation} is {starter}'s, but {told}'s function is run in it"
+            )
+
+    def start_second_driver(self) -> None:
+        """By mistake, or because somebody thinks that the first is dead."""
+        self._somewhere().launch()
 
     def finish(self, outcome: str, reason: str = "") -> None:
         self.outcome, self.reason = outcome, reason
@@ -187,7 +223,7 @@ class World:
         return self.driver is None or self.driver.leased.counts(at)
 
     def driver_lost(self, driver: Driver) -> None:
-        if self.outcome is not None:
+        if self.outcome is not None or driver is not self.driver:
             return
         for at, server in enumerate(self.servers):
             if self.ways.passes(Place.DRIVER_HOST, at):
@@ -237,7 +273,7 @@ class World:
 
     def task_lost(self, task: Task) -> None:
         """Spark takes the attempt for lost."""
-        driver = self.driver
+        driver = next((one for one in self.drivers.values() if one.runs(task)), self.driver)
         assert driver is not None
         self.report(driver, task, ("ExecutorLost", f"{task.name} is lost"))
         if task.alive:

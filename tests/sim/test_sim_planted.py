@@ -7,13 +7,14 @@ from planted import PLANTED as EPOCHS
 from planted_commits import COMMITS
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
+from planted_leaders import LEADERS
 from planted_line import RESUMING
 from planted_world import WORLD
 
 from clonos.sim.plan import draw_plan
 from clonos.sim.run import run
 
-PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY, **COMMITS}
+PLANTED = {**EPOCHS, **RESUMING, **STARTING, **WORLD, **IDENTITY, **COMMITS, **LEADERS}
 
 
 def test_the_catalogue_is_long_enough() -> None:

@@ -27,7 +27,7 @@ class Outputs:
         self._truth = truth
         self._visible: dict[str, str] = {}
         self._acts: dict[tuple[int, int], tuple[str, int]] = {}
-        self._passed: dict[int, int] = {}
+        self._passed: dict[Task, int] = {}
 
     def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, int]) -> list[Tag]:
         assert isinstance(emit.payload, Rows)
@@ -55,12 +55,12 @@ class Outputs:
 
     def passed_on(self, task: Task, frame: OutputFrame) -> None:
         for _, record in frame.records:
-            last = self._passed.get(task.attempt)
+            last = self._passed.get(task)
             if last is not None and record.position != last + 1:
                 raise Violation(
                     "I3", f"{task.name} passes on output {record.position} of {task.origin} after {last}"
                 )
-            self._passed[task.attempt] = record.position
+            self._passed[task] = record.position
 
     def shows(self, sink: Origin, identity: str, row: Row) -> None:
         text = repr(row[:3])

@@ -12,6 +12,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from clonos.sim.dimensions.clocks import clocks
+from clonos.sim.dimensions.drivers import drivers
 from clonos.sim.dimensions.hosts import hosts
 from clonos.sim.dimensions.identity import identity
 from clonos.sim.dimensions.old_checkpoints import old_checkpoints
@@ -29,6 +30,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "partitions": partitions,
     "clocks": clocks,
     "old checkpoints": old_checkpoints,
+    "drivers": drivers,
 }
 """By the name of its stream, in the order of application."""
 

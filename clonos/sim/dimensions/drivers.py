@@ -1,0 +1,25 @@
+"""More than one driver: another one is started while one is at work, stands still or cannot reach the checkpoint.
+Their clocks run at different speeds, and what they do in the checkpoint takes time."""
+
+from __future__ import annotations
+
+from random import Random
+
+from clonos.sim.plan import Fault, Plan
+
+SHARE = 0.25
+"""Of the runs."""
+SECOND_DRIVER = 0.004
+STANDSTILLS = (0.001, 0.003)
+"""Rates of a driver that stands still, or is cut off, at every look of it."""
+
+
+def drivers(plan: Plan, rng: Random) -> Plan:
+    if rng.random() >= SHARE or plan.may(Fault.POWER_LOSS) or plan.may(Fault.CHECKPOINT_OLDER):
+        return plan
+    return plan.with_rates(
+        SECOND_DRIVER=SECOND_DRIVER,
+        DRIVER_PAUSE=rng.choice(STANDSTILLS),
+        DRIVER_CUT=rng.choice(STANDSTILLS),
+        DRIVER_LOSS=rng.choice((0.0, 0.004)),
+    )
