@@ -55,9 +55,11 @@ class NamedServer:
         token: str,
         changed: Callable[[], None],
         generation: int | None = None,
+        may_ask: Callable[[], None] = lambda: None,
     ) -> None:
         """`changed` is called when the server may have come, gone or moved. `generation` is the one that the query is
-        in already."""
+        in already. `may_ask` raises Fenced where another driver leads the query: who asks takes over the server."""
+        self._may_ask = may_ask
         self.place = place
         self._host = place.rpartition(":")[0]
         self._tls = named.tls
@@ -146,6 +148,7 @@ class NamedServer:
         return granted.seconds / _RENEWALS_PER_LEASE if granted is not None else 1.0
 
     def _host_again(self) -> None:
+        self._may_ask()
         granted = self._client.host(self._wanted)
         self._lease, self._said = DriverLease(granted.seconds, _MARGIN_SECONDS, time.monotonic()), ""
         self._wanted = replace(self._wanted, port=granted.port)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,16 @@ class Placement:
 class ReplicaServers:
     """Started when made."""
 
-    def __init__(self, spec: QuerySpec, placement: Placement, *, entry: str | None = None) -> None:
+    def __init__(
+        self,
+        spec: QuerySpec,
+        placement: Placement,
+        *,
+        entry: str | None = None,
+        may_ask: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`may_ask` raises Fenced where another driver leads the query."""
+        self._may_ask = may_ask
         self._spec = spec
         self._host = placement.host
         self._spread = placement.spread
@@ -103,7 +112,9 @@ class ReplicaServers:
         for place, instances in new:
             wanted = Wanted(self._spec.query, placement.history, instances, raw, ours, modules)
             token, look = self._spec.token, self._look.set
-            fresh.append(NamedServer(place, named, wanted, token, look, self._generation))
+            fresh.append(
+                NamedServer(place, named, wanted, token, look, self._generation, may_ask=self._may_ask)
+            )
         self._named = [*self._named, *fresh]
         with ThreadPoolExecutor(min(len(fresh), _AT_ONCE), thread_name_prefix="clonos-hosts") as pool:
             errors = list(pool.map(_refusal, fresh))

@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +23,7 @@ import standby_conduit as fake
 from services import TOKEN, Authority, Service, service
 from standby_conduit import Watched, hello, until
 
-from clonos.errors import ClonosError, ConfigurationError, ProtocolError, Unauthenticated
+from clonos.errors import ClonosError, ConfigurationError, Fenced, ProtocolError, Unauthenticated
 from clonos.wire import messages
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
 from clonos.wire.boundary import bearer
@@ -388,6 +389,28 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
         assert server.gone()
         until(lambda: driver.status())
         driver.stop()
+
+
+def test_an_overtaken_driver_does_not_take_its_successor_s_server_back(tmp_path: Path) -> None:
+    """Its lease has ended because another driver of the query has come; only who leads asks again."""
+    with service(tmp_path / "service", lease=1.0) as running:
+        named = Named(services=(running.address,), service_token=TOKEN)
+        overtaken, asked = threading.Event(), threading.Event()
+
+        def may_ask() -> None:
+            if overtaken.is_set():
+                asked.set()
+                raise Fenced("another driver leads")
+
+        old = NamedServer(running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None, may_ask=may_ask)
+        old.start()
+        overtaken.set()
+        client = ReplicaClient(running.address, TOKEN)
+        new = client.host(wanted(tmp_path))
+        until(lambda: client.renew("q1", new.lease) and asked.is_set())
+        assert old.granted is None
+        old.stop()
+        client.close()
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])

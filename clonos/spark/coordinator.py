@@ -153,7 +153,7 @@ class Coordinator:
             tls=self._named.tls,
             log_format=self._settings.log_format,
         )
-        return ReplicaServers(spec, self._placement(), entry=self._entry)
+        return ReplicaServers(spec, self._placement(), entry=self._entry, may_ask=self._leadership.check)
 
     def _placement(self) -> Placement:
         """With the services that executors have at this moment."""
