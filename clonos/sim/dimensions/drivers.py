@@ -12,10 +12,12 @@ SHARE = 0.25
 SECOND_DRIVER = 0.004
 STANDSTILLS = (0.001, 0.003)
 """Rates of a driver that stands still, or is cut off, at every look of it."""
+APART = (Fault.POWER_LOSS, Fault.PARTITION, Fault.CHECKPOINT_OLDER)
+"""What of other dimensions is told of one driver alone."""
 
 
 def drivers(plan: Plan, rng: Random) -> Plan:
-    if rng.random() >= SHARE or plan.may(Fault.POWER_LOSS) or plan.may(Fault.CHECKPOINT_OLDER):
+    if rng.random() >= SHARE or plan.clocks or any(plan.may(kind) for kind in APART):
         return plan
     return plan.with_rates(
         SECOND_DRIVER=SECOND_DRIVER,
