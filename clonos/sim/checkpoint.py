@@ -8,12 +8,14 @@ over one that a predecessor was still writing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from clonos.core import snapshot_name
 from clonos.core.channels import Numbered
 from clonos.core.identity import Origin
 from clonos.core.instance import InstanceSnapshot
+from clonos.core.leadership import Claim, Lease
 from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing
 from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
@@ -135,7 +137,8 @@ class Snapshots:
 class Checkpoint:
     """Spark's checkpoint folder with ours inside."""
 
-    generation: int = 0
+    claims: list[Claim] = field(default_factory=list)
+    leases: dict[str, Lease] = field(default_factory=dict)
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
     channels: list[Numbered] = field(default_factory=list)
@@ -151,3 +154,23 @@ class Checkpoint:
     @property
     def committed(self) -> int:
         return max(self.commits, default=-1)
+
+    def lose_commit(self, *, offsets: bool) -> None:
+        """Spark does not sync what it writes; in real time its offsets are as young as its commit."""
+        last = self.committed
+        self.commits.discard(last)
+        if offsets:
+            self.offsets.pop(last, None)
+
+    def copy(self) -> Checkpoint:
+        return deepcopy(self)
+
+    def restore(self, older: Checkpoint) -> None:
+        """Everything is again as it was when the copy was made."""
+        older = older.copy()
+        self.claims, self.leases, self.record = older.claims, older.leases, older.record
+        self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
+        self.channels = older.channels
+        for origin, snapshots in self._snapshots.items():
+            then = older.snapshots(origin)
+            snapshots.claimed, snapshots.kept = then.claimed, then.kept

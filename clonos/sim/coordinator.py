@@ -39,8 +39,9 @@ class Coordinator:
 
     def _watch(self) -> None:
         committed = self._world.checkpoint.committed
-        if committed > self._truncated and self._driver.generation:
+        if committed > self._truncated and self._driver.generation and self._driver.is_reachable:
             try:
+                self._driver.leaders.check()
                 self._truncate(committed)
                 self._truncated = committed
             except ClonosError as error:
@@ -61,6 +62,7 @@ class Coordinator:
                 continue
             for delay in self._world.faults.deliveries(f"page of sink {place.origin}"):
                 self._world.kernel.after(delay, self._remove_late, place, fence, page)
+        self._world.copies_checkpoint()
 
     def _remove(self, place: SinkPlace, fence: Fence, page: Page) -> None:
         with self._world.checks.truncates_sink(place):

@@ -19,10 +19,11 @@ from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, recovery_line
 from clonos.core.topology import NodeKind
-from clonos.errors import ClonosError, RecoveryTimeout, ResumeFailed
+from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout, ResumeFailed
 from clonos.sim.commits import Commits
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.kernel import Process, Steps
+from clonos.sim.leaders import Leaders
 from clonos.sim.leases import Leased
 from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
@@ -55,9 +56,14 @@ class QueryFailed(Exception):
 class Driver(Process):
     """One driver process: starts the query over the checkpoint, and again after every retryable failure."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, host: int = 0, clock_speed: float = 1.0) -> None:
         super().__init__(world.kernel, f"driver.{world.next_number('driver')}")
         self.world = world
+        self.host = host
+        self.clock_speed = clock_speed
+        self.cut_until = 0
+        world.drivers[self.name] = self
+        self.leaders = Leaders(world, self)
         self.generation = 0
         self._attempts = itertools.count(world.plan.first_attempt)  # anew in each application
         self._checkpoint = world.checkpoint
@@ -94,9 +100,15 @@ class Driver(Process):
                 yield from self._epochs()
                 self.world.finish("exact")
                 return
+            except (AlreadyRunning, Fenced) as refused:
+                self.world.trace(self.name, f"ends: {refused}")
+                yield from self._stop_tasks()
+                return
             except QueryFailed as failed:
                 self.world.trace(self.name, f"query failed: {failed}")
                 yield from self._stop_tasks()
+                if self.world.driver is not self:
+                    return
                 self._may_resume = failed.error != ResumeFailed.__name__
                 if RecoveryTimeout.__name__ in str(
                     failed
@@ -118,8 +130,10 @@ class Driver(Process):
 
     def _claim(self) -> Steps:
         shown = self._commits.shown
-        self._checkpoint.generation = max(self._checkpoint.generation, shown.generation if shown else 0) + 1
-        generation = self.generation = self._checkpoint.generation
+        self._prepare()
+        generation = yield from self.leaders.campaign(above=shown.generation if shown else 0)
+        self.generation = generation
+        self.world.begins_start(generation, self)
         self.world.trace(self.name, f"generation {generation}, committed is {self._checkpoint.committed}")
         self._late_commit = None
         for place in self.world.sinks.values():
@@ -146,11 +160,37 @@ class Driver(Process):
                 yield 200
         self.world.apply_store_losses()
         yield from self._reach(Place.STORAGE)
+        try:
+            self._commits.reconcile(generation)
+        except ClonosError as error:
+            raise QueryFailed(type(error).__name__, error.message) from error
         self._draw_line(generation)
 
     def _reach(self, place: Place) -> Steps:
         while not self.world.ways.answers(Place.DRIVER_HOST, place):
             yield 1_000
+
+    def _prepare(self) -> None:
+        """What a driver does before it leads: nothing that anybody else would notice."""
+
+    def overtaken(self, error: Fenced) -> None:
+        """Another driver leads."""
+        self.world.trace(self.name, f"ends: {error}")
+        self.kill()
+
+    @property
+    def is_reachable(self) -> bool:
+        """The checkpoint, from here."""
+        return self.kernel.now >= self.cut_until
+
+    def until_reachable(self) -> Steps:
+        while not self.is_reachable:
+            yield 1_000
+
+    def _may_write(self) -> Steps:
+        """For what Spark writes into its checkpoint: an overtaken driver does not get so far (docs: assumed)."""
+        yield from self.until_reachable()
+        self.leaders.check()
 
     def _draw_line(self, generation: int) -> None:
         """Where instances begin: the epoch from its beginning where the last start could not resume, and in micro-batch
@@ -169,6 +209,7 @@ class Driver(Process):
             stable = {origin: one.base.log_offset for origin, one in standings.items() if one.base}
             line = RecoveryLine(generation, epoch, stable=stable)
         self._checkpoint.lines[generation] = line
+        self.world.copies_checkpoint()
 
     def _stop_tasks(self) -> Steps:
         """Spark interrupts what still runs; what it cannot reach goes on for a while."""
@@ -223,6 +264,7 @@ class Driver(Process):
             else:
                 end = yield from self._run_microbatch(epoch, begin)
                 yield self.world.choices.schedule.randint(0, 500)
+                yield from self._may_write()
                 self._commit(epoch)
                 self.world.faults.at_commit()
             if self.world.is_drained(end):
@@ -240,7 +282,9 @@ class Driver(Process):
         generation = self.generation
 
         def land() -> None:
-            if self.generation == generation:
+            if not self.is_reachable:
+                self.kernel.after(1_000, self.call, land)
+            elif self.generation == generation and self.world.driver is self:
                 self._checkpoint.offsets[epoch] = end
                 self._commit(epoch)
                 self._late_commit = None
@@ -286,6 +330,9 @@ class Driver(Process):
             if each.node in upstream
         ]
 
+    def runs(self, task: Task) -> bool:
+        return self._running.get(task.origin) is task
+
     def _new_task(self, origin: Origin, epoch: int, wires: Wires | None) -> Task:
         task = Task(
             self.world,
@@ -307,6 +354,7 @@ class Driver(Process):
     def _run_microbatch(self, epoch: int, begin: dict[Origin, int]) -> Steps:
         end = self._checkpoint.offsets.get(epoch)
         if end is None:
+            yield from self._may_write()
             end = self._checkpoint.offsets[epoch] = self._draw_end(epoch, begin)
         yield from self._number(begin, end)
         self._files = {}

@@ -15,7 +15,8 @@ from clonos.errors import StorageUnavailable
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.clocks import HostClock
 from clonos.sim.disk import Disk, LogStore
-from clonos.sim.kernel import Died, Process
+from clonos.sim.kernel import Died
+from clonos.sim.leaders import LEASE
 from clonos.sim.network import Link
 from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
@@ -24,6 +25,7 @@ AT_COMMIT = 10
 """A commit is looked at as often as so many moments."""
 
 if TYPE_CHECKING:
+    from clonos.sim.driver import Driver
     from clonos.sim.replica import Replica
     from clonos.sim.task import Task
     from clonos.sim.world import World
@@ -157,10 +159,19 @@ class Faults:
 
     # ------------------------------------------------------------- the driver
 
-    def at_driver(self, driver: Process) -> bool:
+    def at_driver(self, driver: Driver) -> bool:
         """Whether the query is to be restarted; the driver, or the server, may be lost."""
         if self.over:
             return False
+        if self.strikes(Fault.SECOND_DRIVER, driver.name):
+            self._world.checks.victim(None)
+            self._world.start_second_driver()
+        if self.strikes(Fault.DRIVER_PAUSE, driver.name):
+            self._world.checks.victim(None)
+            driver.stop(self._duration(1_000, 4 * LEASE))
+        if self.strikes(Fault.DRIVER_CUT, driver.name):
+            self._world.checks.victim(None)
+            driver.cut_until = self._world.kernel.now + self._duration(1_000, 4 * LEASE)
         if self.strikes(Fault.SERVER_CRASH, "server"):
             self._world.checks.victim(None)
             servers = len(self._world.servers)
@@ -232,6 +243,14 @@ class Faults:
             elif self.strikes(Fault.STORE_TAIL, f"store {store.owner}"):
                 self._world.stores_to_cut.append(store)
 
+    def at_checkpoint(self) -> None:
+        """While no driver is alive."""
+        world = self._world
+        if world.checkpoint.commits and self.strikes(Fault.COMMIT_LOST, "checkpoint"):
+            world.checkpoint.lose_commit(offsets=world.plan.realtime)
+        if world.checkpoint_copy is not None and self.strikes(Fault.CHECKPOINT_OLDER, "checkpoint"):
+            world.checkpoint.restore(world.checkpoint_copy)
+
     # -------------------------------------------------------- disks and sinks
 
     def at_store(self, store: LogStore) -> None:
@@ -244,6 +263,9 @@ class Faults:
 
     def at_snapshots(self, snapshots: Snapshots) -> None:
         """When an instance looks for one."""
+        whose = f"snapshots of {snapshots.origin}"
+        if self._world.has_recorded(snapshots.origin) and self.strikes(Fault.SNAPSHOTS_GONE, whose):
+            snapshots.kept.clear()
         if snapshots.kept and self.strikes(Fault.SNAPSHOT_PAGE, f"snapshots of {snapshots.origin}"):
             names = sorted(snapshots.kept)
             name = names[-1] if self._rng.random() < 0.5 else self._rng.choice(names)

@@ -55,6 +55,12 @@ class Fault(Enum):
     OLD_DISK = "host comes back with an old copy of its disk"
     POWER_LOSS = "host loses power: everything on it dies, and what was not synced may be gone"
     PROGRAM_CHANGED = "driver is stopped, and another program started over the checkpoint"
+    COMMIT_LOST = "Spark has lost its last commit"
+    CHECKPOINT_OLDER = "checkpoint is restored from an older copy"
+    SNAPSHOTS_GONE = "snapshots of an instance are gone"
+    SECOND_DRIVER = "a second driver is started"
+    DRIVER_PAUSE = "driver stands still for a while"
+    DRIVER_CUT = "driver is cut off from the checkpoint for a while"
 
 
 class SinkKind(Enum):

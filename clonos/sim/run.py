@@ -19,7 +19,8 @@ DRAINED_WITHIN = 300_000
 """Events after which everything must be over."""
 
 PERMITTED: dict[str, frozenset[Fault]] = {
-    "SnapshotCorrupt": frozenset({Fault.SNAPSHOT_PAGE}),
+    "SnapshotCorrupt": frozenset({Fault.SNAPSHOT_PAGE, Fault.SNAPSHOTS_GONE}),
+    "CheckpointMismatch": frozenset({Fault.CHECKPOINT_OLDER, Fault.SNAPSHOTS_GONE}),
     "RecoveryTimeout": frozenset({Fault.DIRECTORY_LOST}),
 }
 GAPS = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL, Fault.HOST_LOST, Fault.POWER_LOSS, Fault.OLD_DISK})

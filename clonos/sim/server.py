@@ -89,6 +89,7 @@ class ReplicaServer(Process):
 
     def _serve(self, origin: Origin, link: Link, hello: Greeting) -> None:
         node = self.world.plan.dataflow.topology.node(origin.node)
+        self.world.check_told(hello.generation)
         replica = Replica(self.world, origin, self, sink=node.kind is NodeKind.SINK)
         serving = self._serving[origin] = Serving(replica)
         replica.mourners.append(lambda: self._later(self._buried, origin, serving))

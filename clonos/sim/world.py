@@ -17,8 +17,10 @@ from clonos.errors import StorageUnavailable
 from clonos.sim import values as real
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.checks import Checks
+from clonos.sim.checks.violation import Violation
 from clonos.sim.choices import Choices
 from clonos.sim.clocks import HostClock
+from clonos.sim.commits import Commits
 from clonos.sim.coordinator import look_up_sinks
 from clonos.sim.disk import Disk, LogStore
 from clonos.sim.driver import Driver
@@ -94,7 +96,9 @@ class World:
         self.faults = Faults(self)
         names = ["the replica server", "the second server"][: 1 + plan.standbys]
         self.disks = [Disk(name, power_may_fail=plan.may(Fault.POWER_LOSS)) for name in names]
-        self.checkpoint = Checkpoint(generation=plan.first_generation)
+        self.checkpoint = Checkpoint()
+        self.checkpoint_copy: Checkpoint | None = None
+        self._copying = self.choices.stream("copies")
         self.clock_offset = 0
         clocks = self.choices.stream("clocks") if plan.clocks else None
         self.clocks = [HostClock(self.kernel, clocks) for _ in self.disks]
@@ -128,7 +132,12 @@ class World:
             ),
         ]
         self._unlisted_until = 0
-        self.driver: Driver | None = None
+        self.driver: Driver | None = None  # who leads, or leads first
+        self.drivers: dict[str, Driver] = {}
+        self.drivers_meet = plan.may(Fault.SECOND_DRIVER)
+        self.meetings = self.choices.stream("meetings")
+        self.starts: dict[int, str] = {}  # who made each start of the query
+        self.told: dict[int, str] = {}  # by start of the query, whose function replicas are told to run
         self.deployment = Deployment(self)
 
     @property
@@ -199,8 +208,38 @@ class World:
         return self.servers[at]
 
     def start_driver(self) -> None:
-        self.driver = Driver(self)
-        self.driver.launch()
+        if not self.drivers_meet:
+            self.driver = Driver(self)
+            self.driver.launch()
+            return
+        driver = self._somewhere()
+        self.driver = self.driver or driver
+        driver.launch()
+
+    def _somewhere(self) -> Driver:
+        """A driver on one of two hosts, with a clock of its own."""
+        return Driver(
+            self, host=self.meetings.randrange(2), clock_speed=self.meetings.choice((0.5, 1.0, 2.0))
+        )
+
+    def begins_start(self, generation: int, driver: Driver) -> None:
+        if generation in self.starts:
+            raise Violation(
+                "leadership", f"start {generation} is {self.starts[generation]}'s and {driver.name}'s"
+            )
+        self.starts[generation] = self.told[generation] = driver.name
+
+    def check_told(self, generation: int) -> None:
+        """A replica runs the function of the driver in whose start it is."""
+        starter, told = self.starts[generation], self.told[generation]
+        if told != starter:
+            raise Violation(
+                "leadership", f"start {generation} is {starter}'s, but {told}'s function is run in it"
+            )
+
+    def start_second_driver(self) -> None:
+        """By mistake, or because somebody thinks that the first is dead."""
+        self._somewhere().launch()
 
     def finish(self, outcome: str, reason: str = "") -> None:
         self.outcome, self.reason = outcome, reason
@@ -251,12 +290,13 @@ class World:
         return self.driver is None or self.driver.leased.counts(at)
 
     def driver_lost(self, driver: Driver) -> None:
-        if self.outcome is not None:
+        if self.outcome is not None or driver is not self.driver:
             return
         for at, server in enumerate(self.servers):
             if self.ways.passes(Place.DRIVER_HOST, at):
                 server.kill()
         self.apply_store_losses()
+        self.faults.at_checkpoint()
 
         def again() -> None:
             self.start_servers()
@@ -272,6 +312,16 @@ class World:
             store.lose_tail(self.choices.faults)
         self.stores_to_lose.clear()
         self.stores_to_cut.clear()
+
+    def has_recorded(self, origin: Origin) -> bool:
+        """Whether it is known of an instance that it has ended an epoch which committed."""
+        newest = Commits(self).newest if self.plan.may(Fault.SNAPSHOTS_GONE) else None
+        return newest is not None and origin in newest.ends
+
+    def copies_checkpoint(self) -> None:
+        """Somebody does so now and then."""
+        if self.plan.may(Fault.CHECKPOINT_OLDER) and self._copying.random() < 0.3:
+            self.checkpoint_copy = self.checkpoint.copy()
 
     # ----------------------------------------------------------------- tasks
 
@@ -290,7 +340,7 @@ class World:
 
     def task_lost(self, task: Task) -> None:
         """Spark takes the attempt for lost."""
-        driver = self.driver
+        driver = next((one for one in self.drivers.values() if one.runs(task)), self.driver)
         assert driver is not None
         self.report(driver, task, ("ExecutorLost", f"{task.name} is lost"))
         if task.alive:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from planted import PLANTED as EPOCHS
 from planted_batches import BATCHES
+from planted_commits import COMMITS
 from planted_counters import COUNTERS
 from planted_holders import HOLDING
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
+from planted_leaders import LEADERS
 from planted_line import RESUMING
 from planted_programs import CHANGING
 from planted_values import VALUES
@@ -27,8 +29,10 @@ PLANTED = {
     **HOLDING,
     **COUNTERS,
     **BATCHES,
+    **VALUES,
+    **COMMITS,
+    **LEADERS,
 }
-PLANTED |= VALUES
 
 
 def test_the_catalogue_is_long_enough() -> None:

@@ -13,9 +13,11 @@ from typing import Final, TypeAlias
 
 from clonos.sim.dimensions.batches import batches
 from clonos.sim.dimensions.clocks import clocks
+from clonos.sim.dimensions.drivers import drivers
 from clonos.sim.dimensions.holders import unreadable_holders
 from clonos.sim.dimensions.hosts import hosts
 from clonos.sim.dimensions.identity import identity
+from clonos.sim.dimensions.old_checkpoints import old_checkpoints
 from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
 from clonos.sim.dimensions.programs import programs
@@ -35,6 +37,8 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "holders": unreadable_holders,
     "stale": stale,
     "batches": batches,
+    "old checkpoints": old_checkpoints,
+    "drivers": drivers,
 }
 """By the name of its stream, in the order of application."""
 

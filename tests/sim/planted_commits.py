@@ -1,0 +1,64 @@
+"""Bugs of what is kept of commits, planted on purpose (`planted` has the catalogue)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from planted import OTHERS, Planted, planted
+
+from clonos.core import commit_reconciliation
+from clonos.core.commit_reconciliation import Course
+from clonos.core.incarnation import Incarnation
+from clonos.core.sharing import FULL
+from clonos.sim import commits
+from clonos.sim.commits import Commits
+from clonos.sim.plan import Fault
+
+Patch = pytest.MonkeyPatch
+
+
+def nothing_is_recorded_before_it_is_forgotten(patch: Patch) -> None:
+    patch.setattr(Commits, "keep", lambda self, record: None)
+
+
+def commits_are_recorded_in_the_checkpoint_alone(patch: Patch) -> None:
+    patch.setattr(Commits, "keep_in_sink", lambda self, record: None)
+
+
+def checkpoint_is_believed_before_the_sink(patch: Patch) -> None:
+    """Its record is as old as it is itself."""
+    patch.setattr(Commits, "newest", property(lambda self: self._kept or self.shown))
+    patch.setattr(commit_reconciliation, "newest_of", lambda kept, shown: kept or shown)
+
+
+def commit_is_repaired_whatever_snapshots_there_are(patch: Patch) -> None:
+    patch.setattr(commit_reconciliation, "_check_snapshots", lambda found, newest: None)
+    patch.setattr(commit_reconciliation, "_check_offsets", lambda found, newest: None)
+
+
+def older_copy_is_accepted(patch: Patch) -> None:
+    patch.setattr(commits, "reconcile", lambda found: Course(found.committed))
+
+
+def instance_without_a_snapshot_begins_from_nothing(patch: Patch) -> None:
+    patch.setattr(Incarnation, "_check_beginning", lambda self, line, found: iter(()))
+    patch.setattr(commit_reconciliation, "_check_snapshots", lambda found, newest: None)
+
+
+WORLD: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 0, "effects": False, "faults": 30}
+LOST = {Fault.DRIVER_LOSS: 0.01, Fault.COMMIT_LOST: 0.9}
+OLDER = {Fault.DRIVER_LOSS: 0.01, Fault.CHECKPOINT_OLDER: 0.8}
+GONE = {Fault.REPLICA_CRASH: 0.01, Fault.SNAPSHOTS_GONE: 0.2}
+
+COMMITS: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        planted(nothing_is_recorded_before_it_is_forgotten, rates=LOST, **WORLD),
+        planted(commits_are_recorded_in_the_checkpoint_alone, rates=OLDER, **WORLD),
+        planted(checkpoint_is_believed_before_the_sink, rates=OLDER, **WORLD),
+        planted(commit_is_repaired_whatever_snapshots_there_are, rates=OLDER, **WORLD),
+        planted(older_copy_is_accepted, rates=OLDER, **WORLD),
+        planted(instance_without_a_snapshot_begins_from_nothing, rates=GONE, **WORLD),
+    )
+}
