@@ -51,7 +51,6 @@ from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.faults import FaultInjector, Point
 from clonos.store import salvage
 from clonos.store.commit_files import newest_commit
-from clonos.store.commits import last_committed
 from clonos.store.keyed_state import KeyedState
 from clonos.store.line import read_line
 from clonos.store.log_store import LogStore
@@ -207,9 +206,6 @@ class OperatorHost(Incarnation[Manifest]):
 
     def discard_from(self, epoch: int) -> None:
         self._snapshots.discard_from(epoch)
-
-    def committed(self) -> int:
-        return last_committed(self._query.checkpoint)
 
     def line(self, generation: int) -> RecoveryLine:
         return read_line(self._query.checkpoint, generation)

@@ -17,6 +17,7 @@ from sink_child import SCHEMA
 from sink_support import QUERY
 
 from clonos import sinks
+from clonos.core.fence import Fence
 from clonos.errors import Fenced, LogCorrupt, SinkError, SinkUnavailable
 from clonos.sim.sinks import SinkCommits
 from clonos.sinks import ahead_files
@@ -28,6 +29,8 @@ class Keeps(Protocol):
     """What these tests ask of a sink."""
 
     def raise_fence(self, query: str, fence: int) -> None: ...
+
+    def standing_fence(self, query: str) -> int: ...
 
     def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None: ...
 
@@ -45,6 +48,9 @@ class Simulated:
 
     def raise_fence(self, query: str, fence: int) -> None:
         self.of(query).raise_fence(fence)
+
+    def standing_fence(self, query: str) -> int:
+        return max(self.of(query).floor, 0)
 
     def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
         self.of(query).record_commit(fence, epoch, record)
@@ -87,6 +93,15 @@ def test_what_is_recorded_is_there_for_everybody(make: Callable[[], Keeps]) -> N
     assert make().last_commit("another") is None
     make().record_commit(QUERY, 3, 1, b"")
     assert make().last_commit(QUERY) == (1, b"")
+
+
+def test_a_driver_hears_of_every_start_that_has_fenced_the_sink(make: Callable[[], Keeps]) -> None:
+    """Its checkpoint may be an older copy, which has not heard of them."""
+    assert make().standing_fence(QUERY) == 0
+    for generation in (7, 5):
+        make().raise_fence(QUERY, Fence.of(generation))
+    assert make().standing_fence(QUERY) == Fence.of(7)
+    assert make().standing_fence("another") == 0
 
 
 def test_it_never_goes_back_under_one_fence(make: Callable[[], Keeps]) -> None:

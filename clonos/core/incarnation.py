@@ -183,10 +183,6 @@ class Incarnation(ABC, Generic[S]):
         """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
 
     @abstractmethod
-    def committed(self) -> int:
-        """The last epoch that is committed; an older one where that cannot be told."""
-
-    @abstractmethod
     def line(self, generation: int) -> RecoveryLine:
         """Where this start of the query resumes."""
 
@@ -509,9 +505,14 @@ class Incarnation(ABC, Generic[S]):
         began = self._beginning()
         return max(self._numbers_from, began.emitted if began is not None else 0)
 
+    def _committed(self) -> int:
+        """The last epoch that is recorded to have committed, -1 before the first: Spark's own commit may be lost."""
+        record = self.commit_record()
+        return record.epoch if record is not None else -1
+
     def _may_be_asked_for(self, snapshot: InstanceSnapshot) -> bool:
         """Whether an epoch up to which it depends on logs may still be run again."""
-        return snapshot.epoch > (self.committed() if self._hello.realtime else self._hello.epoch - 1)
+        return snapshot.epoch > (self._committed() if self._hello.realtime else self._hello.epoch - 1)
 
     def _settled(self) -> tuple[Candidate | None, Mapping[Origin, int]]:
         """How it stood at the end of the last epoch that nobody runs again, and how far others' logs are not asked for
@@ -524,7 +525,7 @@ class Incarnation(ABC, Generic[S]):
         if not hello.realtime:
             began = self._beginning()
             return began, began.received if began is not None else {}
-        found = self.snapshots.final(self.committed())
+        found = self.snapshots.final(self._committed())
         settled = self.candidate(found) if found is not None else None
         stable = dict(self.line(hello.generation).stable)
         for origin, upto in settled.received.items() if settled is not None else ():

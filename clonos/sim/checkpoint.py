@@ -143,6 +143,7 @@ class Checkpoint:
     commits: set[int] = field(default_factory=set)
     channels: list[Numbered] = field(default_factory=list)
     record: bytes | None = None  # of the last epoch that is known to have committed
+    recorded: int = -1  # which one that is
     lines: dict[int, RecoveryLine] = field(default_factory=dict)
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
 
@@ -154,6 +155,11 @@ class Checkpoint:
     @property
     def committed(self) -> int:
         return max(self.commits, default=-1)
+
+    @property
+    def settled(self) -> int:
+        """The last epoch that nobody runs again: what Spark has lost of a commit is written again from the record."""
+        return max(self.committed, self.recorded)
 
     def lose_commit(self, *, offsets: bool) -> None:
         """Spark does not sync what it writes; in real time its offsets are as young as its commit."""
@@ -168,7 +174,8 @@ class Checkpoint:
     def restore(self, older: Checkpoint) -> None:
         """Everything is again as it was when the copy was made."""
         older = older.copy()
-        self.claims, self.leases, self.record = older.claims, older.leases, older.record
+        self.claims, self.leases = older.claims, older.leases
+        self.record, self.recorded = older.record, older.recorded
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
         self.channels = older.channels
         for origin, snapshots in self._snapshots.items():

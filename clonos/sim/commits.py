@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from clonos.core.commit_reconciliation import Found, newest_of, reconcile
 from clonos.core.commit_record import CommitRecord, Ended
-from clonos.core.fence import Fence
+from clonos.core.fence import Fence, generation_of
 from clonos.core.identity import Origin
 from clonos.core.topology import NodeKind
 
@@ -43,7 +43,7 @@ class Commits:
         self.keep_in_sink(record)
 
     def keep_in_checkpoint(self, record: CommitRecord) -> None:
-        self._checkpoint.record = record.to_bytes()
+        self._checkpoint.record, self._checkpoint.recorded = record.to_bytes(), record.epoch
 
     def keep_in_sink(self, record: CommitRecord) -> None:
         fence = Fence.of(record.generation)
@@ -74,6 +74,12 @@ class Commits:
             self._checkpoint.commits.add(epoch)
         if course.newest is not None:
             self.keep(replace(course.newest, generation=generation))
+
+    @property
+    def last_generation(self) -> int:
+        """The highest start that the sinks have heard of."""
+        standing = generation_of(max(self._world.sink_commits.floor, 0))
+        return max(standing, self.shown.generation if self.shown is not None else 0)
 
     @property
     def newest(self) -> CommitRecord | None:

@@ -129,11 +129,9 @@ class Driver(Process):
             self.world.deployment.take_over(self._checkpoint.committed + 1)
 
     def _claim(self) -> Steps:
-        shown = self._commits.shown
         self._prepare()
-        generation = yield from self.leaders.campaign(above=shown.generation if shown else 0)
+        generation = yield from self.leaders.campaign(above=self._commits.last_generation)
         self.generation = generation
-        self.world.begins_start(generation, self)
         self.world.trace(self.name, f"generation {generation}, committed is {self._checkpoint.committed}")
         self._late_commit = None
         for place in self.world.sinks.values():
@@ -164,6 +162,7 @@ class Driver(Process):
             self._commits.reconcile(generation)
         except ClonosError as error:
             raise QueryFailed(type(error).__name__, error.message) from error
+        self.world.begins_start(generation, self)
         self._draw_line(generation)
 
     def _reach(self, place: Place) -> Steps:

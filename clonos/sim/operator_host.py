@@ -123,9 +123,6 @@ class OperatorHost(Incarnation[Snapshot]):
     def discard_from(self, epoch: int) -> None:
         self._snapshots.discard_from(epoch, self._hello.fence)
 
-    def committed(self) -> int:
-        return self._world.checkpoint.committed
-
     def line(self, generation: int) -> RecoveryLine:
         line = self._world.checkpoint.lines.get(generation)
         if line is None:

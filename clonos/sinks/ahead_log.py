@@ -200,6 +200,13 @@ def record_commit(base: str, query: str, offered: KeptCommit, *, durable: bool) 
                 replace_file(whole / "commit", offered.pack(), durable=durable)
 
 
+def read_floor(base: str, query: str) -> int:
+    """The highest fence that was raised for the whole query; 0 where none was."""
+    whole = Path(base) / file_name(query)
+    with told(f"the sink's fences in {whole}"):
+        return read_fence(whole / "fence").fence
+
+
 def last_commit(base: str, query: str) -> tuple[int, bytes] | None:
     path = Path(base) / file_name(query) / "commit"
     try:

@@ -32,7 +32,16 @@ from clonos.errors import (
 )
 from clonos.sinks.ahead_files import local_path
 from clonos.sinks.ahead_format import Kind, Record
-from clonos.sinks.ahead_log import AheadLog, AheadReader, Found, last_commit, raise_floor, record_commit, trim
+from clonos.sinks.ahead_log import (
+    AheadLog,
+    AheadReader,
+    Found,
+    last_commit,
+    raise_floor,
+    read_floor,
+    record_commit,
+    trim,
+)
 from clonos.sinks.bundle import channel_of, check_bundle, position_of
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
@@ -123,6 +132,9 @@ class CallableSink:
 
     def raise_fence(self, query: str, fence: int) -> None:
         Patience(self._patience).run(lambda _: raise_floor(self._base, query, fence, durable=self._durable))
+
+    def standing_fence(self, query: str) -> int:
+        return Patience(self._patience).run(lambda _: read_floor(self._base, query))
 
     def log_reader(self, query: str) -> AheadReader:
         return AheadReader(self._base, query, moved_by=Kind.DONE)

@@ -30,6 +30,7 @@ from clonos.sinks.ahead_log import (
     Found,
     last_commit,
     raise_floor,
+    read_floor,
     record_commit,
     trim,
 )
@@ -96,6 +97,9 @@ class JsonlSink:
 
     def raise_fence(self, query: str, fence: int) -> None:
         Patience(self._patience).run(lambda _: raise_floor(self._base, query, fence, durable=self._durable))
+
+    def standing_fence(self, query: str) -> int:
+        return Patience(self._patience).run(lambda _: read_floor(self._base, query))
 
     def log_reader(self, query: str) -> AheadReader:
         return AheadReader(self._base, query, moved_by=Kind.BUNDLE)

@@ -96,6 +96,10 @@ class Sink(Protocol):
         """From now on refuse every writer of this query whose fence is lower, whatever its node and instance."""
         ...
 
+    def standing_fence(self, query: str) -> int:
+        """The highest fence that was raised for the query; 0 where none was. Raises SinkUnavailable, SinkError."""
+        ...
+
     def log_reader(self, query: str) -> SinkLogReader: ...
 
     def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:

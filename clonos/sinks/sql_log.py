@@ -66,6 +66,20 @@ def _holder(row: sa.Row[Any]) -> Holder:
     return Holder(Fence.parse(row.fence), row.owner)
 
 
+def read_floor(connection: Connection, books: Books, query: str) -> int:
+    """The highest fence that was raised for the whole query; 0 where there are no tables yet."""
+    table, inspector = books.fence, sa.inspect(connection)
+    if not inspector.has_table(table.name, schema=table.schema):
+        return 0
+    if all(column["name"] != "owner" for column in inspector.get_columns(table.name, schema=table.schema)):
+        return 0  # tables from before fences had owners: their starts are in the checkpoint's old counter
+    chosen: sa.Select[Any] = sa.select(table.c.fence, table.c.owner).filter_by(
+        query=query, node=FLOOR[0], instance=FLOOR[1]
+    )
+    found = connection.execute(chosen).one_or_none()
+    return _holder(found).fence if found is not None else 0
+
+
 def take_fence(connection: Connection, books: Books, query: str, origin: Origin, mine: Holder) -> None:
     """Make `mine` the holder, or raise Fenced. The floor comes first: `raise_fence` locks it first too."""
     floor = lock_fence(connection, books, query, FLOOR)

@@ -13,7 +13,15 @@ from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
 from clonos.sinks.sql_layout import ddl, prepare_books
-from clonos.sinks.sql_log import SqlLogReader, Trimmer, raise_floor, read_commit, record_commit, transact
+from clonos.sinks.sql_log import (
+    SqlLogReader,
+    Trimmer,
+    raise_floor,
+    read_commit,
+    read_floor,
+    record_commit,
+    transact,
+)
 from clonos.sinks.sql_tables import Books, user_table
 from clonos.sinks.sql_writer import SqlWriter, Target
 from clonos.sinks.values import check_names, check_type
@@ -102,6 +110,11 @@ class SqlSink:
 
         engine = self._engine(immediate=True)
         Patience(self._patience).run(lambda _: transact(engine, lift))
+
+    def standing_fence(self, query: str) -> int:
+        books, engine = Books(self._schema), self._engine(immediate=False)
+        read = Patience(self._patience).run
+        return read(lambda _: transact(engine, lambda connection: read_floor(connection, books, query)))
 
     def log_reader(self, query: str) -> SqlLogReader:
         return SqlLogReader(self._engine(immediate=False), Books(self._schema), query, self._patience)

@@ -15,7 +15,7 @@ from typing import Any
 
 from clonos.core.commit_reconciliation import Course, Found, newest_of, reconcile
 from clonos.core.commit_record import CommitRecord, Ended
-from clonos.core.fence import Fence
+from clonos.core.fence import Fence, generation_of
 from clonos.core.identity import Origin
 from clonos.core.topology import NodeKind, Topology
 from clonos.errors import LogCorrupt
@@ -111,7 +111,8 @@ class Commits:
     def last_generation(self) -> int:
         """The highest start of this query that the sink has heard of; a copy of the checkpoint may not know it."""
         shown = _read(self._shown, [])
-        return shown.generation if shown is not None else 0
+        standing = generation_of(self._sink.standing_fence(self._query))
+        return max(standing, shown.generation if shown is not None else 0)
 
     def _shown(self) -> CommitRecord | None:
         said = self._sink.last_commit(self._query)

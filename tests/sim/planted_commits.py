@@ -46,6 +46,12 @@ def instance_without_a_snapshot_begins_from_nothing(patch: Patch) -> None:
     patch.setattr(commit_reconciliation, "_check_snapshots", lambda found, newest: None)
 
 
+def start_that_the_checkpoint_has_not_heard_of_is_given_again(patch: Patch) -> None:
+    """Before an epoch has committed only the sinks' fences tell of it."""
+    shown = property(lambda self: self.shown.generation if self.shown is not None else 0)
+    patch.setattr(Commits, "last_generation", shown)
+
+
 WORLD: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 0, "effects": False, "faults": 30}
 LOST = {Fault.DRIVER_LOSS: 0.01, Fault.COMMIT_LOST: 0.9}
 OLDER = {Fault.DRIVER_LOSS: 0.01, Fault.CHECKPOINT_OLDER: 0.8}
@@ -60,5 +66,6 @@ COMMITS: dict[str, Planted] = {
         planted(commit_is_repaired_whatever_snapshots_there_are, rates=OLDER, **WORLD),
         planted(older_copy_is_accepted, rates=OLDER, **WORLD),
         planted(instance_without_a_snapshot_begins_from_nothing, rates=GONE, **WORLD),
+        planted(start_that_the_checkpoint_has_not_heard_of_is_given_again, rates=OLDER, **WORLD),
     )
 }

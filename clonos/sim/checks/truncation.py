@@ -37,7 +37,7 @@ class Truncation:
 
     def stable(self) -> dict[Origin, int]:
         """Log offsets before which no recovery asks."""
-        committed = self._world.checkpoint.committed
+        committed = self._world.checkpoint.settled
         if self._stable[0] != committed:
             self._stable = (committed, self._compute(committed))
         return self._stable[1]
@@ -96,7 +96,7 @@ class Truncation:
                 raise Violation("I7", f"{where} does not know any more that {origin} reached {reach}")
 
     def snapshots_forgotten(self, snapshots: Snapshots, before: set[SnapshotName]) -> None:
-        committed = self._world.checkpoint.committed
+        committed = self._world.checkpoint.settled
         needed = max((name for name in before if name.final and name.epoch <= committed), default=None)
         if needed is not None and needed not in snapshots.kept:
             raise Violation(
