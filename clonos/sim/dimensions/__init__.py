@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from clonos.sim.dimensions.batches import batches
 from clonos.sim.dimensions.clocks import clocks
+from clonos.sim.dimensions.counters import counters
 from clonos.sim.dimensions.drivers import drivers
 from clonos.sim.dimensions.holders import unreadable_holders
 from clonos.sim.dimensions.hosts import hosts
@@ -22,6 +23,7 @@ from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
 from clonos.sim.dimensions.programs import programs
 from clonos.sim.dimensions.stale import stale
+from clonos.sim.dimensions.values import values
 from clonos.sim.plan import Plan
 
 Dimension: TypeAlias = Callable[[Plan, Random], Plan]
@@ -39,6 +41,8 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "batches": batches,
     "old checkpoints": old_checkpoints,
     "drivers": drivers,
+    "counters": counters,
+    "values": values,
 }
 """By the name of its stream, in the order of application."""
 
