@@ -9,7 +9,7 @@ from clonos.sim.plan import Plan
 
 
 def values(plan: Plan, rng: Random) -> Plan:
-    """In a third of the runs."""
-    if rng.random() >= 0.35:
+    """In a third of the runs. The simulated function of these takes bundles, not whole epochs."""
+    if rng.random() >= 0.35 or plan.per_epoch:
         return plan
     return replace(plan, real_values=True, state_cache=rng.choice((4, 4, 6, 1000)))
