@@ -114,14 +114,7 @@ class Upgrade:
 def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_source: bool = False) -> Upgrade:
     """Raises CheckpointMismatch, with everything that stands against it. `same_source`: a source that is at another
     place has the same records."""
-    bound = history.at(epoch.seen)
-    changes = [
-        replace(change, when=When.AT_ONCE) if same_source and change.what in PLACES else change
-        for change in compare(bound, program)
-    ]
-    refused = [change for change in changes if change.when is When.REFUSED]
-    if refused:
-        raise refusal(refused)
+    changes = taken(history.at(epoch.seen), program, same_source=same_source)
     later = any(change.when is When.EPOCH for change in changes)
     for number in range(epoch.number, epoch.seen + 1):
         _check_repeatable(number, history.at(number), program)
@@ -134,6 +127,18 @@ def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_sou
     return Upgrade(
         History(made), tuple(changes), since, drops=later and epoch.begun and epoch.seen < epoch.number
     )
+
+
+def taken(bound: Topology, program: Topology, *, same_source: bool = False) -> list[Change]:
+    """What the program changes. Raises CheckpointMismatch where no epoch can begin with one of these."""
+    changes = [
+        replace(change, when=When.AT_ONCE) if same_source and change.what in PLACES else change
+        for change in compare(bound, program)
+    ]
+    refused = [change for change in changes if change.when is When.REFUSED]
+    if refused:
+        raise refusal(refused)
+    return changes
 
 
 def refusal(refused: Iterable[Change]) -> CheckpointMismatch:

@@ -24,6 +24,7 @@ from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
 from clonos.core.recovery import OnGap
 from clonos.core.recovery_line import RecoveryLine
+from clonos.core.upgrade import taken
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.sinks.port import SinkLogReader
 from clonos.spark.checkpoint import Checkpoint
@@ -119,6 +120,8 @@ class Coordinator:
 
     def _begin(self) -> None:
         self.query = self._checkpoint.open(self._topology)
+        # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
+        taken(self._checkpoint.history().bindings[-1].program, self._topology, same_source=self._same_source)
         self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
