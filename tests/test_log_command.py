@@ -232,7 +232,7 @@ def misfits(key, row, ctx):
     yield key[0], "much"
 
 def alone(row):
-    return row
+    return tuple(row)
 """
 CALL_OF_RATE = (codec.append_call, Outcome("rate", True, values.encode(5)))
 OPEN = (codec.append_order, [(UPSTREAM, 1)])

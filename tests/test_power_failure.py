@@ -26,6 +26,10 @@ PIECE = 20_000
 PAGE = 4096
 
 
+HEAD = 8
+"""Bytes of a fence file before its records."""
+
+
 def append(store: LogStore, number: int) -> None:
     text = b"%06d" % number
     store.append([text + b"d" * PIECE], (store.end, text + b"o" * PIECE))
@@ -107,9 +111,10 @@ def test_a_fence_that_others_follow_was_acted_upon(tmp_path: Path) -> None:
         for fence in range(1, 5):
             table.raise_to(1, 0, fence)
     raw = path.read_bytes()
-    size = len(raw) // 4
-    path.write_bytes(raw[:size] + bytes(size) + raw[2 * size :])
-    with pytest.raises(ConfigurationError, match=f"corrupt at byte {size}"):
+    size = (len(raw) - HEAD) // 4
+    second = HEAD + size
+    path.write_bytes(raw[:second] + bytes(size) + raw[second + size :])
+    with pytest.raises(ConfigurationError, match=f"corrupt at byte {second}"):
         FenceTable(path)
 
 
@@ -128,8 +133,8 @@ def test_a_fence_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.
         assert table.raise_to(1, 0, 5)
         assert table.admit_standby(1, 0, 6)
         table.raise_generation(3)
-    size = path.stat().st_size
-    assert synced == [size // 3, 2 * size // 3, size]
+    size = (path.stat().st_size - HEAD) // 3
+    assert synced == [HEAD + size, HEAD + 2 * size, HEAD + 3 * size]
 
 
 # ----------------------------------------------------------------------------------------------- a sink's files
