@@ -7,6 +7,7 @@ when all of them are made, and a line would hardly ever lie inside the epoch.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 from clonos.core.identity import Origin
@@ -33,28 +34,26 @@ def draw_line(
 
 def ends_of(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Candidate]:
     """How every operator's instance stood at the end of `epoch`, or of the last one before that it ran."""
-    ends: dict[Origin, Candidate] = {}
-    with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
-        for node in topology.nodes:
-            for instance in range(node.parallelism if node.kind is NodeKind.OPERATOR else 0):
-                root = f"{checkpoint.rstrip('/')}/clonos/state/{node.number}/{instance}"
-                manifest = SnapshotStore(root, fence=0, pending=scratch).final(epoch)
-                if manifest is not None:
-                    ends[Origin(node.number, instance)] = metadata.candidate(manifest)
-    return ends
+    manifests = ((origin, store.final(epoch)) for origin, store in _snapshots(checkpoint, topology))
+    return {origin: metadata.candidate(found) for origin, found in manifests if found is not None}
 
 
 def standings(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Standing]:
     """Every operator's instance at the beginning of `epoch`, and inside it."""
     found: dict[Origin, Standing] = {}
+    for origin, store in _snapshots(checkpoint, topology):
+        base = store.final(epoch - 1)
+        found[origin] = Standing(
+            metadata.point(str(base.name), base.meta) if base is not None else None,
+            [metadata.point(str(one.name), one.meta) for one in store.inside(epoch)],
+        )
+    return found
+
+
+def _snapshots(checkpoint: str, topology: Topology) -> Iterator[tuple[Origin, SnapshotStore]]:
+    """Of every operator's instance, for looking only."""
     with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
         for node in topology.nodes:
             for instance in range(node.parallelism if node.kind is NodeKind.OPERATOR else 0):
                 root = f"{checkpoint.rstrip('/')}/clonos/state/{node.number}/{instance}"
-                store = SnapshotStore(root, fence=0, pending=scratch)
-                base = store.final(epoch - 1)
-                found[Origin(node.number, instance)] = Standing(
-                    metadata.point(str(base.name), base.meta) if base is not None else None,
-                    [metadata.point(str(one.name), one.meta) for one in store.inside(epoch)],
-                )
-    return found
+                yield Origin(node.number, instance), SnapshotStore(root, fence=0, pending=scratch)
