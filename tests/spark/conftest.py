@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from streams import Place
 
 import clonos
 
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of stock Spark's planner, which no setting reaches
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",

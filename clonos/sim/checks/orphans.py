@@ -159,7 +159,7 @@ class Orphans:
                 )
         if not hello.fresh:
             return
-        for store in self._world.stores():
+        for store in self._stores_that_count():
             if any(batch.damaged for batch in store.batches):
                 continue
             reach = self._truncation.store(store).reach.get(origin, 0)
@@ -168,3 +168,9 @@ class Orphans:
                     "I1",
                     f"{origin} goes on at log offset {upto}, but {store.owner} holds determinants up to {reach}",
                 )
+
+    def _stores_that_count(self) -> Iterable[LogStore]:
+        """A query goes on without a host that its driver cannot reach: what nothing visible depends on may be there."""
+        for at, disk in enumerate(self._world.disks):
+            if self._world.counts(at):
+                yield from disk.stores.values()

@@ -39,8 +39,13 @@ class Truncation:
         """Log offsets before which no recovery asks."""
         committed = self._world.checkpoint.settled
         if self._stable[0] != committed:
-            self._stable = (committed, self._compute(committed))
+            self._stable = (committed, {**self._before(committed), **self._compute(committed)})
         return self._stable[1]
+
+    def _before(self, committed: int) -> dict[Origin, int]:
+        """An instance whose snapshots are gone is not asked again for what lies before its last one."""
+        earlier, found = self._stable
+        return found if earlier <= committed else {}
 
     def _compute(self, committed: int) -> dict[Origin, int]:
         found: dict[Origin, int] = {}
