@@ -31,12 +31,11 @@ def sender_may_be_ahead_of_its_receivers(patch: Patch) -> None:
 def suppressed_rows_do_not_count_as_sent(patch: Patch) -> None:
     real = Instance._release
 
-    def release(self: Instance, count: int, encoded: Any, produced: Any) -> Any:
-        before, suppressed = dict(self._sent), min(max(self._passed - self._emitted, 0), count)
-        actions = real(self, count, encoded, produced)
-        if suppressed == count:
+    def release(self: Instance, encoded: Any, produced: list[Any], destinations: list[int]) -> None:
+        before, suppressed = dict(self._sent), self._passed - self._emitted
+        real(self, encoded, produced, destinations)
+        if suppressed >= len(produced):
             self._sent = before
-        return actions
 
     patch.setattr(Instance, "_release", release)
 
@@ -63,12 +62,12 @@ def own_log_before_the_snapshot_is_not_needed(patch: Patch) -> None:
     patch.setattr(
         incarnation,
         "check_resumable",
-        lambda snapshot, before, held, stable, *, where: resumption.check_resumable(
+        lambda snapshot, before, held, stable, **named: resumption.check_resumable(
             replace(snapshot, log_digest=0, log_offset=snapshot.epoch_log_offset),
             before,
             held,
             stable,
-            where=where,
+            **named,
         ),
     )
     real = incarnation.retrieve
