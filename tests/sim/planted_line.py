@@ -98,6 +98,6 @@ RESUMING: dict[str, Planted] = {
         planted(snapshots_of_an_overtaken_attempt_count, rates=LOST, **RESTARTS),
         planted(determinants_that_are_not_held_are_depended_on, first=54, rates=LOST, **RESTARTS),
         planted(own_log_before_the_snapshot_is_not_needed, rates=LOST, **RESTARTS),
-        planted(replacement_forgets_where_the_attempt_resumed, first=72, rates=RATES, **RESTARTS),
+        planted(replacement_forgets_where_the_attempt_resumed, first=500, rates=RATES, **RESTARTS),
     )
 }
