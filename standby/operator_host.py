@@ -50,6 +50,7 @@ from clonos.core.upgrade import Schedule
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.faults import FaultInjector, Point
 from clonos.store import salvage
+from clonos.store.boot import boot_id
 from clonos.store.commit_files import newest_commit
 from clonos.store.keyed_state import KeyedState
 from clonos.store.line import read_line
@@ -270,7 +271,7 @@ class OperatorHost(Incarnation[Manifest]):
                 self._log.begin(None)
             own = OwnLog(list(self._log.own()), self._log.incarnations() or ())
             held = list(self._log.deltas())
-            whole_since, before = self._log.whole_since(salvage.boot_id()), self._log.damaged_before
+            whole_since, before = self._log.whole_since(boot_id()), self._log.damaged_before
         except LogCorrupt:
             self._log.close()
             raise
@@ -279,7 +280,7 @@ class OperatorHost(Incarnation[Manifest]):
         return OpenedLog(own, held, damaged, whole_since)
 
     def log_is_whole(self, since: int) -> None:
-        self._log.is_whole(since, salvage.boot_id())
+        self._log.is_whole(since, boot_id())
 
     def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
         self._log.rewrite_own(at, list(pieces))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from contextlib import closing
 from pathlib import Path
 
@@ -15,15 +16,22 @@ import pytest
 
 from clonos import sinks
 from clonos.core.identity import channel_id
-from clonos.errors import ConfigurationError, SinkError
+from clonos.errors import ConfigurationError, LogCorrupt, SinkError
 from clonos.sinks.jsonl_sink import JsonlWriter
 from clonos.sinks.port import SinkPosition
+from clonos.store import boot
 from clonos.store.database import MIB
 from clonos.store.log_store import LogReader, LogStore
+from clonos.store.salvage import salvage
 from standby.fence import FenceTable
 
 PIECE = 20_000
 PAGE = 4096
+WAL_BLOCK = 32 * 1024
+WAL_HEADER = 7
+WAL_BEGINS = (1, 2)
+"""How RocksDB lays out a write-ahead log: header (checksum, length, kind) and payload, none over the end of a block;
+the kinds of a whole record, and of the first part of one."""
 
 
 HEAD = 8
@@ -56,6 +64,92 @@ def two_logs(tmp_path: Path) -> tuple[Path, int, int]:
             append(store, number)
         shutil.copy(write_ahead_logs(live)[-1], before)
         return before, number + 1, switched
+
+
+def hole_that_looks_like_the_end_of_a_block(raw: bytes) -> tuple[int, int]:
+    """From a page at whose beginning a record of a write-ahead log begins, to a block of which the same is true."""
+    at, begins = 0, []
+    while at + WAL_HEADER <= len(raw):
+        if WAL_BLOCK - at % WAL_BLOCK < WAL_HEADER:
+            at += WAL_BLOCK - at % WAL_BLOCK
+        length, kind = struct.unpack_from("<HB", raw, at + 4)
+        if kind in WAL_BEGINS and at % PAGE == 0:
+            begins.append(at)
+        at += WAL_HEADER + length
+    low = next(at for at in begins if at)
+    return low, next(at for at in begins if at > low and at % WAL_BLOCK == 0)
+
+
+@pytest.fixture
+def one_log_with_a_hole(tmp_path: Path) -> tuple[Path, int]:
+    """A store of which pages in the middle of its only write-ahead log were not written back, and which nobody has
+    opened since; how many pieces it held."""
+    live, after, count = tmp_path / "live", tmp_path / "after", 12_000
+    with closing(LogStore(str(live))) as store:
+        for number in range(count):
+            text = b"%06d" % number
+            store.append([], (store.end, text + b"o" * (number * 7 % 31)))
+        shutil.copytree(live, after)
+    (log,) = write_ahead_logs(after)
+    raw = log.read_bytes()
+    low, high = hole_that_looks_like_the_end_of_a_block(raw)
+    log.write_bytes(raw[:low] + bytes(high - low) + raw[high:])
+    return after, count
+
+
+def test_nothing_is_believed_behind_a_hole_in_one_write_ahead_log(
+    one_log_with_a_hole: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB passes over zeros where a record would begin, says nothing, and reads on behind them."""
+    path, count = one_log_with_a_hole
+    monkeypatch.setattr(boot, "boot_id", lambda: "after the power failure")
+    with pytest.raises(LogCorrupt, match="zeros"):
+        LogStore(str(path))
+    with LogReader(str(path)) as reader:
+        left = numbers(list(reader.own()))
+        assert 0 < len(left) < count and left == list(range(len(left)))
+        assert "zeros" in reader.corrupt[0]
+    assert "zeros" in salvage(str(path), str(tmp_path / "aside"))
+    with closing(LogStore(str(path))) as store:
+        assert numbers(list(store.own())) == left and "zeros" in (store.damaged_before or "")
+        append(store, len(left))
+    with closing(LogStore(str(path))) as store:
+        assert numbers(list(store.own())) == [*left, len(left)]
+
+
+@pytest.mark.parametrize("zeros", [1, PAGE, 3 * PAGE])
+def test_zeros_at_the_end_hide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zeros: int) -> None:
+    live, after = tmp_path / "live", tmp_path / "after"
+    with closing(LogStore(str(live))) as store:
+        for number in range(100):
+            append(store, number)
+        shutil.copytree(live, after)
+    (log,) = write_ahead_logs(after)
+    log.write_bytes(log.read_bytes() + bytes(zeros))
+    monkeypatch.setattr(boot, "boot_id", lambda: "after the power failure")
+    with LogReader(str(after)) as reader:
+        assert numbers(list(reader.own())) == list(range(100)) and not reader.corrupt
+    with closing(LogStore(str(after))) as store:
+        assert numbers(list(store.own())) == list(range(100))
+
+
+def test_whoever_cannot_tell_that_the_host_went_on_looks_for_holes(
+    one_log_with_a_hole: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = one_log_with_a_hole
+    for note, now in (
+        (None, "this boot"),
+        ("", ""),
+        ("\0\0\0\0", "this boot"),
+        ("an older boot", "this boot"),
+    ):
+        monkeypatch.setattr(boot, "boot_id", lambda now=now: now)
+        (path / boot.NOTE).unlink(missing_ok=True)
+        if note is not None:
+            (path / boot.NOTE).write_text(note)
+        with LogReader(str(path)) as reader:
+            left = numbers(list(reader.own()))
+        assert left == list(range(len(left))), note
 
 
 def numbers(pieces: list[tuple[int, bytes]]) -> list[int]:

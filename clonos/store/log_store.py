@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -36,10 +37,12 @@ from clonos.core.causal_log import Segment
 from clonos.core.fence import FENCE_BYTES, Fence
 from clonos.core.own_log import Incarnation
 from clonos.errors import ClonosError, LogConflict, LogCorrupt, StorageUnavailable
+from clonos.store.boot import is_of_this_boot, note_boot
 from clonos.store.database import MIB, Batch, Database, prefix_end, tuned
 from clonos.store.disk_errors import unavailable
 from clonos.store.durable import make_directory
 from clonos.store.values import seal, unseal
+from clonos.store.write_ahead import Hole, find_hole, link_up_to
 
 DEFAULT_LOG_MEMORY_BYTES: Final = 24 * MIB
 
@@ -92,6 +95,22 @@ def _may_have_a_hole(path: str) -> bool:
     """Whether there are several write-ahead logs. RocksDB begins the next one while it still makes a table of the one
     before, and neither is synced: a power failure can take the end of the older and leave the newer."""
     return sum(name.endswith(".log") for name in _names(path)) > 1
+
+
+def _hole(path: str) -> Hole | None:
+    """In one write-ahead log: there is none where the host has not been started again since the store was opened."""
+    if is_of_this_boot(path):
+        return None
+    try:
+        return find_hole(path)
+    except OSError as error:
+        raise unavailable(error, f"opening the causal log in {path}") from error
+
+
+def _hole_found(path: str, hole: Hole) -> LogCorrupt:
+    return LogCorrupt(
+        f"{hole.name} of the causal log in {path} has zeros from byte {hole.offset} on, and something behind them"
+    )
 
 
 class _Reading:
@@ -191,6 +210,10 @@ class LogReader(_Reading):
             if _data_files(path):
                 raise LogCorrupt(f"the causal log in {path} has files of data, but CURRENT is gone")
             raise FileNotFoundError(f"there is no causal log in {path}")
+        hole = _hole(path)
+        if hole is not None:
+            self.corrupt.append(str(_hole_found(path, hole)))
+            return self._open_before(path, hole, memory_bytes)
         problem = StorageUnavailable(f"the causal log in {path} changed each time it was opened")
         for _ in range(_MAX_OPEN_ATTEMPTS):
             try:
@@ -209,6 +232,15 @@ class LogReader(_Reading):
                 # The owner may have replaced a file between our looking and our opening it: look again.
                 problem = error
         raise problem
+
+    def _open_before(self, path: str, hole: Hole, memory_bytes: int) -> Database:
+        """What was written before a hole. RocksDB would read on behind it; all files are open when this returns."""
+        with tempfile.TemporaryDirectory(prefix="clonos-log-") as view:
+            try:
+                link_up_to(path, hole, view)
+            except OSError as error:
+                raise unavailable(error, f"opening the causal log in {path}") from error
+            return self._open_once(view, memory_bytes, _PREFIX)
 
     def _open_whole(self, path: str, memory_bytes: int, recovery: DBRecoveryMode) -> Database:
         """Open, and make sure that no piece was missed.
@@ -272,6 +304,9 @@ class LogStore(_Reading):
 
     def __init__(self, path: str, *, memory_bytes: int = DEFAULT_LOG_MEMORY_BYTES) -> None:
         make_directory(path)
+        hole = _hole(path)
+        if hole is not None:
+            raise _hole_found(path, hole)
         recovery = _STRICT
         if _may_have_a_hole(path):
             _check_whole(path, memory_bytes)
@@ -283,6 +318,7 @@ class LogStore(_Reading):
         except BaseException:
             self._database.close()
             raise
+        note_boot(path)
 
     def _begin(self) -> None:
         found = self._database.get(_FORMAT_KEY)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import Final
 
 from clonos.errors import LogCorrupt
@@ -22,15 +21,6 @@ from clonos.store.log_store import LogReader, LogStore
 
 NEW: Final = ".new"
 _ACTS: Final = ".acts"
-_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
-
-
-def boot_id() -> str:
-    """Another one each time this host is started. Empty where it cannot be told: that is never the same."""
-    try:
-        return Path(_BOOT_ID).read_text().strip()
-    except OSError:
-        return ""
 
 
 def being_replaced(path: str) -> bool:
