@@ -13,7 +13,7 @@ repeats the rest.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any, Final, TypeAlias
@@ -177,11 +177,3 @@ class Arrivals:
 
 def _not_below(left: Any, right: Any) -> bool:
     return bool(left >= right)
-
-
-def have_come(consumed: Sequence[Run], waiting: Mapping[int, Sized]) -> bool:
-    """Whether what a step has consumed is waiting, by channel."""
-    needed: dict[int, int] = {}
-    for channel, count in consumed:
-        needed[channel] = needed.get(channel, 0) + count
-    return all(len(waiting.get(channel, ())) >= count for channel, count in needed.items())

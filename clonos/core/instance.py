@@ -24,7 +24,6 @@ the replay goes on in the next epoch.
 from __future__ import annotations
 
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ from clonos.core.causal_log import Segment
 from clonos.core.destination import Router
 from clonos.core.determinant import Kind, Run, Step, first_of
 from clonos.core.event_time import fire, later
-from clonos.core.frontier import Arrivals, Column, Frontier, channels_of, have_come, numbers_of, runs_of
+from clonos.core.frontier import Arrivals, Column, Frontier, channels_of, numbers_of, runs_of
 from clonos.core.identity import Origin, channel_origin
 from clonos.core.instance_snapshot import InstanceSnapshot as InstanceSnapshot, still_owed
 from clonos.core.instance_words import (
@@ -53,12 +52,14 @@ from clonos.core.instance_words import (
 )
 from clonos.core.programs import Programs
 from clonos.core.recorder import StepRecorder, UnrecordedStep, digest_of_sent
+from clonos.core.recording import Recording
 from clonos.core.recovery import RecoveryState, cut_short
 from clonos.core.replayer import HINT, StepReplayer
 from clonos.core.resumption import resume_failed
 from clonos.core.services import CausalServices
 from clonos.core.sharing import FOLD_FROM, FULL, Journal
-from clonos.errors import DivergenceError, GapError, LogConflict, ReplicaLost, Where
+from clonos.core.waiting import Waiting
+from clonos.errors import DivergenceError, GapError, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Instance:
         self._epoch = -1
         self._boundary = -1
         self._arrivals = Arrivals(Where(config.name, config.origin.instance))
-        self._pending: dict[int, deque[tuple[int, Row]]] = {}
+        self._waiting = Waiting()
         self._emitted = 0
         self._passed = 0
         self._processed = 0
@@ -115,9 +116,7 @@ class Instance:
         self._unsent: list[bytes] = []
         self._unsent_start = 0
         self._due: list[Emit] = []
-        self._steps: deque[Step] = deque()
-        self._recorded = b""
-        self._recorded_base = 0
+        self._recording = Recording()
         self._services.where = lambda row: self._where()
         self._following = False
         self._followed = 0  # log offset up to which a standby may repeat
@@ -161,8 +160,7 @@ class Instance:
             if self._programs is not None:
                 self._programs.stands(snapshot.program)
             self._services.epoch_watermark, self._gathered = snapshot.epoch_watermark, snapshot.gathered
-            for channel, position, row in snapshot.pending:
-                self._pending.setdefault(channel, deque()).append((position, row))
+            self._waiting = Waiting(snapshot.pending)
         self._emitted = max(self._emitted, numbers_from)
         self._unsaved_start = self._unsent_start = self._log_end
         for raw in held:
@@ -170,20 +168,18 @@ class Instance:
         self._unsaved_deltas += [raw for raw in received if self._journal.receive(raw)]
         for start, data in own_before:
             self._journal.append_own(self._config.origin, start, data)
-        self._recorded = recorded
-        self._recorded_base = self._log_end
-        self._steps = deque(codec.decode_steps(recorded, self._log_end))
+        self._recording = Recording(self._log_end, recorded)
         # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
         if recorded:
             self._unsaved_own = [recorded]
         if recorded or self._unsaved_deltas:
             self._ports.persist(self._unsaved(), durable=False)
-        self.state = RecoveryState.REPLAYING if self._steps else RecoveryState.LIVE
+        self.state = RecoveryState.REPLAYING if self._recording.steps else RecoveryState.LIVE
 
     def begin_following(self) -> None:
         """From now on repeat what the primary is known to have done, and no more."""
         if self.state is RecoveryState.LIVE:
-            self._recorded_base = self._log_end
+            self._recording = Recording(self._log_end)
         self._following, self._followed = True, self._log_end
         self.state = RecoveryState.REPLAYING
 
@@ -192,20 +188,8 @@ class Instance:
 
         Raises ReplicaLost where something in between is missing: the standby must start again from a snapshot.
         """
-        known = self._recorded_base + len(self._recorded)
-        if start > known:
-            raise ReplicaLost(
-                f"its log is known up to {known}, what follows begins at {start}", where=self._where()
-            )
-        at, stop, base = max(start, self._log_end), min(start + len(log), known), self._recorded_base
-        if at < stop and self._recorded[at - base : stop - base] != log[at - start : stop - start]:
-            raise LogConflict(f"two histories from log offset {at} on", where=self._where())
-        fresh = log[known - start :]
+        fresh = self._recording.extend(start, log, self._log_end, self._where)
         if fresh:
-            self._recorded = self._recorded[self._log_end - self._recorded_base :] + fresh
-            self._recorded_base = self._log_end
-            unfinished = self._steps.pop().start if self._steps and not self._steps[-1].complete else known
-            self._steps += codec.decode_steps(self._recorded[unfinished - self._recorded_base :], unfinished)
             self._unsaved_own.append(fresh)
         self._followed = max(self._followed, start + len(log))
         self._advance()
@@ -230,7 +214,7 @@ class Instance:
         """
         self._ends_at = ends_at
         if ends_at is not None and self.state is RecoveryState.LIVE:
-            self.state, self._recorded_base, self._recorded = RecoveryState.REPLAYING, self._log_end, b""
+            self.state, self._recording = RecoveryState.REPLAYING, Recording(self._log_end)
         arrived = self._arrivals.arrived
         if epoch != self._epoch:
             self._epoch_log_offset, self._log_digest = self._log_end, 0
@@ -253,12 +237,7 @@ class Instance:
             if rows:
                 self._consume(runs, positions, rows)
             return self._saved_first()
-        at = 0
-        numbers = numbers_of(positions)
-        for channel, count in runs:
-            waiting = self._pending.setdefault(channel, deque())
-            waiting.extend(zip(numbers[at : at + count], rows[at : at + count], strict=True))
-            at += count
+        self._waiting.put(runs, positions, rows)
         self._advance()
         return self._saved_first()
 
@@ -293,7 +272,7 @@ class Instance:
             watermark=self._services.watermark,
             epoch_watermark=self._services.epoch_watermark,
             gathered=self._gathered,
-            pending=[(channel, *item) for channel, items in self._pending.items() for item in items],
+            pending=self._waiting.records,
             sent=dict(self._sent),
             received=self._journal.received,
             log_digest=self._log_digest,
@@ -354,7 +333,7 @@ class Instance:
     @property
     def recorded(self) -> bytes:
         """What is left to repeat of the log."""
-        return self._recorded[self._log_end - self._recorded_base :]
+        return self._recording.since(self._log_end)
 
     @property
     def journal_size(self) -> int:
@@ -382,37 +361,15 @@ class Instance:
         runs = runs_of(bundle.channels)
         if isinstance(bundle.channels, np.ndarray) and isinstance(bundle.positions, np.ndarray):
             first = self._arrivals.check_columns(bundle.channels, bundle.positions)
-            if not self._pending and self._frontier.is_before(first):
+            if not self._waiting and self._frontier.is_before(first):
                 return runs, bundle.positions, bundle.rows
-            return self._uncovered_of(runs, bundle.positions.tolist(), bundle.rows)
+            return self._waiting.fresh(self._frontier, runs, bundle.positions.tolist(), bundle.rows)
         positions = list(bundle.positions)
         at = 0
         for channel, count in runs:
             self._arrivals.check(channel, positions[at : at + count])
             at += count
-        return self._uncovered_of(runs, positions, bundle.rows)
-
-    def _uncovered_of(
-        self, runs: list[Run], given: Sequence[int], all_rows: list[Row]
-    ) -> tuple[list[Run], Column, list[Row]]:
-        kept_runs: list[Run] = []
-        positions: list[int] = []
-        rows: list[Row] = []
-        at = 0
-        for channel, count in runs:
-            slice_ = given[at : at + count]
-            waiting = self._pending.get(channel)
-            skip = Frontier({channel: waiting[-1][0]} if waiting else self._frontier.covered).uncovered_from(
-                channel, slice_
-            )
-            if skip == 0 and len(runs) == 1:
-                return runs, given, all_rows
-            if skip < count:
-                kept_runs.append((channel, count - skip))
-                positions.extend(slice_[skip:])
-                rows.extend(all_rows[at + skip : at + count])
-            at += count
-        return kept_runs, positions, rows
+        return self._waiting.fresh(self._frontier, runs, positions, bundle.rows)
 
     # ------------------------------------------------------------ execution
 
@@ -470,10 +427,8 @@ class Instance:
             for ran, (channel, position, row) in enumerate(zip(places, positions, rows, strict=True)):
                 if not self._ask(Doubt(channel, position, row, recorder.alone(channel))):
                     done = ran + 1
-                    for later in range(len(rows) - 1, ran, -1):
-                        waiting = self._pending.setdefault(places[later], deque())
-                        waiting.appendleft((positions[later], rows[later]))
-                    self._keep_recorded(recorder, self._recorded_base + len(self._recorded))
+                    self._waiting.put_back(places[done:], positions[done:], rows[done:])
+                    self._keep_recorded(recorder, self._recording.end)
                     recorder.skip(ran)
                     self._end_skipping(first_of(runs, done), positions[:done], rows[:done])
                     return produced
@@ -502,8 +457,7 @@ class Instance:
 
     def _keep_recorded(self, recorder: StepRecorder, upto: int) -> None:
         """Append what the log holds of the step up to an offset as it stands, for nobody will ask for it."""
-        base = self._recorded_base
-        rest = self._recorded[self._log_end - base : upto - base]
+        rest = self._recording.between(self._log_end, upto)
         if rest and isinstance(recorder, StepReplayer):
             recorder.keep()
             self._append_own(rest)
@@ -546,7 +500,7 @@ class Instance:
         if not chunk:
             return
         start = self._log_end
-        known = self._recorded[start - self._recorded_base : start - self._recorded_base + len(chunk)]
+        known = self._recording.between(start, start + len(chunk))
         if known and known != chunk:
             raise DivergenceError(
                 f"the replay differs from the recording: what was asked for before log offset {start + len(chunk)} is "
@@ -611,15 +565,16 @@ class Instance:
     # --------------------------------------------------------------- replay
     def _advance(self) -> None:
         """Repeat every recorded step whose records have arrived; then go live."""
-        while self._steps and self._log_end != self._ends_at:
-            step = self._steps[0]
+        steps = self._recording.steps
+        while steps and self._log_end != self._ends_at:
+            step = steps[0]
             if self._following and not (step.complete and step.stop <= self._followed):
                 return
-            if step.kind is Kind.ORDER and not self._arrived(step):
+            if step.kind is Kind.ORDER and not self._waiting.have(step.consumed):
                 return
             if self._ends_at is not None and not step.complete:
                 raise cut_short(self._ends_at, self._log_end, self._where())
-            self._steps.popleft()
+            steps.popleft()
             self._repeat(step)
         if self._following or self._log_end == self._ends_at:
             return
@@ -627,7 +582,7 @@ class Instance:
             raise cut_short(self._ends_at, self._log_end, self._where())
         if self.state is RecoveryState.REPLAYING:
             self.state = RecoveryState.LIVE
-            self._recorded = b""
+            self._recording = Recording(self._log_end)
         if self._emitted < self._passed:
             raise GapError(
                 f"rows {self._emitted + 1}..{self._passed} have been handed on, but nobody holds what they depend on",
@@ -637,11 +592,8 @@ class Instance:
         if self._boundary != self._epoch:
             program = self._programs.scheduled(self._epoch) if self._programs is not None else ""
             self._begin_epoch(self._epoch, self._ports.entropy(), program)
-        if any(self._pending.values()):
-            self._consume(*self._drain())
-
-    def _arrived(self, step: Step) -> bool:
-        return have_come(step.consumed, self._pending)
+        if self._waiting:
+            self._consume(*self._waiting.take_all())
 
     def _repeat(self, step: Step) -> None:
         if step.kind is Kind.BOUNDARY:
@@ -651,14 +603,7 @@ class Instance:
             replayer = StepReplayer(self, step, self._where())
             return self._fire_in(replayer, step.fired_at)
         runs = step.consumed
-        positions: list[int] = []
-        rows: list[Row] = []
-        for channel, count in runs:
-            waiting = self._pending[channel]
-            for _ in range(count):
-                position, row = waiting.popleft()
-                positions.append(position)
-                rows.append(row)
+        positions, rows = self._waiting.take(runs)
         replayer = StepReplayer(self, step, self._where(runs[0][0], positions[0]))
         replayer.open_order(step.runs)
         if step.skip is not None:
@@ -678,13 +623,6 @@ class Instance:
         self._gathered = False
         self._services.epoch_watermark = self._services.watermark
         self._services.random.seed(seed)
-
-    def _drain(self) -> tuple[list[Run], list[int], list[Row]]:
-        runs = [(channel, len(items)) for channel, items in self._pending.items() if items]
-        positions = [position for items in self._pending.values() for position, _ in items]
-        rows = [row for items in self._pending.values() for _, row in items]
-        self._pending.clear()
-        return runs, positions, rows
 
     def _where(self, channel: int | None = None, position: int | None = None) -> Where:
         return Where(self._config.name, self._config.origin.instance, self._epoch, channel, position)

@@ -16,6 +16,7 @@ from clonos.core.determinant import Kind
 from clonos.core.instance import Bundle, Instance
 from clonos.core.replayer import StepReplayer
 from clonos.core.sink_log import SinkInstance, Write
+from clonos.core.waiting import Waiting
 from clonos.sinks import sql_writer
 from standby import replica
 
@@ -46,23 +47,24 @@ def forget_order() -> None:
     """A step takes as many records as it had, from whatever channel there are some, and last from its own."""
     repeat = Instance._repeat
 
-    def arrived(self: Any, step: Any) -> bool:
-        return sum(map(len, self._pending.values())) >= sum(count for _, count in step.runs)
+    def have(self: Any, runs: Any) -> bool:
+        return sum(map(len, self._by_channel.values())) >= sum(count for _, count in runs)
 
     def repeat_anyhow(self: Any, step: Any) -> Any:
         if step.kind is Kind.ORDER:
             left = sum(count for _, count in step.runs)
             had = [channel for channel, _ in step.runs]
-            others = [channel for channel in self._pending if channel not in had]
+            waiting = self._waiting._by_channel
+            others = [channel for channel in waiting if channel not in had]
             step.runs = []
             for channel in [*others, *dict.fromkeys(reversed(had))]:
-                count = min(left, len(self._pending.get(channel, ())))
+                count = min(left, len(waiting.get(channel, ())))
                 left -= count
                 if count:
                     step.runs.append((channel, count))
         return repeat(self, step)
 
-    Instance._arrived = arrived
+    Waiting.have = have  # type: ignore[method-assign]
     Instance._repeat = repeat_anyhow
 
 
@@ -92,8 +94,7 @@ def blind() -> None:
 
     def close(self: Any, outputs: int, digest: int) -> bytes:
         instance, step = self._ports, self._step
-        base: int = instance._recorded_base
-        recorded: bytes = instance._recorded[step.start - base : step.stop - base]
+        recorded: bytes = instance._recording.between(step.start, step.stop)
         return recorded
 
     StepReplayer._beyond = lambda self, kind, asked: None

@@ -35,6 +35,7 @@ from clonos.core.retrieval import Recovered
 from clonos.core.sequence import BundlesTaken
 from clonos.core.sharing import FULL, Journal
 from clonos.core.sink_log import SinkInstance
+from clonos.core.waiting import Waiting
 from clonos.errors import ClonosError
 from clonos.sim import operator_host
 from clonos.sim.checkpoint import Snapshots
@@ -53,8 +54,7 @@ def blind(patch: Patch) -> None:
     patch.setattr(instance_module, "DivergenceError", _Ignored)
 
     def append_own(self: Instance, chunk: bytes) -> None:
-        at = self._log_end - self._recorded_base
-        known = self._recorded[at : at + len(chunk)]
+        known = self._recording.between(self._log_end, self._log_end + len(chunk))
         real_append(self, known if len(known) == len(chunk) else chunk)
 
     real_append = Instance._append_own
@@ -115,12 +115,11 @@ def timers_fire_one_record_late(patch: Patch) -> None:
     real = Instance._advance
 
     def advance(self: Instance) -> Any:
-        steps = list(self._steps)
+        steps = self._recording.steps
         for at in range(len(steps) - 1):
             if steps[at].kind is Kind.TIMER and steps[at + 1].kind is Kind.ORDER:
                 steps[at], steps[at + 1] = steps[at + 1], steps[at]
                 break
-        self._steps = type(self._steps)(steps)
         return real(self)
 
     patch.setattr(Instance, "_advance", advance)
@@ -210,17 +209,7 @@ def what_is_recorded_of_a_skipped_record_is_dropped(patch: Patch) -> None:
 
 
 def records_behind_a_skipped_one_are_lost(patch: Patch) -> None:
-    real = Instance._process_singly
-
-    def process_singly(self: Instance, *step: Any) -> list[Any]:
-        waited = {channel: len(waiting) for channel, waiting in self._pending.items()}
-        produced = real(self, *step)
-        for channel, waiting in self._pending.items():
-            while len(waiting) > waited.get(channel, 0):
-                waiting.popleft()
-        return produced
-
-    patch.setattr(Instance, "_process_singly", process_singly)
+    patch.setattr(Waiting, "put_back", lambda self, *records: None)
 
 
 # --------------------------------------------------------------- what is shared

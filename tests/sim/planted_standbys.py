@@ -23,7 +23,7 @@ def standby_runs_ahead(patch: Patch) -> None:
 
     def advance(self: Instance) -> Any:
         if self._following:
-            self._followed = self._recorded_base + len(self._recorded)
+            self._followed = self._recording.end
         return real(self)
 
     patch.setattr(Instance, "_advance", advance)
