@@ -24,8 +24,8 @@ from pathlib import Path
 from clonos.core.admission import GENERATION, Fences
 from clonos.core.fence import FENCE_BYTES, Fence
 from clonos.core.identity import Origin
+from clonos.durable import fsync_directory
 from clonos.errors import ConfigurationError, StorageUnavailable
-from clonos.store.durable import fsync_directory
 
 _MAGIC = b"CLFENCE2"
 _CRC = struct.Struct("<I")

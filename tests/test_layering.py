@@ -49,7 +49,8 @@ LOWER = "clonos.errors clonos.core"
 # Values as bytes, and what is cached of them: pure, and so in reach of the simulator, which runs it.
 CODECS = "clonos.values clonos.store.values clonos.store.state_cache clonos.surface.keys"
 RUNTIME = (
-    f"{LOWER} {CODECS} clonos.store clonos.wire clonos.sinks clonos.source clonos.surface clonos.environment"
+    f"{LOWER} {CODECS} clonos.durable clonos.store clonos.wire clonos.sinks clonos.source clonos.surface "
+    "clonos.environment"
 )
 API = f"{RUNTIME} clonos clonos._version clonos.ledger clonos.faults clonos.spark standby"
 
@@ -57,14 +58,15 @@ API = f"{RUNTIME} clonos clonos._version clonos.ledger clonos.faults clonos.spar
 RULES = {
     "clonos.errors": rule("", pure=True),
     "clonos._version": rule("", pure=True),
+    "clonos.durable": rule("", banned=" ".join(HEAVY)),
     "clonos.core": rule("clonos.errors", pure=True),
     "clonos.values": rule(LOWER, banned=OUTSIDE),
     "clonos.store.values": rule("clonos.errors clonos.values", banned=OUTSIDE),
     "clonos.store.state_cache": rule("clonos.errors clonos.store.values", banned=OUTSIDE),
     "clonos.surface.keys": rule(f"{LOWER} clonos.values", banned=OUTSIDE),
-    "clonos.store": rule(f"{LOWER} {CODECS}", banned="pyspark py4j grpc sqlalchemy pandas"),
+    "clonos.store": rule(f"{LOWER} {CODECS} clonos.durable", banned="pyspark py4j grpc sqlalchemy pandas"),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
-    "clonos.sinks": rule(LOWER, banned="pyspark py4j grpc rocksdict"),
+    "clonos.sinks": rule(f"{LOWER} clonos.durable", banned="pyspark py4j grpc rocksdict"),
     "clonos.source": rule(LOWER, banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
     "clonos.surface": rule(f"{LOWER} {CODECS}", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
     "clonos.ledger": rule("", pure=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from contextlib import closing
@@ -383,3 +384,21 @@ def test_segments_have_more_digits_where_ten_do_not_do(tmp_path: Path) -> None:
     with closing(sink.log_reader(QUERY)) as reader:
         assert list(reader.deltas()) == [b"delta up to 2", b"delta up to 4", b"delta up to 6"]
     assert file_rows(tmp_path) == expected(6)
+
+
+def test_the_names_of_new_directories_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a power failure takes the log with the directory that it is in."""
+    synced: set[str] = set()
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    sink = sinks.jsonl(tmp_path / "deep" / "rows")
+    sink.validate(SCHEMA)
+    with closing(sink.writer()) as writer:
+        writer.open(query=QUERY, node=1, instance=0, fence=Fence.of(1))
+    made = [path for path in (tmp_path / "deep").rglob("*") if path.is_dir()]
+    assert len(made) == 4 and {str(path.parent) for path in [tmp_path / "deep", *made]} <= synced

@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from clonos.core.fence import Fence
 from clonos.core.sink_fence import NOBODY, Holder
+from clonos.durable import fsync_directory, make_directory
 from clonos.errors import LogCorrupt, ProtocolError, QueryDefinitionError, SinkUnavailable
 
 _NOBODY = "-"
@@ -50,12 +51,12 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def make_directories(path: Path, *, durable: bool) -> None:
+    """The directory and those above it that are missing."""
+    if durable:
+        make_directory(str(path))
+    else:
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
@@ -69,7 +70,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
         if durable:
-            sync_directory(path.parent)
+            fsync_directory(str(path.parent))
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()

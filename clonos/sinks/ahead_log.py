@@ -23,13 +23,14 @@ from pathlib import Path
 
 from clonos.core.kept_commit import KeptCommit, supersedes
 from clonos.core.sink_fence import Holder, check_driver, check_holding, check_taking
+from clonos.durable import fsync_directory
 from clonos.errors import LogCorrupt, SinkError, SinkUnavailable, Where
 from clonos.sinks.ahead_files import (
     file_name,
     locked,
+    make_directories,
     read_fence,
     replace_file,
-    sync_directory,
     told,
     write_all,
     write_fence,
@@ -76,7 +77,7 @@ class AheadLog:
         whole = self._base / file_name(query)
         self._directory = whole / f"{origin[0]}-{origin[1]}"
         with told(f"the sink's log in {self._directory}"):
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_directories(self._directory, durable=self._durable)
             with locked(whole / "lock"):
                 floor = read_fence(whole / "fence").fence
                 with locked(self._directory / "lock"):
@@ -175,7 +176,7 @@ def raise_floor(base: str, query: str, fence: int, *, durable: bool) -> None:
     """Lift every fence of the query, and the floor for instances yet unseen, to at least `fence`."""
     whole = Path(base) / file_name(query)
     with told(f"the sink's fences in {whole}"):
-        whole.mkdir(parents=True, exist_ok=True)
+        make_directories(whole, durable=durable)
         with locked(whole / "lock"):
             _raise(whole / "fence", fence, durable)
             for _, directory in instances(base, query):
@@ -194,7 +195,7 @@ def record_commit(base: str, query: str, offered: KeptCommit, *, durable: bool) 
     """Keep it if it supersedes what is kept, or raise Fenced."""
     whole = Path(base) / file_name(query)
     with told(f"the sink's commit record in {whole}"):
-        whole.mkdir(parents=True, exist_ok=True)
+        make_directories(whole, durable=durable)
         with locked(whole / "lock"):
             if supersedes(offered, _read_commit(whole / "commit"), floor=read_fence(whole / "fence").fence):
                 replace_file(whole / "commit", offered.pack(), durable=durable)
@@ -325,4 +326,4 @@ def _replace(whole: Path, fence: int, path: Path, trimmed: _Trimmed, durable: bo
         else:
             path.unlink(missing_ok=True)
             if durable:
-                sync_directory(path.parent)
+                fsync_directory(str(path.parent))

@@ -21,7 +21,6 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from clonos.core.kept_commit import KeptCommit
 from clonos.errors import (
     ClonosError,
     ConfigurationError,
@@ -32,18 +31,10 @@ from clonos.errors import (
 )
 from clonos.sinks.ahead_files import local_path
 from clonos.sinks.ahead_format import Kind, Record
-from clonos.sinks.ahead_log import (
-    AheadLog,
-    AheadReader,
-    Found,
-    last_commit,
-    raise_floor,
-    read_floor,
-    record_commit,
-    trim,
-)
+from clonos.sinks.ahead_log import AheadLog, Found
 from clonos.sinks.bundle import channel_of, check_bundle, position_of
-from clonos.sinks.patience import Patience, check_patience
+from clonos.sinks.file_sink import FileSink
+from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
 from clonos.sinks.values import check_names
 
@@ -55,7 +46,7 @@ LastWritten = Callable[[int], int | None]
 Mode = Literal["idempotent", "checkable"]
 
 
-class CallableSink:
+class CallableSink(FileSink):
     """`write(rows, ids)` is called with rows (named tuples of the row's columns) and, for each, its id.
 
     An id reads `<prefix><node>-<instance>-<position>`; the prefix is `id_prefix`, or the query's id and a slash where
@@ -63,6 +54,8 @@ class CallableSink:
     that may run this sink shares; by default inside the checkpoint. `retry`: exceptions of the function that may go
     away by themselves; others end the query. `patience`: for how many seconds those are tried again.
     """
+
+    moved_by = Kind.DONE
 
     def __init__(
         self,
@@ -84,12 +77,11 @@ class CallableSink:
             raise QueryDefinitionError(
                 "mode 'checkable' needs last_written(channel), and only that mode takes it"
             )
+        super().__init__(patience=patience, durable=durable)
         self._write, self._last_written, self._mode = write, last_written, mode
         self._path = None if path is None else local_path(path, "the path of a callable sink")
         self._id_prefix = id_prefix
         self._retry = (*retry, SinkUnavailable)
-        self._patience = check_patience(patience)
-        self._durable = durable
         self._names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
@@ -129,25 +121,6 @@ class CallableSink:
             self._retry,
             Patience(self._patience),
         )
-
-    def raise_fence(self, query: str, fence: int) -> None:
-        Patience(self._patience).run(lambda _: raise_floor(self._base, query, fence, durable=self._durable))
-
-    def standing_fence(self, query: str) -> int:
-        return Patience(self._patience).run(lambda _: read_floor(self._base, query))
-
-    def log_reader(self, query: str) -> AheadReader:
-        return AheadReader(self._base, query, moved_by=Kind.DONE)
-
-    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
-        kept = KeptCommit(fence, epoch, record)
-        Patience(self._patience).run(lambda _: record_commit(self._base, query, kept, durable=self._durable))
-
-    def last_commit(self, query: str) -> tuple[int, bytes] | None:
-        return Patience(self._patience).run(lambda _: last_commit(self._base, query))
-
-    def truncate(self, query: str, fence: int, keep: Callable[[bytes], bool]) -> int:
-        return trim(self._base, query, fence, keep, Patience(self._patience), durable=self._durable)
 
     @property
     def _base(self) -> str:

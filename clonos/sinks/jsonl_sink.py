@@ -15,27 +15,18 @@ Spark and most readers of data folders pass over names that begin with `_`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clonos.core.kept_commit import KeptCommit
+from clonos.durable import fsync_directory
 from clonos.errors import ConfigurationError, LogCorrupt, QueryDefinitionError, SinkError
-from clonos.sinks.ahead_files import file_name, local_path, sync_directory, write_all
+from clonos.sinks.ahead_files import file_name, local_path, write_all
 from clonos.sinks.ahead_format import Kind, Record
-from clonos.sinks.ahead_log import (
-    SEGMENT_BYTES,
-    AheadLog,
-    AheadReader,
-    Found,
-    last_commit,
-    raise_floor,
-    read_floor,
-    record_commit,
-    trim,
-)
+from clonos.sinks.ahead_log import SEGMENT_BYTES, AheadLog, Found
 from clonos.sinks.bundle import check_bundle
-from clonos.sinks.patience import Patience, check_patience
+from clonos.sinks.file_sink import FileSink
+from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
 from clonos.sinks.values import Encode, check_names, check_type, encode_json, json_encoder, to_columns
 
@@ -43,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class JsonlSink:
+class JsonlSink(FileSink):
     """JSON Lines files in a local (or shared POSIX) folder, one per sink instance.
 
     `id_column`: where each row's id goes. `durable`: whether what is visible survives a power failure of the machine
@@ -51,6 +42,7 @@ class JsonlSink:
     another process is waited for. `segment_bytes`: how large a log segment grows before a new one is begun.
     """
 
+    moved_by = Kind.BUNDLE
     parallelism: int | None = None
 
     def __init__(
@@ -62,14 +54,13 @@ class JsonlSink:
         durable: bool = True,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
+        super().__init__(patience=patience, durable=durable)
         self._path = local_path(path, "the folder of a JSON Lines sink")
         if not id_column:
             raise QueryDefinitionError("the id column needs a name")
         if segment_bytes < 1:
             raise ConfigurationError(f"segment_bytes must be positive, not {segment_bytes}")
         self._id_column = id_column
-        self._patience = check_patience(patience)
-        self._durable = durable
         self._segment_bytes = segment_bytes
         self._rows: pa.Schema | None = None
 
@@ -94,25 +85,6 @@ class JsonlSink:
         names = [self._id_column, *self._rows.names]
         encoders = [json_encoder(field.type) for field in self._rows]
         return JsonlWriter(self._path, log, names, encoders, Patience(self._patience), durable=self._durable)
-
-    def raise_fence(self, query: str, fence: int) -> None:
-        Patience(self._patience).run(lambda _: raise_floor(self._base, query, fence, durable=self._durable))
-
-    def standing_fence(self, query: str) -> int:
-        return Patience(self._patience).run(lambda _: read_floor(self._base, query))
-
-    def log_reader(self, query: str) -> AheadReader:
-        return AheadReader(self._base, query, moved_by=Kind.BUNDLE)
-
-    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
-        kept = KeptCommit(fence, epoch, record)
-        Patience(self._patience).run(lambda _: record_commit(self._base, query, kept, durable=self._durable))
-
-    def last_commit(self, query: str) -> tuple[int, bytes] | None:
-        return Patience(self._patience).run(lambda _: last_commit(self._base, query))
-
-    def truncate(self, query: str, fence: int, keep: Callable[[bytes], bool]) -> int:
-        return trim(self._base, query, fence, keep, Patience(self._patience), durable=self._durable)
 
     @property
     def _base(self) -> str:
@@ -239,7 +211,7 @@ class JsonlWriter:
                 )
             if self._durable:
                 os.fsync(self._visible)
-                sync_directory(self._folder)
+                fsync_directory(str(self._folder))
             self._log.rotate(self._end, self._cursors)
 
     def _repeat(self, record: Record, length: int) -> None:

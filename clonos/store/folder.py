@@ -21,9 +21,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
+from clonos.durable import fsync_directory, make_directory
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.store.disk_errors import unavailable
-from clonos.store.durable import fsync_directory, make_directory
 
 TMP: Final = "tmp"
 _CHUNK: Final = 1024 * 1024

@@ -36,11 +36,11 @@ from rocksdict import AccessType, DBRecoveryMode
 from clonos.core.causal_log import Segment
 from clonos.core.fence import FENCE_BYTES, Fence
 from clonos.core.own_log import Incarnation
+from clonos.durable import make_directory
 from clonos.errors import ClonosError, LogConflict, LogCorrupt, StorageUnavailable
 from clonos.store.boot import is_of_this_boot, note_boot
 from clonos.store.database import MIB, Batch, Database, prefix_end, tuned
 from clonos.store.disk_errors import unavailable
-from clonos.store.durable import make_directory
 from clonos.store.values import seal, unseal
 from clonos.store.write_ahead import Hole, find_hole, link_up_to
 
