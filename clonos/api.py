@@ -37,8 +37,9 @@ _GROUPS_OWN = "agg count sum avg mean min max pivot apply applyInPandas applyInA
 def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStream:
     """Start a causal stream from a streaming DataFrame.
 
-    `channel` (an integer column: the source's partition) and `position` (strictly increasing within it, the same each
-    time) identify a record. The embedded log and Kafka carry them; for any other source give both.
+    `channel` (an integer or text column: the source's partition) and `position` (an integer column, strictly increasing
+    within it, the same each time) identify a record. The embedded log and Kafka carry them, also where the query leaves
+    their columns out; for any other source give both.
     Raises QueryDefinitionError, naming the source, where a record has no identity.
     """
     require_dataframe(df)

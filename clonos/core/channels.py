@@ -5,10 +5,9 @@ partition, a file, a shard), the channel has a name, and every source node count
 in which they were first seen. A number says which records are repetitions, so it must mean the same name in every
 re-execution and after every restart, and is never given twice.
 
-Whoever meets a name that has no number asks for one. It is told only when the entry is durable: a number that was lost
-again could be given to another name, whose records would then pass for repetitions. Entries are kept as a sequence of
-pages that is only added to; where two drivers add at the same time, one of them finds the page taken, reads it, and
-assigns what is left again, so both know the same.
+Whoever meets a name that has no number asks for one. It is told only when the entry is durable
+(`clonos.core.numbering`): a number that was lost again could be given to another name, whose records would then pass
+for repetitions.
 """
 
 from __future__ import annotations
@@ -59,6 +58,10 @@ class ChannelNumbers:
 
     def name(self, node: int, number: int) -> str | None:
         return self._names.get((node, number))
+
+    def entries(self) -> list[Numbered]:
+        """All, in the order in which they were added."""
+        return [Numbered(node, number, name) for (node, name), number in self._numbers.items()]
 
     def assign(self, asked: Iterable[tuple[int, str]]) -> list[Numbered]:
         """Numbers for those names, by node, that have none: to be made durable, then added, then told."""

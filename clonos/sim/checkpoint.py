@@ -16,6 +16,7 @@ from clonos.core.channels import Numbered
 from clonos.core.identity import Origin
 from clonos.core.instance import InstanceSnapshot
 from clonos.core.leadership import Claim, Lease
+from clonos.core.numbering import Page
 from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing
 from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
@@ -141,7 +142,7 @@ class Checkpoint:
     leases: dict[str, Lease] = field(default_factory=dict)
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
-    channels: list[Numbered] = field(default_factory=list)
+    channels: dict[Page, list[Numbered]] = field(default_factory=dict)
     record: bytes | None = None  # of the last epoch that is known to have committed
     recorded: int = -1  # which one that is
     lines: dict[int, RecoveryLine] = field(default_factory=dict)

@@ -14,12 +14,12 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from clonos import errors
-from clonos.core.channels import ChannelNumbers, Numbered
 from clonos.core.fence import Fence
 from clonos.core.identity import Origin
 from clonos.core.recovery_line import RecoveryLine, recovery_line
 from clonos.core.topology import NodeKind
 from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout, ResumeFailed
+from clonos.sim.channel_pages import Channels
 from clonos.sim.commits import Commits
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.kernel import Process, Steps
@@ -76,7 +76,7 @@ class Driver(Process):
         self._files: dict[Origin, list[tuple[int, Record]]] = {}
         self._written_at: dict[Origin, int] = {}
         self._lost_files: set[Origin] = set()
-        self._numbers = ChannelNumbers(world.checkpoint.channels)
+        self._channels = Channels(world, self)
         self._late_commit: int | None = None
         self._may_resume = True
 
@@ -163,6 +163,7 @@ class Driver(Process):
         except ClonosError as error:
             raise QueryFailed(type(error).__name__, error.message) from error
         self.world.begins_start(generation, self)
+        yield from self._channels.begin(generation)
         self._draw_line(generation)
 
     def _reach(self, place: Place) -> Steps:
@@ -310,14 +311,7 @@ class Driver(Process):
         asked = self.world.naming.names(
             [partition for partition, upto in end.items() if upto > begin[partition]]
         )
-        new = self._numbers.assign(asked)
-        if new:
-            yield self.world.choices.schedule.randint(10, 500)
-            self._keep_numbers(new)
-
-    def _keep_numbers(self, new: list[Numbered]) -> None:
-        self._checkpoint.channels += new
-        self._numbers.add(new)
+        yield from self._channels.give(asked)
 
     def _channels_into(self, origin: Origin) -> list[int]:
         flow = self.world.plan.dataflow
@@ -361,7 +355,7 @@ class Driver(Process):
         self._lost_files = set()
         for partition, upto in end.items():
             self._files[partition] = self.world.source_records(
-                partition, begin[partition], upto, self._numbers
+                partition, begin[partition], upto, self._channels.numbers
             )
         for stage in self.world.plan.dataflow.stages():
             instances = [Origin(node.number, at) for node in stage for at in range(node.parallelism)]
@@ -460,7 +454,7 @@ class Driver(Process):
         yield from self._number(begin, end)
         duration = rng.randint(2_000, 30_000)
         for partition, upto in end.items():
-            records = self.world.source_records(partition, begin[partition], upto, self._numbers)
+            records = self.world.source_records(partition, begin[partition], upto, self._channels.numbers)
             wires.stream(partition, records, duration)
         waiting = set(instances)
         while waiting:

@@ -6,6 +6,7 @@
     <checkpoint>/clonos/epochs/         what epochs have left that committed (clonos.store.commit_files)
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once"), and the
                                         highest output number that was given until then
+    <checkpoint>/clonos/channels/       the numbers of source channels that have names (clonos.store.channel_pages)
     <checkpoint>/clonos/state/...       snapshots (clonos.store.snapshots)
 
 What is written here, its leader writes (clonos.spark.leadership).
@@ -16,7 +17,7 @@ from __future__ import annotations
 import os
 import platform
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from clonos.core.topology import Topology
 from clonos.core.upgrade import History
 from clonos.errors import CheckpointMismatch
 from clonos.store import letters
+from clonos.store.channel_pages import ChannelPages
 from clonos.store.commit_files import read_commit, write_commit
 from clonos.store.folder import TMP, Folder, resolve
 from clonos.store.sealed import sealed, unsealed
@@ -157,6 +159,9 @@ class Checkpoint:
         generation = int(body["generation"])
         # The format before had no number: a start's began at its generation, this far apart.
         return GivenUp(generation, int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE)))
+
+    def channel_pages(self, check_leads: Callable[[], None]) -> ChannelPages:
+        return ChannelPages(self._folder, check_leads)
 
     # ---------------------------------------------------------------- commits
 

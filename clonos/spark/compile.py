@@ -35,6 +35,7 @@ CHANNEL, POSITION, DESTINATION, DELTA = (
     "_clonos_delta",
 )
 HIDDEN = (CHANNEL, POSITION, DESTINATION, DELTA)
+_NAME, _NUMBER = "_clonos_channel_name", "_clonos_channel_number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Address:
     generation: int
     tls: Tls | None = None
     spread: bool = False  # conduits are on several hosts
+    query: str = ""
+    numbered: frozenset[int] = frozenset()  # the sources whose channels go by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +284,7 @@ class Compiled:
         frames: dict[int, Any] = {}
         for node in self._nodes:
             if isinstance(node, SourcePlan):
-                frames[id(node)] = self._source(node)
+                frames[id(node)] = self._source(node, address)
                 if mode == "microbatch" and self._ticks():
                     frames[id(node)] = frames[id(node)].union(_ticking(spark, frames[id(node)]))
             else:
@@ -299,22 +302,32 @@ class Compiled:
     def _ticks(self) -> bool:
         return any(isinstance(node, OperatorPlan) and node.binding.ticks for node in self._nodes)
 
-    def _source(self, node: SourcePlan) -> Any:
+    def only_named(self) -> list[int]:
+        """The source nodes whose channels have names and no numbers of their own."""
+        sources = (node for node in self._nodes if isinstance(node, SourcePlan))
+        return [self._numbers[id(node)] for node in sources if node.channel is None]
+
+    def _source(self, node: SourcePlan, address: Address) -> Any:
         from pyspark.sql import functions as f
 
         target = self.target_of(node)
-        channel = node.channel.cast("bigint")
+        number = self._numbers[id(node)]
+        given, channel, position = node.identified, node.channel, node.position
+        if number in address.numbered:
+            table = f"{address.query}/{address.generation}/{number}"
+            given = _numbered(given.select("*", node.name.alias(_NAME), position.alias(POSITION)), table)
+            channel, position = f.col(_NUMBER), f.col(POSITION)
+        channel = channel.cast("bigint")
         if target.key:
             destination = routing.by_key(node.df.schema, target.key, target.parallelism)
         else:
             destination = routing.by_channel(channel, target.parallelism)
-        number = self._numbers[id(node)]
-        return node.df.select(
+        return given.select(
             f.shiftleft(channel, NODE_BITS).bitwiseOR(f.lit(number).cast("bigint")).alias(CHANNEL),
-            node.position.cast("bigint").alias(POSITION),
+            position.cast("bigint").alias(POSITION),
             destination.alias(DESTINATION),
             f.lit(None).cast("binary").alias(DELTA),
-            *[f.col("`" + name.replace("`", "``") + "`") for name in node.df.columns],
+            *[f.col(_quoted(name)) for name in node.df.columns],
         )
 
     @staticmethod
@@ -351,6 +364,15 @@ class Compiled:
             "connect_ms": round(settings.recovery_deadline * 1000),
             "attempts": settings.attempts,
         }
+
+
+def _numbered(given: Any, table: str) -> Any:
+    """With the number of each record's channel, which is asked for where it is met first."""
+    from pyspark.sql import DataFrame
+
+    spark = given.sparkSession
+    identity = spark._jvm.org.clonos.spark.source.SourceIdentity
+    return DataFrame(identity.numbered(given._jdf, _NAME, _NUMBER, table), spark)
 
 
 def _ticking(spark: Any, like: Any) -> Any:

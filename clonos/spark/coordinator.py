@@ -27,6 +27,7 @@ from clonos.core.recovery_line import RecoveryLine
 from clonos.core.upgrade import taken
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.sinks.port import SinkLogReader
+from clonos.spark.channels import SourceChannels, numbers_without_pages
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.commits import Commits
 from clonos.spark.compile import Address, Compiled
@@ -71,10 +72,12 @@ class Coordinator:
         realtime: bool = False,
         executors: ExecutorServices | None = None,
         same_source: bool = False,
+        numbering: Any = None,
     ) -> None:
         """`driver_host` is Spark's name of this host; `spread` whether tasks run on others, too; `executors` are asked
         for the services of replica servers, where the settings say so; `same_source`: a source that is at another place
-        has the same records."""
+        has the same records; `numbering` is the plugin's desk for the numbers of channels."""
+        self._numbering = numbering
         self._compiled = compiled
         self._sink = sink
         self._settings = settings
@@ -121,7 +124,8 @@ class Coordinator:
     def _begin(self) -> None:
         self.query = self._checkpoint.open(self._topology)
         # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
-        taken(self._checkpoint.history().bindings[-1].program, self._topology, same_source=self._same_source)
+        before = self._checkpoint.history().bindings[-1].program
+        taken(before, self._topology, same_source=self._same_source)
         self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
@@ -138,6 +142,11 @@ class Coordinator:
             same_source=self._same_source,
         )
         self._checkpoint.set_place(self.data)
+        self._channels = SourceChannels(
+            self._numbering, self._checkpoint.channel_pages(self._leadership.check), self.query
+        )
+        known = numbers_without_pages(self._checkpoint, before, self._topology)
+        self._channels.begin(self._claimed, self._compiled.only_named(), known)
         if self._executors is not None:
             self._executors.await_answers()
         self._service = DeterminantServer(
@@ -221,7 +230,16 @@ class Coordinator:
         if self._executors is not None:
             self._servers.settle(self._placement())
         write_line(self._checkpoint.location, self._draw_line(generation, resumes=resumes))
-        return Address(self._servers.addresses, self._token, generation, self._named.tls, self._spread)
+        self._channels.open(generation)
+        return Address(
+            self._servers.addresses,
+            self._token,
+            generation,
+            self._named.tls,
+            self._spread,
+            self.query,
+            self._channels.numbered(self._compiled.only_named()),
+        )
 
     def _depose(self, generation: int) -> None:
         """No older writer shows anything any more, and what Spark has lost of its commits is there again."""
@@ -280,6 +298,7 @@ class Coordinator:
         """Replicas, servers and threads are gone when this returns."""
         self._stopping.set()
         self._watcher.join()
+        self._channels.stop()
         self._servers.stop()
         self._service.stop()
         self._leadership.release()

@@ -1,13 +1,16 @@
 """Where a source's records get their identity from.
 
 A record is (channel, position): a source partition and a strictly increasing place in it, the same whenever the record
-is read again. The embedded log and Kafka carry both; from any other source the user must say which columns do.
+is read again. The embedded log and Kafka carry both, and they are taken there, at the leaf of the plan, whatever the
+query leaves out above it; from any other source the user must say which columns do. A channel that is not a number has
+a name, which the checkpoint numbers (`clonos.spark.channels`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from clonos.spark.plan import SourcePlan
 
 # The embedded log's are metadata columns: there whatever was projected away.
 _EMBEDDED = ("_clonos_source_partition", "_clonos_source_position")
-_KAFKA = ("partition", "offset")
+_KAFKA = {"topic": "_clonos_source_topic", "partition": _EMBEDDED[0], "offset": _EMBEDDED[1]}
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _HIGHEST_CHANNEL = (1 << (63 - NODE_BITS)) - 1
 
@@ -39,38 +42,57 @@ def identify(df: Any, channel: Any, position: Any) -> SourcePlan:
     leaves = list(items(plan.collectLeaves()))
     partitions = _partitions(leaves)
     if channel is not None:
-        return SourcePlan(df, *_given(df, channel, position), partitions)
+        return replace(_given(df, channel, position), partitions=partitions)
     names = {attribute.name() for attribute in items(plan.output())}
     hidden = {attribute.name() for attribute in items(plan.metadataOutput())}
     if names | hidden >= set(_EMBEDDED):
-        return SourcePlan(df, f.col(_EMBEDDED[0]), f.col(_EMBEDDED[1]), partitions)
-    kafka = [leaf for leaf in leaves if _source_name(leaf) == "kafka"]
-    if names.issuperset(_KAFKA) and kafka:
-        check_kafka(
-            {str(entry.getKey()): str(entry.getValue()) for entry in _entries(kafka[0].extraOptions())}
-        )
-        return SourcePlan(df, f.col(_KAFKA[0]), f.col(_KAFKA[1]), partitions)
+        return SourcePlan(df, df, f.col(_EMBEDDED[1]), f.col(_EMBEDDED[0]), partitions=partitions)
+    if [_source_name(leaf) for leaf in leaves] == ["kafka"]:
+        return _of_kafka(df, leaves[0])
     raise QueryDefinitionError(
         f"the records of this source have no identity that Clonos knows: {describe(df)}",
-        hint="Give causal(df, channel=..., position=...): an integer column that names the partition, and one whose "
-        "value strictly increases within it and is the same each time a record is read",
+        hint="Give causal(df, channel=..., position=...): an integer or text column that names the partition, and one "
+        "whose value strictly increases within it and is the same each time a record is read",
     )
+
+
+def _of_kafka(df: Any, leaf: Any) -> SourcePlan:
+    """A channel is a partition of a topic. The partitions of one topic are numbers already."""
+    from pyspark.sql import functions as f
+
+    options = {str(entry.getKey()): str(entry.getValue()) for entry in _entries(leaf.extraOptions())}
+    check_kafka(options)
+    topic, partition, offset = (f.col(name) for name in _KAFKA.values())
+    return SourcePlan(
+        df,
+        carried(df, _KAFKA),
+        offset,
+        partition if only_topic(options) is not None else None,
+        f.concat(topic, f.lit("/"), partition.cast("string")),
+    )
+
+
+def carried(df: Any, columns: Mapping[str, str]) -> Any:
+    """The DataFrame with columns of its source beside its own, by their names there and here."""
+    from pyspark.sql import DataFrame
+
+    spark = df.sparkSession
+    return DataFrame(spark._jvm.org.clonos.spark.source.SourceIdentity.carried(df._jdf, dict(columns)), spark)
+
+
+def only_topic(options: Mapping[str, str]) -> str | None:
+    """Of a Kafka source, where it reads one that has a name."""
+    given = {name.lower(): value for name, value in options.items()}
+    if "assign" in given:
+        topics = list(json.loads(given["assign"]))
+    else:
+        topics = [topic for one in given.get("subscribe", "").split(",") if (topic := one.strip())]
+    return str(topics[0]) if len(topics) == 1 else None
 
 
 def check_kafka(options: Mapping[str, str]) -> None:
-    """Raises QueryDefinitionError where partition and offset do not identify a record, or a partition is split."""
-    given = {name.lower(): value for name, value in options.items()}
-    several = (
-        "," in given.get("subscribe", "").strip(" ,")
-        or "subscribepattern" in given
-        or ("assign" in given and len(json.loads(given["assign"])) > 1)
-    )
-    if several:
-        how = next(name for name in ("subscribe", "subscribepattern", "assign") if name in given)
-        raise QueryDefinitionError(
-            f"the Kafka source reads several topics ({how}={given[how]!r}), whose partitions have the same numbers",
-            hint="Read each topic by itself and unite the causal streams: causal(a).union(causal(b))",
-        )
+    """Raises QueryDefinitionError where a partition is split."""
+    given = {name.lower() for name in options}
     for option in ("minPartitions", "maxRecordsPerPartition"):
         if option.lower() in given:
             raise QueryDefinitionError(
@@ -85,27 +107,46 @@ def describe(df: Any) -> str:
     return ", ".join(str(leaf.simpleString(200)).lstrip("~") for leaf in items(plan.collectLeaves()))
 
 
-def _given(df: Any, channel: Any, position: Any) -> tuple[Any, Any]:
-    """The user's columns, checked; a row without a place stops the query and is never guessed."""
+def _given(df: Any, channel: Any, position: Any) -> SourcePlan:
+    """By the user's columns, checked; a row without a place stops the query and is never guessed."""
     from pyspark.sql import functions as f
 
-    columns = []
-    for what, column in (("channel", channel), ("position", position)):
-        found = _column(df, what, column)
-        given = df.select(found.alias(what))
-        check_before_causal(given)
-        kind = given.schema.fields[0].dataType.simpleString()
-        if kind not in _INTEGERS:
-            raise QueryDefinitionError(f"the {what} column is {kind}; it must be an integer")
-        wide = found.cast("bigint")
-        fits = (wide >= 0) & (wide <= _HIGHEST_CHANNEL) if what == "channel" else wide.isNotNull()
-        text = f.concat(
-            f.lit(f"[clonos:InputError] a record has the {what} "),
-            f.coalesce(wide.cast("string"), f.lit("null")),
-            f.lit(f", which names no place: {describe(df)}"),
-        )
-        columns.append(f.when(fits, wide).otherwise(f.raise_error(text).cast("bigint")))
-    return columns[0], columns[1]
+    place, place_type = _place(df, "position", position)
+    _check_integer("position", place_type)
+    where, where_type = _place(df, "channel", channel)
+    at = _or_input_error(df, "position", place.cast("bigint"), place.isNotNull())
+    if where_type == "string":
+        name = _or_input_error(df, "channel", where, where.isNotNull())
+        return SourcePlan(df, df, at, name=name)
+    _check_integer("channel", where_type)
+    wide = where.cast("bigint")
+    fits = (wide >= 0) & (wide <= f.lit(_HIGHEST_CHANNEL))
+    return SourcePlan(df, df, at, _or_input_error(df, "channel", wide, fits))
+
+
+def _place(df: Any, what: str, column: Any) -> tuple[Any, str]:
+    """The column and its type."""
+    found = _column(df, what, column)
+    given = df.select(found.alias(what))
+    check_before_causal(given)
+    return found, given.schema.fields[0].dataType.simpleString()
+
+
+def _check_integer(what: str, kind: str) -> None:
+    if kind not in _INTEGERS:
+        text = " or text" if what == "channel" else ""
+        raise QueryDefinitionError(f"the {what} column is {kind}; it must be an integer{text}")
+
+
+def _or_input_error(df: Any, what: str, column: Any, fits: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    text = f.concat(
+        f.lit(f"[clonos:InputError] a record has the {what} "),
+        f.coalesce(column.cast("string"), f.lit("null")),
+        f.lit(f", which names no place: {describe(df)}"),
+    )
+    return f.when(fits, column).otherwise(f.raise_error(text))
 
 
 def _column(df: Any, what: str, column: Any) -> Any:

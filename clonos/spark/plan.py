@@ -25,11 +25,17 @@ POLICIES = ("fail", "dead_letter")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SourcePlan:
-    """A streaming DataFrame whose records have an identity: `channel` (an integer column, 0 and up) and `position`."""
+    """A streaming DataFrame whose records have an identity: a channel and a `position` in it.
+
+    A channel is an integer column, 0 and up, or has a `name`, which the checkpoint numbers; where both are there, the
+    integer counts for as long as the checkpoint has numbered none of the names.
+    """
 
     df: Any
-    channel: Any
+    identified: Any  # the same with the columns of which the others are made
     position: Any
+    channel: Any = None
+    name: Any = None
     partitions: int | None = None  # where that is known
     described: Mapping[str, str] = field(default_factory=dict)  # what it is, for the checkpoint
 

@@ -106,6 +106,16 @@ def require_session(spark: Any) -> Any:
     return jvm
 
 
+def require_plugin(spark: Any, why: str) -> None:
+    """Refuse a session that was not told of the plugin's class."""
+    if PLUGIN not in spark.sparkContext.getConf().get("spark.plugins", "").split(","):
+        raise ConfigurationError(
+            f"{why}, and {PLUGIN} is not in spark.plugins",
+            hint="Create the session with clonos.configure(SparkSession.builder).getOrCreate(), or name it to "
+            "spark-submit: --conf spark.plugins=" + PLUGIN,
+        )
+
+
 def is_stopped(spark: Any) -> bool:
     """Whether the session's context has been stopped, from here or from the JVM, or is gone with its JVM."""
     try:

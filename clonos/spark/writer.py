@@ -18,7 +18,7 @@ from clonos.spark.facts import session_settings
 from clonos.spark.parity import check_streams
 from clonos.spark.plan import PlanNode
 from clonos.spark.query import CausalQuery, Taken
-from clonos.spark.session import is_stopped, require_session
+from clonos.spark.session import is_stopped, require_plugin, require_session
 from clonos.spark.settings import PREFIX, Settings, read_settings
 from clonos.spark.upgrade import UpgradeReport, explain
 
@@ -129,6 +129,10 @@ class CausalStreamWriter:
         if mode == "realtime":
             self._check_slots(compiled)
             check_streams(self._upstream)
+        if compiled.only_named():
+            require_plugin(
+                self._spark, "the source's channels have names, for whose numbers tasks ask the driver"
+            )
         coordinator = Coordinator(
             compiled,
             self._sink,
@@ -141,6 +145,7 @@ class CausalStreamWriter:
             realtime=mode == "realtime",
             executors=executor_services(self._spark, jvm, settings),
             same_source=self._same_source,
+            numbering=jvm.org.clonos.spark.executor.Numbering,
         )
         lost = Taken()
         coordinator.start(lost.tell)

@@ -13,7 +13,7 @@ from clonos.core import instance as instance_module
 from clonos.core.channels import ChannelNumbers, Numbered
 from clonos.core.frontier import Arrivals
 from clonos.core.instance_snapshot import InstanceSnapshot
-from clonos.sim.driver import Driver
+from clonos.sim.channel_pages import Channels
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 
@@ -54,11 +54,14 @@ def channel_is_the_bare_partition(patch: Patch) -> None:
 
 
 def number_is_given_before_it_is_durable(patch: Patch) -> None:
-    def keep(self: Driver, new: list[Numbered]) -> None:
-        self._numbers.add(new)
-        self.kernel.after(30_000, self.call, self._checkpoint.channels.extend, new)
+    def give(self: Channels, asked: Iterable[tuple[int, str]]) -> Any:
+        new = self.numbers.assign(asked)
+        self.numbers.add(new)
+        later = self._driver.kernel.after
+        later(30_000, self._driver.call, lambda: list(self._begun._keep(new)))
+        return iter(())
 
-    patch.setattr(Driver, "_keep_numbers", keep)
+    patch.setattr(Channels, "give", give)
 
 
 def number_is_given_twice(patch: Patch) -> None:

@@ -14,7 +14,7 @@ import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Gives executors the token, and keeps the list of what they answer. */
+/** Gives executors the token, keeps the list of what they answer, and hands their questions on. */
 final class DriverSide implements DriverPlugin {
   private static final Logger LOG = LoggerFactory.getLogger(DriverSide.class);
   private static final int TOKEN_BYTES = 16;
@@ -27,6 +27,7 @@ final class DriverSide implements DriverPlugin {
   @Override
   public Map<String, String> init(SparkContext spark, PluginContext context) {
     SparkConf conf = context.conf();
+    ChannelNumbers.connect(Numbering::ask); // of constant expressions, which Spark computes in the driver
     if (spark.isLocal() || !ReplicaPlugin.isWanted(conf)) {
       return Map.of();
     }
@@ -63,8 +64,20 @@ final class DriverSide implements DriverPlugin {
         LOG.warn("{} is without its replica service: {}", who, message.text());
         services.down(message.executor(), message.host(), message.text());
         return null;
+      case NUMBER:
+        return number(message.text());
     }
     return null;
+  }
+
+  private static String[] number(String text) {
+    String[] asked = text.split(" ", 3);
+    try {
+      return Numbering.ask(asked[0], asked[2], Integer.parseInt(asked[1]));
+    } catch (InterruptedException ends) {
+      Thread.currentThread().interrupt();
+      return new String[] {"StorageUnavailable", "the driver ends", ""};
+    }
   }
 
   @Override

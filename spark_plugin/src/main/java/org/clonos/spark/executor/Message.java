@@ -1,7 +1,7 @@
 package org.clonos.spark.executor;
 
 /**
- * What an executor says of its service. It goes over Spark's own connections, as plain strings: classes of ours need not
+ * What an executor says to the driver. It goes over Spark's own connections, as plain strings: classes of ours need not
  * be known to whoever reads them there.
  */
 record Message(Kind kind, String executor, String host, String text) {
@@ -11,7 +11,9 @@ record Message(Kind kind, String executor, String host, String text) {
     /** Listens; the text is the port. */
     UP,
     /** Has ended, or could not be started; the text is why. */
-    DOWN
+    DOWN,
+    /** Asks for the number of a source channel; the text is {@code TABLE KNOWN NAME}. */
+    NUMBER
   }
 
   static Message read(Object said) {

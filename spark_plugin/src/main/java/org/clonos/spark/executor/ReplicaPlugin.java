@@ -6,10 +6,9 @@ import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.SparkPlugin;
 
 /**
- * Gives each executor a replica service of its own, where {@code spark.clonos.replica.servers} says so; else nothing.
- *
- * <p>This is about where replicas can be, and about nothing else: the executor's side keeps a process running, which
- * ends with the executor, and says where it listens; the driver's side keeps a list of that.
+ * Gives each executor a replica service of its own, where {@code spark.clonos.replica.servers} says so: the executor's
+ * side keeps a process running, which ends with the executor, and says where it listens; the driver's side keeps a list
+ * of that. It is also the way on which tasks ask the driver for the numbers of source channels.
  */
 public final class ReplicaPlugin implements SparkPlugin {
   private static final String SERVERS = "spark.clonos.replica.servers";

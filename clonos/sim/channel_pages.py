@@ -1,0 +1,67 @@
+"""How a driver of a run numbers source channels: the core's rules, over the checkpoint's pages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from clonos.core.channels import ChannelNumbers, Numbered
+from clonos.core.numbering import Numbering, Page
+from clonos.sim.kernel import Steps
+
+if TYPE_CHECKING:
+    from clonos.sim.driver import Driver
+    from clonos.sim.world import World
+
+
+class Pages:
+    """For `clonos.core.numbering`."""
+
+    def __init__(self, world: World, driver: Driver) -> None:
+        self._checkpoint = world.checkpoint
+        self._driver = driver
+
+    def pages(self) -> list[Page]:
+        return list(self._checkpoint.channels)
+
+    def read(self, page: Page) -> list[Numbered]:
+        return self._checkpoint.channels[page]
+
+    def write(self, page: Page, entries: Collection[Numbered]) -> None:
+        self._checkpoint.channels[page] = list(entries)
+
+    def forget(self, page: Page) -> None:
+        self._checkpoint.channels.pop(page, None)
+
+    def check_leads(self) -> None:
+        self._driver.leaders.check()
+
+
+class Channels:
+    """One driver's numbering, from the first start that it leads on."""
+
+    def __init__(self, world: World, driver: Driver) -> None:
+        self._world = world
+        self._driver = driver
+        self._numbering: Numbering | None = None
+
+    @property
+    def numbers(self) -> ChannelNumbers:
+        return self._begun.numbers
+
+    @property
+    def _begun(self) -> Numbering:
+        assert self._numbering is not None  # before the first epoch
+        return self._numbering
+
+    def begin(self, start: int) -> Steps:
+        if self._numbering is None:
+            self._numbering = Numbering(Pages(self._world, self._driver), start)
+            for _ in self._numbering.begin():
+                if self._world.drivers_meet:
+                    yield self._world.meetings.randint(50, 500)
+                    yield from self._driver.until_reachable()
+
+    def give(self, asked: Iterable[tuple[int, str]]) -> Steps:
+        for _ in self._begun.give(asked):
+            yield self._world.choices.schedule.randint(10, 500)

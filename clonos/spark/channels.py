@@ -1,0 +1,125 @@
+"""The numbers of source channels that have names, as a driver gives them (`clonos.core.numbering` has the rules).
+
+A task that meets a name without a number asks the driver (`org.clonos.spark.executor.ChannelNumbers`), where a thread
+answers as soon as the number is durable in the checkpoint. Each start of the query asks anew, so that nobody remembers
+what a checkpoint that was restored from a copy does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from clonos.core.channels import Numbered
+from clonos.core.numbering import Numbering
+from clonos.core.topology import Node, Topology
+from clonos.errors import CheckpointMismatch, ClonosError, StorageUnavailable
+from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.identity import only_topic
+from clonos.store.channel_pages import ChannelPages
+
+LOG = logging.getLogger("clonos")
+
+
+class SourceChannels:
+    """Those of one query in one driver."""
+
+    def __init__(self, desk: Any, pages: ChannelPages, query: str) -> None:
+        """`desk` is the plugin's class `Numbering`."""
+        self._desk = desk
+        self._pages = pages
+        self._query = query
+        self._numbering: Numbering | None = None
+        self._thread: threading.Thread | None = None
+        self._open: Any = None
+
+    def begin(self, start: int, only_named: Collection[int], known: Iterable[Numbered]) -> None:
+        """Take over what the checkpoint has numbered, if there is any or source nodes have only names; `known` where it
+        has none. Raises CheckpointMismatch, Fenced."""
+        if not only_named and not self._pages.pages():
+            return
+        self._numbering = Numbering(self._pages, start)
+        _carried_out(self._numbering.begin(known))
+
+    def numbered(self, only_named: Collection[int]) -> frozenset[int]:
+        """The source nodes whose channels go by name."""
+        if self._numbering is None:
+            return frozenset()
+        return frozenset({*only_named, *(one.node for one in self._numbering.numbers.entries())})
+
+    def open(self, start: int) -> None:
+        """From now on tasks of this start of the query are answered, and no others."""
+        if self._numbering is None:
+            return
+        self.stop()
+        self._open = self._desk.open(self._query, start)
+        self._thread = threading.Thread(
+            target=self._answer, args=(self._open,), name="clonos-channels", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Whoever asks is refused."""
+        if self._open is not None and self._thread is not None:
+            with suppress(Exception):  # the JVM may be gone
+                self._open.close()
+            self._thread.join()
+            self._open = self._thread = None
+
+    def _answer(self, desk: Any) -> None:
+        with suppress(Exception):  # the JVM ends
+            while (request := desk.next()) is not None:
+                try:
+                    request.answer(self._give(request.node(), request.name(), request.known()))
+                except ClonosError as error:
+                    request.refuse(type(error).__name__, str(error))
+                except OSError as error:
+                    request.refuse(StorageUnavailable.__name__, str(error))
+
+    def _give(self, node: int, name: str, known: int) -> list[str]:
+        assert self._numbering is not None  # the desk is open
+        _carried_out(self._numbering.give([(node, name)]))
+        entries = [one for one in self._numbering.numbers.entries() if one.node == node]
+        return [text for one in entries[known:] for text in (one.name, str(one.number))]
+
+
+def numbers_without_pages(checkpoint: Checkpoint, before: Topology, program: Topology) -> list[Numbered]:
+    """The channels of a Kafka topic that has been read alone until now, whose partitions were their own numbers. Raises
+    CheckpointMismatch where it is not known which ones it had."""
+    nodes = {node.number: node for node in before.nodes}
+    found: list[Numbered] = []
+    for node in program.nodes:
+        topic = _only_topic(nodes.get(node.number))
+        if topic is None or _only_topic(node) is not None:
+            continue
+        offsets = checkpoint.offsets_of([checkpoint.committed() + 1, checkpoint.committed()])
+        partitions = {one for raw in offsets.values() for one in _partitions(raw, topic)}
+        if not partitions:
+            raise CheckpointMismatch(
+                f"the topics of {node.name!r} change in the query's first epoch, of which it is not known which "
+                f"partitions of {topic!r} it has read",
+                hint=f"Read {topic!r} alone until an epoch has committed, or use a new checkpointLocation",
+            )
+        found += [Numbered(node.number, one, f"{topic}/{one}") for one in sorted(partitions)]
+    return found
+
+
+def _only_topic(node: Node | None) -> str | None:
+    said: Mapping[str, str] = (node.source if node is not None else None) or {}
+    return only_topic(said) if said.get("kind") == "kafka" else None
+
+
+def _partitions(raw: bytes, topic: str) -> Iterator[int]:
+    """Of a topic in Spark's offsets of an epoch: a line for each source."""
+    for line in raw.decode().splitlines():
+        with suppress(ValueError, AttributeError):
+            yield from map(int, json.loads(line).get(topic, {}))
+
+
+def _carried_out(steps: Iterable[None]) -> None:
+    for _ in steps:
+        pass

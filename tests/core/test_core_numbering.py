@@ -1,0 +1,145 @@
+"""Pages of channel numbers: what is told is durable, and what an overtaken driver writes counts for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import product
+
+import pytest
+
+from clonos.core.channels import ChannelNumbers, Numbered
+from clonos.core.numbering import Numbering, Page, standing
+from clonos.errors import CheckpointMismatch, Fenced
+
+
+class Storage:
+    """Pages, and who leads."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Page, list[Numbered]] = {}
+        self.leader = 0
+
+    def shelf(self, start: int) -> OneShelf:
+        self.leader = start
+        return OneShelf(self, start)
+
+    def numbers(self) -> ChannelNumbers:
+        return ChannelNumbers(one for page in standing(self.kept) for one in self.kept[page])
+
+
+class OneShelf:
+    """As one driver uses it."""
+
+    def __init__(self, storage: Storage, start: int) -> None:
+        self._storage = storage
+        self._start = start
+
+    def pages(self) -> list[Page]:
+        return list(self._storage.kept)
+
+    def read(self, page: Page) -> list[Numbered]:
+        return self._storage.kept[page]
+
+    def write(self, page: Page, entries: Collection[Numbered]) -> None:
+        assert page not in self._storage.kept
+        self._storage.kept[page] = list(entries)
+
+    def forget(self, page: Page) -> None:
+        del self._storage.kept[page]
+
+    def check_leads(self) -> None:
+        if self._storage.leader != self._start:
+            raise Fenced("another driver leads")
+
+
+def begun(storage: Storage, start: int, known: Collection[Numbered] = ()) -> Numbering:
+    made = Numbering(storage.shelf(start), start)
+    for _ in made.begin(known):
+        pass
+    return made
+
+
+def give(numbering: Numbering, *names: str) -> list[int | None]:
+    for _ in numbering.give([(1, name) for name in names]):
+        pass
+    return [numbering.numbers.number(1, name) for name in names]
+
+
+def test_numbers_outlive_starts() -> None:
+    storage = Storage()
+    assert give(begun(storage, 3), "b", "a", "b") == [0, 1, 0]
+    second = begun(storage, 7)
+    assert give(second, "c", "a") == [2, 1]
+    assert give(begun(storage, 8), "d", "c", "b", "a") == [3, 2, 0, 1]
+    assert {page.start for page in storage.kept} == {8}
+
+
+def test_what_had_numbers_without_pages_keeps_them_once() -> None:
+    storage = Storage()
+    before = [Numbered(1, 0, "t/0"), Numbered(1, 1, "t/1")]
+    assert give(begun(storage, 1, before), "u/0", "t/1") == [2, 1]
+    assert give(begun(storage, 2, [Numbered(1, 0, "u/0")]), "u/0") == [2], "there are pages now"
+
+
+def test_nobody_is_told_before_it_is_durable() -> None:
+    storage = Storage()
+    numbering = begun(storage, 1)
+    steps = numbering.give([(1, "a")])
+    next(steps)
+    assert numbering.numbers.number(1, "a") is None and storage.numbers().number(1, "a") == 0
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(range(4), repeat=2)))
+def test_of_two_drivers_one_gives_numbers(first: int, second: int) -> None:
+    """Whatever of the older one's steps come between whichever of the newer one's."""
+    storage = Storage()
+    old = begun(storage, 1)
+    give(old, "known")
+    writing = old.give([(1, "of the old")])
+    told_by_old = advanced(writing, first)
+    new = Numbering(storage.shelf(2), 2)
+    beginning = new.begin()
+    advanced(beginning, second)
+    try:
+        told_by_old = advanced(writing, 3) or told_by_old
+    except Fenced:
+        told_by_old = False
+    advanced(beginning, 9)
+    given = give(new, "of the new", "of the old", "known")
+    assert len(set(given)) == 3 and given[2] == 0
+    after = begun(storage, 3)
+    assert give(after, "of the new", "of the old", "known") == given
+    if told_by_old:
+        assert old.numbers.number(1, "of the old") == given[1]
+
+
+def advanced(steps: object, most: int) -> bool:
+    """Whether they are over."""
+    for _ in range(most):
+        try:
+            next(steps)  # type: ignore[call-overload]
+        except StopIteration:
+            return True
+    return False
+
+
+def test_a_late_page_of_an_overtaken_driver_counts_for_nothing() -> None:
+    storage = Storage()
+    old = begun(storage, 1)
+    new = begun(storage, 2)
+    with pytest.raises(Fenced):
+        give(old, "late")
+    assert give(new, "x") == [0]
+    assert give(begun(storage, 3), "x", "late") == [0, 1]
+
+
+def test_a_missing_page_is_refused() -> None:
+    storage = Storage()
+    numbering = begun(storage, 1)
+    give(numbering, "a")
+    give(numbering, "b")
+    del storage.kept[Page(1, 1)]
+    with pytest.raises(
+        CheckpointMismatch, match=r"start 1 has given only pages 0, 2 are there\. .*clonos/channels"
+    ):
+        begun(storage, 2)
