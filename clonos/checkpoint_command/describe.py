@@ -11,6 +11,7 @@ from clonos.spark.checkpoint import Checkpoint
 from clonos.status.text import table
 
 _HEAD = ("node", "name", "kind", "instances", "version", "from epoch", "key", "bound to")
+_CHANNELS = ("source node", "channel", "its name")
 
 
 def described(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def described(checkpoint: Checkpoint) -> dict[str, Any]:
         "realtime": last.realtime,
         "programs": [one.since for one in history.bindings],
         "nodes": [_node(node, history) for node in last.nodes],
+        "channels": [entry._asdict() for entry in checkpoint.channel_numbers().entries()],
     }
 
 
@@ -54,6 +56,9 @@ def render(said: dict[str, Any]) -> Iterator[str]:
         yield f"{name} = {value}"
     yield ""
     yield from table(_HEAD, [row for node in said["nodes"] for row in _rows(node)])
+    if said["channels"]:
+        yield ""
+        yield from table(_CHANNELS, [list(map(str, entry.values())) for entry in said["channels"]])
     if "program" in said:
         yield ""
         yield from _program(said["program"])

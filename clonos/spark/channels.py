@@ -8,11 +8,11 @@ what a checkpoint that was restored from a copy does not know.
 from __future__ import annotations
 
 import json
-import logging
+import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from clonos.core.channels import Numbered
 from clonos.core.numbering import Numbering
@@ -22,7 +22,8 @@ from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.identity import only_topic
 from clonos.store.channel_pages import ChannelPages
 
-LOG = logging.getLogger("clonos")
+_CHANNEL: Final = re.compile(r"the channel from node (\d+), partition (\d+)")
+"""As `clonos.core.frontier` says it."""
 
 
 class SourceChannels:
@@ -50,6 +51,18 @@ class SourceChannels:
         if self._numbering is None:
             return frozenset()
         return frozenset({*only_named, *(one.node for one in self._numbering.numbers.entries())})
+
+    def named(self, text: str) -> str:
+        """A message about channels, with their names."""
+        numbering = self._numbering
+        if numbering is None:
+            return text
+
+        def with_name(match: re.Match[str]) -> str:
+            name = numbering.numbers.name(int(match[1]), int(match[2]))
+            return match[0] if name is None else f"{match[0]} ({name!r})"
+
+        return _CHANNEL.sub(with_name, text)
 
     def open(self, start: int) -> None:
         """From now on tasks of this start of the query are answered, and no others."""

@@ -22,12 +22,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from clonos.core.channels import ChannelNumbers
 from clonos.core.commit_record import CommitRecord
 from clonos.core.topology import Topology
 from clonos.core.upgrade import History
 from clonos.errors import CheckpointMismatch
 from clonos.store import letters
-from clonos.store.channel_pages import ChannelPages
+from clonos.store.channel_pages import ChannelPages, channel_numbers
 from clonos.store.commit_files import read_commit, write_commit
 from clonos.store.folder import TMP, Folder, resolve
 from clonos.store.sealed import sealed, unsealed
@@ -159,6 +160,10 @@ class Checkpoint:
         generation = int(body["generation"])
         # The format before had no number: a start's began at its generation, this far apart.
         return GivenUp(generation, int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE)))
+
+    def channel_numbers(self) -> ChannelNumbers:
+        """Of source channels that have names, for whoever only looks. Raises CheckpointMismatch."""
+        return channel_numbers(self._folder)
 
     def channel_pages(self, check_leads: Callable[[], None]) -> ChannelPages:
         return ChannelPages(self._folder, check_leads)

@@ -321,6 +321,10 @@ class Coordinator:
         ]
         return min(causes, key=lambda cause: cause.retryable, default=None)
 
+    def named(self, error: ClonosError) -> ClonosError:
+        """With the names of the channels that it speaks of."""
+        return type(error)(self._channels.named(error.message), where=error.where, hint=error.hint)
+
     def spill_directory(self) -> str | None:
         """Where conduits put what exceeds their memory; None where they are on other hosts, each with its own."""
         if self._spread:

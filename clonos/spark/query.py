@@ -108,7 +108,7 @@ class CausalQuery:
                 committed = now
                 given_up = isinstance(error, GapError) and self._settings.on_gap is OnGap.AT_LEAST_ONCE
                 if not (error.retryable or given_up) or failures > self._settings.restart_limit:
-                    self._error = error
+                    self._error = self._coordinator.named(error)
                     return
                 try:
                     if given_up:

@@ -20,8 +20,6 @@ from clonos.spark.channels import numbers_without_pages
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.failure import translate
 from clonos.spark.identity import carried, only_topic
-from clonos.store.channel_pages import channel_numbers
-from clonos.store.folder import Folder, resolve
 
 pytestmark = pytest.mark.spark
 
@@ -47,8 +45,7 @@ def sell(place: Place, shops: str, lines: range) -> None:
 
 
 def numbers(place: Place) -> dict[str, int]:
-    filesystem, root = resolve(str(place.checkpoint))
-    entries = channel_numbers(Folder(filesystem, f"{root}/clonos", tag="looking")).entries()
+    entries = Checkpoint(str(place.checkpoint)).channel_numbers().entries()
     return {one.name: one.number for one in entries if one.node == 1}
 
 
@@ -84,7 +81,10 @@ def test_a_record_of_a_channel_comes_once(place: Place) -> None:
     place.start(counting(place))
     place.await_rows(6)
     sell(place, "b", range(2, 3))
-    with pytest.raises(InputError, match="position 2 came on the channel from node 1"):
+    with pytest.raises(
+        InputError,
+        match=r"position 2 came on the channel from node 1, partition \d \('b'\), which had come to 2",
+    ):
         place.query.awaitTermination(60)
 
 
