@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from clonos.core.identity import Origin
 from clonos.core.instance import Bundle, Emit, Row
-from clonos.errors import InputError
+from clonos.errors import InputError, ProtocolError, Where
 from clonos.surface.rows import RowDecoder, RowEncoder
 from clonos.values.digest import digest_of
+from clonos.wire.framing import MAX_LENGTH
 from standby.spec import INPUT_HIDDEN, OUTPUT_HIDDEN
 
 _COLUMNS_FROM = 64  # below, lists are faster than arrays
@@ -69,6 +70,7 @@ class OutputWriter:
         self._schema = pa.schema([*OUTPUT_HIDDEN, *user])
         self._encoder = RowEncoder(user, zone, name)
         self._channel = origin.channel
+        self._where = Where(name, origin.instance)
 
     def encode(self, rows: list[Row], *, lazily: bool = False) -> EncodedRows:
         """Rows that do not fit the schema are refused now, or, `lazily`, when their arrays are needed."""
@@ -83,6 +85,12 @@ class OutputWriter:
         """The encapsulated message of an Emit that has rows."""
         count = emit.count
         payload: Any = emit.payload
+        if emit.deltas and sum(map(len, emit.deltas.values())) > MAX_LENGTH:
+            raise ProtocolError(
+                f"the determinants of {count} output rows are larger than a frame may be ({MAX_LENGTH} bytes)",
+                where=self._where,
+                hint="Lower spark.clonos.bundle.rows, or let ctx.call return less: what it returned is in them",
+            )
         if count < _COLUMNS_FROM:
             carried, channel = emit.deltas.get, self._channel
             stamps = [(channel, emit.first + i, to, carried(i)) for i, to in enumerate(emit.destinations)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -402,3 +405,42 @@ def test_the_names_of_new_directories_are_synced(tmp_path: Path, monkeypatch: py
         writer.open(query=QUERY, node=1, instance=0, fence=Fence.of(1))
     made = [path for path in (tmp_path / "deep").rglob("*") if path.is_dir()]
     assert len(made) == 4 and {str(path.parent) for path in [tmp_path / "deep", *made]} <= synced
+
+
+class Long(bytes):
+    """As long as no test has memory for."""
+
+    def __len__(self) -> int:
+        return 1 << 33
+
+
+def test_a_record_that_is_too_large_is_refused() -> None:
+    for record in (Record(kind=Kind.BUNDLE, deltas=[Long()]), Record(kind=Kind.BUNDLE, rows=Long())):
+        with pytest.raises(
+            SinkError, match=r"bytes does not fit into one record.*spark\.clonos\.bundle\.rows"
+        ):
+            encode(record)
+
+
+@contextlib.contextmanager
+def longest_file(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_may_not_grow_ends_the_query_and_is_gone_on_with_when_it_may(tmp_path: Path) -> None:
+    sink = jsonl(tmp_path, segment_bytes=1)
+    with closing(opened(sink)) as writer:
+        for first in range(1, 99, 2):
+            writer.write(**bundle(first, first + 1))
+        (visible,) = tmp_path.glob("*.jsonl")
+        with longest_file(visible.stat().st_size + 30), pytest.raises(SinkError, match="ulimit -f") as raised:
+            writer.write(**bundle(99, 100))
+        assert not raised.value.retryable
+    with closing(opened(sink, 2)) as writer:
+        writer.write(**bundle(101, 102))
+    assert file_rows(tmp_path) == expected(102)

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from rocksdict import Rdict
 
+from clonos.core.counters import LAST_LONG
 from clonos.core.fence import Fence
-from clonos.errors import LogConflict, LogCorrupt, StateError, StorageUnavailable
+from clonos.errors import CounterExhausted, LogConflict, LogCorrupt, StateError, StorageUnavailable
 from clonos.store.database import MIB
 from clonos.store.log_store import LogReader, LogStore
 from clonos.store.values import seal
@@ -423,3 +424,22 @@ def test_a_reader_tries_again_where_the_owner_replaced_a_file_meanwhile(
     failures.extend([StorageUnavailable("a file is gone")] * 99)
     with pytest.raises(StorageUnavailable, match="a file is gone"):
         read(path_of(store))
+
+
+def test_the_own_log_ends_at_the_last_offset(store: LogStore) -> None:
+    store.append([], (LAST_LONG - 2, b"ab"))
+    assert (list(store.own()), store.end) == ([(LAST_LONG - 2, b"ab")], LAST_LONG)
+    with pytest.raises(CounterExhausted, match="the offset of its own log would go beyond"):
+        store.append([], (LAST_LONG + 1, b"c"))
+
+
+def test_the_last_delta_has_the_last_number(store: LogStore) -> None:
+    key = b"d" + struct.pack(">Q", LAST_LONG - 1)
+    store._database.put(key, seal(b"before", key))
+    store.close()
+    again = LogStore(path_of(store))
+    again.append([b"last"], None)
+    with pytest.raises(CounterExhausted, match="the number of a received delta would go beyond"):
+        again.append([b"one more"], (0, b"own"))
+    assert (list(again.deltas()), list(again.own())) == ([b"before", b"last"], [])
+    again.close()

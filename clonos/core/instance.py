@@ -35,6 +35,7 @@ import numpy as np
 from clonos.core import determinant_codec as codec
 from clonos.core.care import Care, Doubt
 from clonos.core.causal_log import Segment
+from clonos.core.counters import LAST_LONG, used_up
 from clonos.core.destination import Router
 from clonos.core.determinant import Kind, Run, Step, first_of
 from clonos.core.event_time import fire, later
@@ -512,6 +513,8 @@ class Instance:
             self._unsaved_own.append(chunk)
         self._unsent.append(chunk)
         self._log_end = start + len(chunk)
+        if self._log_end > LAST_LONG:
+            raise used_up("the offset in the causal log", self._where())
         self._log_digest = zlib.crc32(chunk, self._log_digest)
         self._journal.append_own(self._config.origin, start, chunk)
 
@@ -536,6 +539,8 @@ class Instance:
         """Number, suppress and stamp."""
         first, count = self._emitted + 1, len(produced)
         self._emitted += count
+        if self._emitted > LAST_LONG:
+            raise used_up("the number of the output row", self._where())
         log_start, log = self._unsent_start, b"".join(self._unsent)
         self._unsent_start, self._unsent = self._log_end, []
         covered = count if self._following else min(max(self._passed - first + 1, 0), count)

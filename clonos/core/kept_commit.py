@@ -16,6 +16,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
+from clonos.core.counters import LAST_LONG, used_up
 from clonos.core.fence import FENCE_BYTES, Fence
 from clonos.core.sink_fence import check_driver
 from clonos.errors import LogCorrupt
@@ -34,6 +35,9 @@ class KeptCommit:
     record: bytes
 
     def pack(self) -> bytes:
+        """Raises CounterExhausted."""
+        if self.epoch > LAST_LONG:
+            raise used_up("the epoch")
         body = _HEAD.pack(Fence(self.fence).pack(), self.epoch) + self.record
         return _MAGIC + _CRC.pack(zlib.crc32(body)) + body
 

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from clonos.core.counters import ANEW, LAST_LONG
 from clonos.errors import CounterExhausted
 
-LAST_NUMBER: Final = (1 << 63) - 1
+LAST_NUMBER: Final = LAST_LONG
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,6 +56,6 @@ def numbers(first: int, count: int) -> range:
     if first + count > LAST_NUMBER:
         raise CounterExhausted(
             f"the sink's log has numbered {first - 1} entries and cannot count further",
-            hint="Start the query anew with another checkpoint and another sink",
+            hint=ANEW,
         )
     return range(first, first + count)

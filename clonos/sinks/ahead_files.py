@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 from clonos.core.fence import Fence
 from clonos.core.sink_fence import NOBODY, Holder
 from clonos.durable import fsync_directory, make_directory
-from clonos.errors import LogCorrupt, ProtocolError, QueryDefinitionError, SinkUnavailable
+from clonos.errors import LogCorrupt, ProtocolError, QueryDefinitionError, SinkError, SinkUnavailable
 
 _NOBODY = "-"
 
@@ -79,10 +79,17 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
 
 @contextlib.contextmanager
 def told(what: str) -> Iterator[None]:
-    """Errors of the disk, in the sink's terms."""
+    """Errors of the disk, in the sink's terms: those that may go away by themselves, and that of a file that may not
+    grow any more."""
     try:
         yield
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise SinkError(
+                f"cannot write {what}: a file has the size at which its file system, or the limit of the process, ends",
+                hint="Raise the limit (ulimit -f), or put a file system with larger files under the sink's folder, and "
+                "start the query again: what is in the log is written then",
+            ) from error
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
         raise SinkUnavailable(f"cannot write {what}: {why}") from error
 

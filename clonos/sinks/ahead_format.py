@@ -75,7 +75,15 @@ class Scan:
 
 
 def encode(record: Record) -> bytes:
-    """The record with its frame."""
+    """The record with its frame. Raises SinkError where it is too large."""
+    size = _HEAD.size + _CURSOR.size * len(record.cursors) + _COUNT.size * (1 + len(record.deltas))
+    size += sum(map(len, record.deltas)) + len(record.rows)
+    if size > LONGEST_PAYLOAD:
+        raise SinkError(
+            f"a bundle of {size} bytes does not fit into one record of the write-ahead log, which holds "
+            f"{LONGEST_PAYLOAD}",
+            hint="Lower spark.clonos.bundle.rows, or let ctx.call return less: what it returned is in the bundle",
+        )
     parts = [_HEAD.pack(record.kind, record.start, len(record.cursors))]
     parts += [_CURSOR.pack(channel, position) for channel, position in sorted(record.cursors.items())]
     parts.append(_COUNT.pack(len(record.deltas)))
@@ -83,10 +91,6 @@ def encode(record: Record) -> bytes:
         parts += (_COUNT.pack(len(delta)), delta)
     parts.append(record.rows)
     payload = b"".join(parts)
-    if len(payload) > LONGEST_PAYLOAD:
-        raise SinkError(
-            f"a bundle of {len(payload)} bytes does not fit into one record of the write-ahead log"
-        )
     return _FRAME.pack(len(payload), _checksum(len(payload), payload)) + payload
 
 

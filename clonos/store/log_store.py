@@ -34,6 +34,7 @@ from typing import Final
 from rocksdict import AccessType, DBRecoveryMode
 
 from clonos.core.causal_log import Segment
+from clonos.core.counters import LAST_LONG, used_up
 from clonos.core.fence import FENCE_BYTES, Fence
 from clonos.core.own_log import Incarnation
 from clonos.durable import make_directory
@@ -67,6 +68,9 @@ _PREFIX: Final = DBRecoveryMode.point_in_time()
 
 
 def _key(prefix: bytes, number: int) -> bytes:
+    """Raises CounterExhausted."""
+    if number > LAST_LONG:
+        raise used_up("the offset of its own log" if prefix == _OWN else "the number of a received delta")
     return prefix + _NUMBER.pack(number)
 
 

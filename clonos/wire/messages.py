@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
+from clonos.core.counters import LAST_LONG
 from clonos.core.fence import FENCE_BYTES, Fence
 from clonos.core.replacement import Move
 from clonos.errors import ProtocolError
@@ -22,7 +23,7 @@ from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 VERSION: Final = 2
 MODES: Final = ("microbatch", "realtime")
 MAX_NODE: Final = 63
-MAX_LONG: Final = (1 << 63) - 1
+MAX_LONG: Final = LAST_LONG
 
 _RESUME = struct.Struct("<QQ")
 _BUNDLE = struct.Struct("<QI")
