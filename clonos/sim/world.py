@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from clonos.core.channels import ChannelNumbers
+from clonos.core.counters import LAST_LONG
 from clonos.core.destination import destination
 from clonos.core.holding import HolderReply
 from clonos.core.identity import Origin
@@ -172,7 +173,8 @@ class World:
             target = self.plan.dataflow.target(partition.node)
             last: dict[int, int] = {}
             dealt = self._source[partition] = []
-            for position, record in enumerate(records):
+            first = min(self.plan.first_position, LAST_LONG - len(records) + 1)
+            for position, record in enumerate(records, first):
                 key, to = self._routed(target, record)
                 tag = Tag(partition.channel, position, last.get(to, -1), {})
                 last[to] = position

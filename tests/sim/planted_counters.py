@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from planted import CRASHES, LOSSES, OTHERS, RESTARTS, Planted, planted
 
 from clonos.core import admission
+from clonos.core.counters import LAST_LONG
 from clonos.core.fence import LAST_REPLACEMENT, Fence
+from clonos.core.frontier import Frontier
+from clonos.core.instance import Instance
 from clonos.core.sink_trim import Entry, Page
 from clonos.sim import sinks
 from clonos.sim.plan import Fault, SinkKind
@@ -68,6 +74,26 @@ def generation_is_masked_to_16_bits(patch: Patch) -> None:
     patch.setattr(Fence, "of", classmethod(of))
 
 
+def positions_are_doubles(patch: Patch) -> None:
+    real = Frontier.cover
+
+    def cover(self: Frontier, runs: Any, positions: Any) -> None:
+        real(self, runs, positions)
+        self.covered.update({channel: int(float(at)) for channel, at in self.covered.items()})
+
+    patch.setattr(Frontier, "cover", cover)
+
+
+def positions_in_snapshots_have_32_bits(patch: Patch) -> None:
+    real = Instance.snapshot
+
+    def snapshot(self: Instance, **how: Any) -> Any:
+        taken = real(self, **how)
+        return replace(taken, covered={channel: at & 0xFFFFFFFF for channel, at in taken.covered.items()})
+
+    patch.setattr(Instance, "snapshot", snapshot)
+
+
 COUNTERS: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
@@ -90,6 +116,10 @@ COUNTERS: dict[str, Planted] = {
         planted(fence_is_compared_without_its_generation, rates={Fault.DRIVER_LOSS: 0.01}, **OTHERS),
         planted(
             generation_is_masked_to_16_bits, rates=LOSSES, **{**OTHERS, "first_generation": (1 << 16) - 2}
+        ),
+        planted(positions_are_doubles, rates=CRASHES, **{**OTHERS, "first_position": LAST_LONG}),
+        planted(
+            positions_in_snapshots_have_32_bits, rates=CRASHES, **{**OTHERS, "first_position": (1 << 32) - 5}
         ),
     )
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from clonos.core.counters import LAST_LONG
 from clonos.core.fence import LAST_REPLACEMENT
 from clonos.sim.plan import Plan
 
@@ -22,4 +23,5 @@ def counters(plan: Plan, rng: Random) -> Plan:
         first_attempt=rng.choice((0, (1 << 31) - 5, (1 << 32) - 5, 1 << 40)),
         first_replacement=rng.choice((0, 0, LAST_REPLACEMENT - 12)),
         late_trims=rng.random() < 0.5,
+        first_position=rng.choice((0, (1 << 31) - 5, (1 << 32) - 5, (1 << 53) - 5, LAST_LONG)),
     )
