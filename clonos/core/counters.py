@@ -15,6 +15,6 @@ LAST_LONG: Final = (1 << 63) - 1
 ANEW: Final = "Start the query anew with another checkpoint and another sink"
 
 
-def used_up(counter: str, where: Where | None = None) -> CounterExhausted:
+def used_up(counter: str, where: Where | None = None, *, hint: str = ANEW) -> CounterExhausted:
     """`counter` says what would have gone beyond the last number."""
-    return CounterExhausted(f"{counter} would go beyond {LAST_LONG}, the last number", where=where, hint=ANEW)
+    return CounterExhausted(f"{counter} would go beyond {LAST_LONG}, the last number", where=where, hint=hint)

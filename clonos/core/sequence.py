@@ -7,6 +7,7 @@ in the numbers shows it, and the records in it exist nowhere any more, so the ta
 
 from __future__ import annotations
 
+from clonos.core.counters import LAST_LONG, used_up
 from clonos.errors import StorageUnavailable, Where
 
 
@@ -22,6 +23,9 @@ class BundlesTaken:
 
     def take(self, seq: int, where: Where) -> None:
         """A bundle has come. Raises StorageUnavailable where one before it is missing."""
+        if seq > LAST_LONG:
+            hint = "Start the query again: every task attempt numbers its bundles from 1"
+            raise used_up("the number of the bundle", where, hint=hint)
         if seq > self._upto + 1:
             self._missing(seq - 1, where)
         self._upto = max(self._upto, seq)

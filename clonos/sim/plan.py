@@ -144,9 +144,7 @@ class Plan:
     first_generation: int = 0  # so many starts of the query were before
     first_attempt: int = 0  # Spark's number of the first task attempt of an application
     first_replacement: int = 0  # of every task attempt
-    first_position: int = (
-        0  # of every source partition; where its records would not fit, its last one is the last there is
-    )
+    first_position: int = 0  # of every source partition, unless its last would be beyond the last there is
     late_trims: bool = False  # pages of a truncation reach the sinks late, twice, or not at all
 
     @property

@@ -17,6 +17,7 @@ from clonos.core.identity import LOCAL_MAX, NODE_MAX, channel_id, channel_origin
 from clonos.core.instance import Bundle
 from clonos.core.instance_snapshot import InstanceSnapshot
 from clonos.core.kept_commit import KeptCommit
+from clonos.core.sequence import BundlesTaken
 from clonos.errors import CounterExhausted, InputError, Where
 
 CHANNEL = channel_id(1, 0)
@@ -80,6 +81,20 @@ def test_the_last_positions_of_the_last_channel_are_told_apart(as_array: bool) -
     assert frontier.uncovered_from(channel, [LAST_LONG - 1, LAST_LONG]) == 2
     with pytest.raises(InputError, match="the same position twice"):
         arrivals.check(channel, [LAST_LONG])
+
+
+@pytest.mark.parametrize(("node", "local"), [(NODE_MAX + 1, 0), (0, 0), (1, LOCAL_MAX + 1), (1, -1)])
+def test_a_channel_beyond_the_last_is_refused(node: int, local: int) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        channel_id(node, local)
+
+
+def test_the_last_bundle_is_taken_and_none_after_it() -> None:
+    bundles, where = BundlesTaken(LAST_LONG - 1), Where("op", 0)
+    bundles.take(LAST_LONG, where)
+    assert bundles.upto == LAST_LONG
+    with pytest.raises(CounterExhausted, match="the number of the bundle would go beyond"):
+        bundles.take(LAST_LONG + 1, where)
 
 
 def test_a_delta_holds_the_last_offset() -> None:
