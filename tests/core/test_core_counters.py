@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from harness import ORIGIN, Bench, chunk_ends
 
+from clonos.core.channels import ChannelNumbers, Numbered
 from clonos.core.counters import LAST_LONG
 from clonos.core.delta import decode_delta, encode_delta, encode_entry
 from clonos.core.fence import Fence
@@ -18,7 +19,7 @@ from clonos.core.instance import Bundle
 from clonos.core.instance_snapshot import InstanceSnapshot
 from clonos.core.kept_commit import KeptCommit
 from clonos.core.sequence import BundlesTaken
-from clonos.errors import CounterExhausted, InputError, Where
+from clonos.errors import CheckpointMismatch, CounterExhausted, InputError, Where
 
 CHANNEL = channel_id(1, 0)
 ROW = ("a", 0, ("clock", "emit"))
@@ -83,10 +84,14 @@ def test_the_last_positions_of_the_last_channel_are_told_apart(as_array: bool) -
         arrivals.check(channel, [LAST_LONG])
 
 
-@pytest.mark.parametrize(("node", "local"), [(NODE_MAX + 1, 0), (0, 0), (1, LOCAL_MAX + 1), (1, -1)])
-def test_a_channel_beyond_the_last_is_refused(node: int, local: int) -> None:
-    with pytest.raises(ValueError, match="outside"):
-        channel_id(node, local)
+def test_the_last_name_has_the_last_channel_number() -> None:
+    numbers = ChannelNumbers([Numbered(1, LOCAL_MAX - 1, "the one before")])
+    (last,) = numbers.assign([(1, "last")])
+    assert last.number == LOCAL_MAX
+    numbers.add([last])
+    assert numbers.assign([(1, "last")]) == []
+    with pytest.raises(CheckpointMismatch, match="source node 1 has no channel number left for 'one more'"):
+        numbers.assign([(1, "one more")])
 
 
 def test_the_last_bundle_is_taken_and_none_after_it() -> None:
