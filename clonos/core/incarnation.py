@@ -584,6 +584,7 @@ class Incarnation(ABC, Generic[S]):
         """The own log from the snapshot on, from whoever may know it."""
         hello = self._hello
         begins = snapshot.log_offset if snapshot is not None else 0
+        settled, _ = self._settled()
         retrieval = retrieve(
             self._origin,
             begins,
@@ -595,6 +596,7 @@ class Incarnation(ABC, Generic[S]):
             alone=self._alone,
             since=self._log_wanted_from(snapshot, opened),
             recovered=hello.recovered,
+            settled=settled.log_offset if settled is not None else 0,
         )
         if hello.standby or self._damage_accepted:  # what a standby takes for complete its primary has shown
             retrieval = replace(retrieval, whole=True)

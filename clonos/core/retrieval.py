@@ -105,12 +105,15 @@ def retrieve(
     alone: bool = True,
     since: int | None = None,
     recovered: int = 0,
+    settled: int = 0,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
     `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
     this attempt has recovered the log; an instance without standbys is `alone`. Inside an epoch, the log is wanted
-    `since` the epoch began. Raises StorageUnavailable where the conduit has forgotten what the snapshot needs.
+    `since` the epoch began. Nobody asks for what lies before `settled` any more, the end of the last epoch that is not
+    run again: a store that comes back from long ago may say there what has been lost since, and was done anew. Raises
+    StorageUnavailable where the conduit has forgotten what the snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
@@ -137,9 +140,12 @@ def retrieve(
         # Truncation bounds what the own store holds: all of it may still be asked for, also of epochs before this one,
         # which real-time mode commits late.
         # An instance that may have been elsewhere asks for all that anybody has not truncated.
-        min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)])
-        if alone
-        else 0,
+        max(
+            min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)])
+            if alone
+            else 0,
+            min(settled, snapshot),
+        ),
         (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
         fresh or bool(damaged) or too_early or not stayed,
         too_early,

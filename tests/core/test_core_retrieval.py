@@ -13,7 +13,7 @@ from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.core.replacement import Known
 from clonos.core.retrieval import OpenedLog, Retrieval, retrieve
-from clonos.errors import StorageUnavailable, Where
+from clonos.errors import LogConflict, StorageUnavailable, Where
 
 ORIGIN = Origin(2, 0)
 HERE = Where("ledger", 0, 7)
@@ -128,3 +128,17 @@ def test_what_others_have_not_truncated_yet_is_no_reason_to_write_anew() -> None
     recovered = found.put_together([HolderReply("downstream", [piece(10, 60)])], where=HERE)
     assert (recovered.before, recovered.recorded) == ([piece(20, 40)], LOG[40:60])
     assert recovered.missing(here) == (60, [])
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_lies_before_the_settled_epochs_may_have_been_done_anew(alone: bool) -> None:
+    """A store comes back as it was long ago, with what had been lost; nobody asks for that any more."""
+    here = own(piece(0, 60), fences=((FENCE, 0),))
+    stale = [HolderReply("a store from long ago", [(0, bytes(20))])]
+    with pytest.raises(LogConflict, match="two histories between log offsets 0 and 20"):
+        begin(40, here, (40, b""), alone=alone, fresh=True).put_together(
+            [HolderReply("x", [piece(0, 40)]), *stale], where=HERE
+        )
+    found = begin(40, here, (40, b""), alone=alone, fresh=True, settled=30)
+    recovered = found.put_together(stale, where=HERE)
+    assert recovered.recorded == LOG[40:60]

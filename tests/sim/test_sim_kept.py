@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
 
+from clonos.sim.command import run_storm
 from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.run import run
 
@@ -91,4 +92,13 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
     changes = {"standbys": 1, "passive": False, "executors": False, "realtime": True, "effects": False}
     busy = replace(draw_plan(seed), faults=60, records=60, epoch=12, bundle=3, snapshot_rate=0.8, **changes)
     report = run(busy.with_rates(REPLICA_CRASH=0.02, LINK_BREAK=0.03))
+    assert report.right, str(report)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(100297, id="a store from before the settled epochs came back, which had been lost since")],
+)
+def test_a_storm_in_all_dimensions_that_once_went_wrong_is_right(seed: int) -> None:
+    report = run_storm(seed)
     assert report.right, str(report)
