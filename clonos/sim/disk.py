@@ -144,6 +144,11 @@ class LogStore:
     def is_synced(self) -> bool:
         return all(batch.synced for batch in self._batches)
 
+    @property
+    def is_damaged(self) -> bool:
+        """Or in the place of one that was."""
+        return self.damaged_before or len(self.readable()) < len(self._batches)
+
     def readable(self) -> list[Batch]:
         return [batch for batch in self._batches if not batch.damaged]
 
@@ -152,7 +157,7 @@ class LogStore:
         if now < self.unreadable_until:
             raise StorageUnavailable(f"the store of {self.owner} cannot be read now")
         index = Index(self.owner)
-        if self.damaged_before or len(self.readable()) < len(self._batches):
+        if self.is_damaged:
             index.damage(f"the store of {self.owner}", acts=self.acts)
         received = [raw for batch in self.readable() for raw in batch.deltas]
         index.take_deltas(received, acts=self.acts)
@@ -206,10 +211,11 @@ class LogStore:
     # -------------------------------------------------------------- faults
 
     def copy(self) -> LogStore:
+        """For a host that is started with it: from when on it is whole is not known then."""
         copied = LogStore(self.owner, power_may_fail=self._power_may_fail)
         copied._batches = [replace(batch) for batch in self._batches]
-        copied.incarnations, copied.whole_since = self.incarnations, self.whole_since
-        copied.acts, copied.damaged_before = self.acts, self.damaged_before
+        copied.incarnations, copied.acts = self.incarnations, self.acts
+        copied.damaged_before = self.damaged_before
         copied._is_on_disk()
         return copied
 
@@ -221,16 +227,20 @@ class LogStore:
         self.whole_since = None
         self._is_on_disk()
 
-    def lose_power(self, rng: Random) -> None:
+    def lose_power(self, rng: Random, *, torn: bool) -> None:
         """Of what was not synced the kernel had written a part, in any order; the store comes back as of some moment
-        since then (tests/store/test_log_power.py tries it with RocksDB)."""
+        since then (tests/test_power_failure.py tries it with RocksDB). One that is torn has zeros from there on, with
+        or without something behind them: that cannot be told from damage, and nothing behind it is read."""
         survived = self._not_synced[: rng.randint(0, len(self._not_synced))]
         self.version += 1
         self._batches = [replace(batch) for batch in self._on_disk[0]]
         self.incarnations = self._on_disk[1]
         self.whole_since = None
+        whole = len(survived) == len(self._not_synced)
         for change, arguments in survived:
             change(*arguments)
+        if torn and not whole:
+            self._batches.append(Batch((), (), damaged=True))
         self.full = False
         self.sync()
 
@@ -268,24 +278,29 @@ class Disk:
         self.set_aside: list[LogStore] = []
         self._power_may_fail = power_may_fail
         self._fence_file: dict[Origin, int] = {}
+        self._fences_on_disk: dict[Origin, int] = {}
         self._copy: tuple[list[LogStore], dict[Origin, int]] = ([], {})
 
     def _keep_fence(self, origin: Origin, fence: int) -> None:
-        """Synced."""
         self._fence_file[origin] = fence
+        self._sync_fences()
+
+    def _sync_fences(self) -> None:
+        self._fences_on_disk = dict(self._fence_file)
 
     def lose(self) -> None:
         """Everything but what the driver tells whoever serves here next."""
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose()
         generation = self._fence_file.get(GENERATION, 0)
-        self._fence_file.clear()
-        self._fence_file[GENERATION] = generation
+        self._fence_file = {GENERATION: generation}
+        self._sync_fences()
 
-    def lose_power(self, rng: Random) -> None:
-        """Everything that was not synced may be gone."""
+    def lose_power(self, rng: Random, tears: Callable[[LogStore], bool]) -> None:
+        """Everything that was not synced may be gone; which stores it tears besides."""
         for store in [*self.stores.values(), *self.set_aside]:
-            store.lose_power(rng)
+            store.lose_power(rng, torn=tears(store))
+        self._fence_file = dict(self._fences_on_disk)
 
     def back_up(self) -> None:
         """What `restore` brings back."""
@@ -298,6 +313,7 @@ class Disk:
             store.lose()
         self.stores = {store.owner: store.copy() for store in stores}
         self._fence_file = dict(fences)
+        self._sync_fences()
 
     def open_fences(self) -> None:
         """By whoever serves here next."""

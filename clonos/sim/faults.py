@@ -259,7 +259,12 @@ class Faults:
             self._world.checks.victim(store.owner)
             raise StorageUnavailable(f"too many files are open to open the store of {store.owner}")
         if self.strikes(Fault.STORE_PAGE, f"store {store.owner}"):
-            store.damage(self._rng)
+            with self._world.checks.losses.watched(damage=True):
+                store.damage(self._rng)
+
+    def at_torn_store(self, store: LogStore) -> bool:
+        """When its host has lost power."""
+        return self.strikes(Fault.TORN_TAIL, f"store {store.owner}")
 
     def at_snapshots(self, snapshots: Snapshots) -> None:
         """When an instance looks for one."""
@@ -275,7 +280,8 @@ class Faults:
         """When it is read."""
         for place in self._world.sinks.values():
             if place.log and self.strikes(Fault.SINK_LOG_PAGE, f"log of sink {place.origin}"):
-                self._rng.choice(place.log).damaged = True
+                with self._world.checks.losses.watched(damage=True):
+                    self._rng.choice(place.log).damaged = True
 
     def at_service(self, name: str) -> int:
         """For how long a determinant service does not answer."""

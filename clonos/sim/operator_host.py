@@ -175,7 +175,8 @@ class OperatorHost(Incarnation[Snapshot]):
         try:
             opened = self._store.open()
         except LogCorrupt:
-            self._store = disk.put_aside(self._origin)
+            damaged, self._store = self._store, disk.put_aside(self._origin)
+            self._world.checks.truncation.salvaged(damaged, self._store)
             opened = self._store.open()
         if not self._alone and self._store.incarnations is None:
             self._store.incarnations = ()

@@ -54,6 +54,7 @@ class Fault(Enum):
     HOST_CLOCK = "a host's time of day jumps, goes back or stands still"
     OLD_DISK = "host comes back with an old copy of its disk"
     POWER_LOSS = "host loses power: everything on it dies, and what was not synced may be gone"
+    TORN_TAIL = "power failure leaves zeros, or a hole, in a causal log store"
     PROGRAM_CHANGED = "driver is stopped, and another program started over the checkpoint"
     COMMIT_LOST = "Spark has lost its last commit"
     CHECKPOINT_OLDER = "checkpoint is restored from an older copy"

@@ -24,7 +24,7 @@ PERMITTED: dict[str, frozenset[Fault]] = {
     "RecoveryTimeout": frozenset({Fault.DIRECTORY_LOST}),
 }
 GAPS = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL, Fault.HOST_LOST, Fault.POWER_LOSS, Fault.OLD_DISK})
-WORSE_GAPS = frozenset({Fault.STORE_PAGE, Fault.SINK_LOG_PAGE})
+WORSE_GAPS = frozenset({Fault.STORE_PAGE, Fault.SINK_LOG_PAGE, Fault.TORN_TAIL})
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class ReplicaServer(Process):
                 link, Fenced(f"fence {hello.fence:x} of {hello.origin} is not newer than all before")
             )
         else:
+            self.world.checks.fencing.serves(self.name, hello.origin, hello.fence, standby=hello.standby)
             self._place(hello.origin, link, hello)
 
     def raise_fence(self, origin: Origin, fence: int) -> bool:
@@ -161,6 +162,7 @@ class ReplicaServer(Process):
     def set_generation(self, generation: int, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""
         self._disk.fences.raise_generation(generation)
+        self.world.checks.fencing.told(self.name, generation)
         for origin, (link, hello) in list(self._pending.items()):
             if hello.generation < generation:
                 del self._pending[origin]

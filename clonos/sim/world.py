@@ -255,7 +255,8 @@ class World:
         assert self.driver is not None
         self.driver.lose_executor(at)
         self.lose_server(at)
-        self.disks[at].lose()
+        with self.checks.losses.watched():
+            self.disks[at].lose()
         self.checks.fencing.forgotten(self.disks[at].holder)
 
     def back_up_disks(self) -> None:
@@ -266,7 +267,8 @@ class World:
     def return_old(self, at: int) -> None:
         """A host loses power, and what comes back in its place has an old copy of the disk."""
         self.lose_power(at)
-        self.disks[at].restore()
+        with self.checks.losses.watched():
+            self.disks[at].restore()
         self.checks.fencing.forgotten(self.disks[at].holder)
 
     def lose_power(self, at: int) -> None:
@@ -280,7 +282,8 @@ class World:
             self.servers[at].kill()
         else:
             self.lose_server(at)
-        self.disks[at].lose_power(self.choices.faults)
+        with self.checks.losses.watched():
+            self.disks[at].lose_power(self.choices.faults, self.faults.at_torn_store)
 
     def _server_back(self, at: int) -> None:
         """A leased one when its driver asks again."""
@@ -308,10 +311,11 @@ class World:
 
     def apply_store_losses(self) -> None:
         """When nobody who was using them is alive any more."""
-        for store in self.stores_to_lose:
-            store.lose()
-        for store in self.stores_to_cut:
-            store.lose_tail(self.choices.faults)
+        with self.checks.losses.watched():
+            for store in self.stores_to_lose:
+                store.lose()
+            for store in self.stores_to_cut:
+                store.lose_tail(self.choices.faults)
         self.stores_to_lose.clear()
         self.stores_to_cut.clear()
 

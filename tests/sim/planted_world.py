@@ -29,10 +29,10 @@ def sync_does_not_reach_the_disk(patch: Patch) -> None:
 def what_lies_behind_a_hole_is_believed(patch: Patch) -> None:
     """The newer write-ahead log is read although the older one has lost its end."""
 
-    def lose_power(self: LogStore, rng: Random) -> None:
+    def lose_power(self: LogStore, rng: Random, *, torn: bool) -> None:
         before, after = sorted(rng.choices(range(len(self._not_synced) + 1), k=2))
         del self._not_synced[before:after]
-        real(self, Whole())
+        real(self, Whole(), torn=torn)
 
     class Whole(Random):
         def randint(self, low: int, high: int) -> int:

@@ -7,6 +7,7 @@ from planted import PLANTED as EPOCHS
 from planted_batches import BATCHES
 from planted_commits import COMMITS
 from planted_counters import COUNTERS
+from planted_disks import DISKS
 from planted_holders import HOLDING
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
@@ -27,6 +28,7 @@ PLANTED = {
     **IDENTITY,
     **CHANGING,
     **HOLDING,
+    **DISKS,
     **COUNTERS,
     **BATCHES,
     **VALUES,

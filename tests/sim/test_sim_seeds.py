@@ -43,7 +43,7 @@ def test_most_runs_come_out_exact(reports: list[Report]) -> None:
 def test_within_the_promise_every_run_comes_out_exact(reports: list[Report]) -> None:
     """Depth full, pure functions, no damaged pages, no directory that can never be read again, the checkpoint whole and
     its own: then nothing may end the query, however much strikes."""
-    damage = {Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE}
+    damage = {Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE, Fault.TORN_TAIL}
     damage |= {Fault.SNAPSHOTS_GONE, Fault.CHECKPOINT_OLDER, Fault.DIRECTORY_LOST}
     within = [
         report

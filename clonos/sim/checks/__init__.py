@@ -20,8 +20,10 @@ from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection
 from clonos.sim.checks.fencing import Fencing
 from clonos.sim.checks.fifo import Fifo
+from clonos.sim.checks.gaps import Gaps
 from clonos.sim.checks.histories import Histories
 from clonos.sim.checks.locality import Locality
+from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.memory import Memory
 from clonos.sim.checks.oracle import Oracle
 from clonos.sim.checks.orphans import Orphans
@@ -51,7 +53,9 @@ class Checks:
         self._world = world
         self.truth = Truth()
         self.truncation = Truncation(world)
-        self.orphans = Orphans(world, self.truth, self.truncation)
+        self.losses = Losses(world)
+        self.orphans = Orphans(world, self.truth, self.truncation, self.losses)
+        self.gaps = Gaps(world, self.truncation, self.losses)
         self.replays = Replays(self.truth)
         self.outputs = Outputs(self.truth)
         self.prefix = Prefix(self.truth, self.truncation)
@@ -172,6 +176,7 @@ class Checks:
 
     def replica_failed(self, replica: Replica, error: ClonosError) -> None:
         self.detection.failed(replica.name, error)
+        self.gaps.failed(replica, error)
 
     def replica_died(self, replica: Replica) -> None:
         self.fencing.ends(replica)

@@ -19,6 +19,8 @@ class Fencing:
         self._acted: dict[Origin, int] = {}
         self._sinks: dict[Origin, int] = {}
         self._raised: dict[tuple[str, Origin], int] = {}
+        self._served: dict[tuple[str, Origin], int] = {}
+        self._generations: dict[str, int] = {}
         self._running: dict[Origin, Replica] = {}
 
     def raised(self, server: str, origin: Origin, fence: int) -> None:
@@ -29,9 +31,24 @@ class Fencing:
             )
         self._raised[server, origin] = fence
 
+    def told(self, server: str, generation: int) -> None:
+        """The server has said that it serves nobody of an older generation any more."""
+        self._generations[server] = max(generation, self._generations.get(server, 0))
+
+    def serves(self, server: str, origin: Origin, fence: int, *, standby: bool) -> None:
+        """Some connection, as the replica or as its standby, whatever became of the server's process since."""
+        told, shown = self._generations.get(server, 0), self._served.get((server, origin), -1)
+        if generation_of(fence) < told:
+            raise Violation("I6", f"{origin} is served under {fence:x} although {server} was told {told}")
+        if fence < shown or (fence == shown and not standby):
+            raise Violation("I6", f"{origin} is served under {fence:x} although {server} was shown {shown:x}")
+        self._served[server, origin] = fence
+
     def forgotten(self, server: str) -> None:
         """With its disk. Then it is the snapshots' fence that an older incarnation finds raised."""
         self._raised = {place: fence for place, fence in self._raised.items() if place[0] != server}
+        self._served = {place: fence for place, fence in self._served.items() if place[0] != server}
+        self._generations.pop(server, None)
 
     def begins(self, origin: Origin, replica: Replica) -> None:
         other = self._running.get(origin)

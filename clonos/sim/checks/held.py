@@ -69,6 +69,25 @@ class Intervals:
     def covers(self, start: int, end: int) -> bool:
         return start >= end or any(low <= start and end <= high for low, high in self.spans)
 
+    def without(self, other: Intervals | None) -> list[tuple[int, int]]:
+        """What is in here and not in the other."""
+        left: list[tuple[int, int]] = []
+        for low, high in self.spans:
+            at = low
+            for begin, end in other.spans if other is not None else ():
+                if begin >= high or end <= at:
+                    continue
+                if begin > at:
+                    left.append((at, begin))
+                at = end
+            if at < high:
+                left.append((at, high))
+        return left
+
+    @property
+    def end(self) -> int:
+        return self.spans[-1][1] if self.spans else 0
+
     def beyond(self, start: int) -> list[tuple[int, int]]:
         return [(max(low, start), high) for low, high in self.spans if high > start]
 
@@ -95,3 +114,9 @@ class Held:
             return True
         known = self.data.get(origin)
         return known is not None and known.covers(start, end)
+
+    def missing(self, origin: Origin, start: int, end: int) -> list[tuple[int, int]]:
+        """What of [start, end) is not held."""
+        wanted = Intervals()
+        wanted.add(start, end)
+        return wanted.without(self.data.get(origin))

@@ -15,11 +15,12 @@ from clonos.core.fence import attempt_of, generation_of
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Greeting
 from clonos.sim.checks.held import Held
+from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
-from clonos.sim.plan import FORGETTING, Fault
+from clonos.sim.plan import FORGETTING
 from clonos.sim.records import Tag
 
 if TYPE_CHECKING:
@@ -28,26 +29,15 @@ if TYPE_CHECKING:
     from clonos.sim.task import Task
     from clonos.sim.world import World
 
-LOSING = frozenset(
-    {
-        Fault.STORE_LOST,
-        Fault.STORE_TAIL,
-        Fault.STORE_PAGE,
-        Fault.SINK_LOG_PAGE,
-        Fault.SNAPSHOT_PAGE,
-        Fault.POWER_LOSS,
-        Fault.OLD_DISK,
-    }
-)
-
 
 class Orphans:
     """See the module."""
 
-    def __init__(self, world: World, truth: Truth, truncation: Truncation) -> None:
+    def __init__(self, world: World, truth: Truth, truncation: Truncation, losses: Losses) -> None:
         self._world = world
         self._truth = truth
         self._truncation = truncation
+        self._losses = losses
         self._distances: dict[tuple[int, int], int] = {}
         self._told: dict[tuple[Origin, int], int] = defaultdict(int)
 
@@ -97,7 +87,8 @@ class Orphans:
                 continue
             if self._distance(origin, owner) > self._world.plan.depth and held.reach.get(origin, 0) >= upto:
                 continue
-            if self._somebody_holds(origin, start, upto):
+            missing = held.missing(origin, start, upto)
+            if all(self._is_excused(origin, *piece) for piece in missing):
                 continue
             raise Violation(
                 "I1",
@@ -105,25 +96,14 @@ class Orphans:
                 f"{start} on",
             )
 
-    def _somebody_holds(self, origin: Origin, start: int, upto: int) -> bool:
-        """Only where something was lost."""
-        if not any(struck.kind in LOSING for struck in self._world.faults.struck):
+    def _is_excused(self, origin: Origin, start: int, upto: int) -> bool:
+        """Whoever depends on it need not hold what was lost somewhere. Somebody else must then, if everything is handed
+        on, unless it is in what was damaged."""
+        if not self._losses.explains(origin, start, upto):
             return False
         if self._world.plan.depth < 1 << 30:
             return True
-        everybody = Held()
-        for held in self._everybody():
-            for span in held.data[origin].spans if origin in held.data else ():
-                everybody.add_own(origin, *span)
-        return everybody.covers(origin, start, upto) or any(
-            struck.kind in (Fault.STORE_PAGE, Fault.SINK_LOG_PAGE) for struck in self._world.faults.struck
-        )
-
-    def _everybody(self) -> Iterable[Held]:
-        for store in self._world.stores():
-            yield self._truncation.store(store)
-        for place in self._world.sinks.values():
-            yield self._truncation.sink(place)
+        return self._losses.everybody(damaged=True)[origin].covers(start, upto)
 
     def _distance(self, origin: Origin, owner: Origin) -> int:
         """Hops from a log's origin downstream to its holder."""
@@ -160,9 +140,7 @@ class Orphans:
         if not hello.fresh:
             return
         for store in self._stores_that_count():
-            if any(batch.damaged for batch in store.batches):
-                continue
-            reach = self._truncation.store(store).reach.get(origin, 0)
+            reach = self._truncation.readable(store).reach.get(origin, 0)
             if reach > upto:
                 raise Violation(
                     "I1",

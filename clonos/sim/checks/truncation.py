@@ -15,6 +15,7 @@ from clonos.core.snapshot_name import SnapshotName
 from clonos.core.topology import NodeKind
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.checks.held import Held
+from clonos.sim.checks.losses import readable
 from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
 
@@ -70,6 +71,10 @@ class Truncation:
         self._stores[id(store)] = (store, version, len(store.batches), held)
         return held
 
+    def readable(self, store: LogStore) -> Held:
+        """Without what is damaged."""
+        return readable(store) if store.is_damaged else self.store(store)
+
     def sink(self, place: SinkPlace) -> Held:
         version, count, held = self._sinks.get(place.origin, (-1, 0, Held()))
         if version != place.version:
@@ -82,6 +87,11 @@ class Truncation:
 
     def store_truncated(self, store: LogStore, before: Held) -> None:
         self._nothing_needed_is_gone(f"the store of {store.owner}", before, self.store(store))
+
+    def salvaged(self, damaged: LogStore, new: LogStore) -> None:
+        """What can be read of a damaged store is in the one that is in its place."""
+        where = f"what is in the place of the damaged store of {new.owner}"
+        self._nothing_needed_is_gone(where, readable(damaged), readable(new))
 
     def sink_truncated(self, place: SinkPlace, before: Held) -> None:
         self._nothing_needed_is_gone(f"the log of sink {place.origin}", before, self.sink(place))

@@ -1,0 +1,43 @@
+"""Stopping is right only where something is missing: what anybody can read is not a gap.
+
+Where instances have standbys, what one of them wrote may have been overtaken, and is not believed although it can be
+read; there this is not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clonos.errors import ClonosError, GapError
+from clonos.sim.checks.losses import Losses, readable, readable_sink
+from clonos.sim.checks.truncation import Truncation
+from clonos.sim.checks.violation import Violation
+
+if TYPE_CHECKING:
+    from clonos.sim.replica import Replica
+    from clonos.sim.world import World
+
+
+class Gaps:
+    """See the module."""
+
+    def __init__(self, world: World, truncation: Truncation, losses: Losses) -> None:
+        self._world = world
+        self._truncation = truncation
+        self._losses = losses
+
+    def failed(self, replica: Replica, error: ClonosError) -> None:
+        """An instance that returns has stopped because of a gap in its log."""
+        origin = replica.origin
+        if not isinstance(error, GapError) or self._world.plan.standbys or self._losses.may_hide(origin):
+            return
+        holders = [readable(store) for store in self._world.stores()]
+        holders += [readable_sink(place) for place in self._world.sinks.values()]
+        known = self._losses.everybody(damaged=False)[origin]
+        start = self._truncation.stable().get(origin, 0)
+        needed = max([known.end, *(held.reach.get(origin, 0) for held in holders)])
+        if known.covers(start, needed):
+            raise Violation(
+                "gaps",
+                f"{replica.name} stops with {error}, but everything from {start} to {needed} can be read",
+            )

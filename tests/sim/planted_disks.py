@@ -1,0 +1,88 @@
+"""Bugs of what comes back with a disk, planted on purpose (`planted` has the catalogue)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from planted import OTHERS, STANDBYS, Planted, planted
+
+from clonos.core import retrieval
+from clonos.core.causal_log import Segment
+from clonos.core.sharing import FULL
+from clonos.sim.disk import Batch, Disk, LogStore
+from clonos.sim.plan import Fault
+
+Patch = pytest.MonkeyPatch
+
+# ------------------------------------------------------------------- damage
+
+
+def a_damaged_store_serves_nothing(patch: Patch) -> None:
+    """Nobody looks at what can be read beside the damage. That something was there is still said."""
+
+    def readable(self: LogStore) -> list[Batch]:
+        return [] if any(batch.damaged for batch in self.batches) else self.batches
+
+    patch.setattr(LogStore, "readable", readable)
+
+
+def a_store_in_the_place_of_a_damaged_one_keeps_nothing_received(patch: Patch) -> None:
+    """What comes after the damage was never in what is damaged."""
+    real = LogStore.salvaged
+
+    class Deaf(LogStore):
+        def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
+            super().append((), own)
+
+    def salvaged(self: LogStore) -> LogStore:
+        new = real(self)
+        new.__class__ = Deaf
+        return new
+
+    patch.setattr(LogStore, "salvaged", salvaged)
+
+
+# ----------------------------------------------------------------- old copies
+
+
+def an_old_copy_of_the_own_store_is_enough(patch: Patch) -> None:
+    """A new attempt takes what it finds at hand for its whole log."""
+    real = retrieval.Retrieval.put_together
+    patch.setattr(
+        retrieval.Retrieval, "put_together", lambda self, answers, *, where: real(self, [], where=where)
+    )
+
+
+# --------------------------------------------------------------------- fences
+
+
+def fences_are_not_synced(patch: Patch) -> None:
+    """They count before they are on disk, and a power failure forgets them."""
+    patch.setattr(Disk, "_sync_fences", lambda self: None)
+
+
+OLD: dict[str, Any] = {**OTHERS, "depth": FULL, "effects": False}
+HOSTS: dict[str, Any] = {**STANDBYS, "executors": True, "spreads": True}
+OLD_RATES = {Fault.OLD_DISK: 0.02}
+DISKS: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        planted(
+            a_damaged_store_serves_nothing,
+            rates={Fault.STORE_PAGE: 0.3, Fault.QUERY_RESTART: 0.02},
+            **OLD,
+        ),
+        planted(
+            a_store_in_the_place_of_a_damaged_one_keeps_nothing_received,
+            rates={Fault.STORE_PAGE: 0.3, Fault.REPLICA_CRASH: 0.02},
+            **OLD,
+        ),
+        planted(an_old_copy_of_the_own_store_is_enough, rates=OLD_RATES, **OLD),
+        planted(
+            fences_are_not_synced,
+            rates={Fault.POWER_LOSS: 0.03, Fault.TASK_ZOMBIE: 0.1},
+            **{**HOSTS, "realtime": False, "faults": 60, "records": 40},
+        ),
+    )
+}

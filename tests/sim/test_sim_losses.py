@@ -1,0 +1,100 @@
+"""What the simulator takes for lost, for damaged, and for there."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from clonos.core.identity import Origin
+from clonos.errors import LogCorrupt
+from clonos.sim.checks.held import Held, Intervals
+from clonos.sim.checks.losses import readable
+from clonos.sim.disk import Disk, LogStore
+
+OWNER = Origin(2, 0)
+SURVIVES = 2
+
+
+class Chosen(Random):
+    """So many of the changes that were not synced survive."""
+
+    def randint(self, low: int, high: int) -> int:
+        return SURVIVES
+
+
+def intervals(*spans: tuple[int, int]) -> Intervals:
+    made = Intervals()
+    for span in spans:
+        made.add(*span)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("of", "without", "left"),
+    [
+        ([(0, 10)], [], [(0, 10)]),
+        ([(0, 10)], [(0, 10)], []),
+        ([(0, 10)], [(3, 5)], [(0, 3), (5, 10)]),
+        ([(0, 10)], [(0, 4), (6, 20)], [(4, 6)]),
+        ([(0, 4), (6, 10)], [(2, 8)], [(0, 2), (8, 10)]),
+        ([(5, 10)], [(0, 5), (10, 12)], [(5, 10)]),
+    ],
+)
+def test_what_is_in_one_and_not_in_the_other(
+    of: list[tuple[int, int]], without: list[tuple[int, int]], left: list[tuple[int, int]]
+) -> None:
+    assert intervals(*of).without(intervals(*without)) == left
+
+
+def test_what_is_missing_of_a_log_that_nobody_has_heard_of_is_all_of_it() -> None:
+    assert Held().missing(OWNER, 3, 7) == [(3, 7)]
+
+
+def written() -> LogStore:
+    store = LogStore(OWNER, power_may_fail=True)
+    for at in range(0, 50, 10):
+        store.append((), (at, b"0123456789"))
+    return store
+
+
+def test_a_torn_store_serves_what_lies_before_the_tear() -> None:
+    store = written()
+    store.lose_power(Chosen(), torn=True)
+    assert store.is_damaged and store.index(0).damaged
+    assert readable(store).covers(OWNER, 0, 20) and store.end == 20
+    with pytest.raises(LogCorrupt):
+        store.open()
+    opened = store.salvaged().open()
+    assert [start for start, _ in opened.own.segments] == [0, 10] and opened.damaged
+
+
+def test_a_store_that_is_not_torn_says_nothing_of_what_is_gone() -> None:
+    store = written()
+    store.lose_power(Chosen(), torn=False)
+    assert not store.is_damaged and store.open().own.segments[-1][0] == 10
+
+
+def test_a_synced_store_cannot_be_torn() -> None:
+    store = written()
+    store.sync()
+    store.lose_power(Random(1), torn=True)
+    assert not store.is_damaged and store.end == 50
+
+
+def test_an_old_copy_does_not_know_that_it_is_whole() -> None:
+    store = written()
+    store.is_whole(0)
+    assert store.open().whole_since == 0 and store.copy().open().whole_since is None
+
+
+def test_fences_that_were_not_synced_are_gone_with_the_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk("a host", power_may_fail=True)
+    assert disk.fences.raise_to(OWNER, 5)
+    monkeypatch.setattr(Disk, "_sync_fences", lambda self: None)
+    assert disk.fences.raise_to(OWNER, 7)
+    disk.open_fences()
+    assert disk.fences.fence(OWNER) == 7
+    disk.lose_power(Random(1), lambda store: False)
+    disk.open_fences()
+    assert disk.fences.fence(OWNER) == 5
