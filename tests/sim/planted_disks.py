@@ -54,6 +54,18 @@ def an_old_copy_of_the_own_store_is_enough(patch: Patch) -> None:
     )
 
 
+def an_old_copy_says_that_it_is_whole(patch: Patch) -> None:
+    """As the store did that it is a copy of, so that damage elsewhere is not taken for a gap."""
+    real = LogStore.copy
+
+    def copy(self: LogStore) -> LogStore:
+        copied = real(self)
+        copied.whole_since = self.whole_since
+        return copied
+
+    patch.setattr(LogStore, "copy", copy)
+
+
 # --------------------------------------------------------------------- fences
 
 
@@ -79,6 +91,7 @@ DISKS: dict[str, Planted] = {
             **OLD,
         ),
         planted(an_old_copy_of_the_own_store_is_enough, rates=OLD_RATES, **OLD),
+        planted(an_old_copy_says_that_it_is_whole, rates=OLD_RATES | {Fault.SINK_LOG_PAGE: 0.5}, **OLD),
         planted(
             fences_are_not_synced,
             rates={Fault.POWER_LOSS: 0.03, Fault.TASK_ZOMBIE: 0.1},
