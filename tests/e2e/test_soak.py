@@ -21,11 +21,13 @@ import pytest
 from driver import Driver, processes_of, until
 from ledger_job import MODES, Run, assert_exact, await_end, run, running
 
+from clonos.errors import ClonosError
 from clonos.faults import Fault, Point, Strike, script
 from clonos.source.writer import LogWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
+KILLS = int(os.environ.get("CLONOS_SOAK_KILLS", "2000"))
 SEEDS = range(int(os.environ.get("CLONOS_SOAK_SEEDS", "20")))
 OPERATORS = ("first", "second", "sink")
 DEPTHS = ("full", "1")
@@ -134,6 +136,41 @@ def test_any_process_at_any_time(spark: Any, tmp_path: Path, mode: str, depth: s
     finally:
         print(f"seed {seed}:", *strikes, sep="\n  ")
     print("restarts", query.restarts)
+    assert_exact(setup)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("standbys", ("0", "1"))
+def test_kills_in_a_row(spark: Any, tmp_path: Path, mode: str, standbys: str) -> None:
+    """A quarter of CLONOS_SOAK_KILLS each: as soon as something more is visible, the next process is killed."""
+    dice = random.Random(f"kills {mode} {standbys}")
+    setup = Run(
+        tmp_path,
+        mode=mode,
+        goes_on=True,
+        settings={"standbys": standbys, "restart.limit": "1000", "replica.attempts": "20"},
+        deadline=240.0,
+    )
+    killed: list[str] = []
+    with running(spark, setup) as query:
+        while len(killed) < KILLS // 4:
+            seen = setup.visible()
+            until(lambda before=seen: setup.visible() > before or not query.isActive, 120, "progress")
+            assert query.isActive, query.exception()
+            with contextlib.suppress(ClonosError, OSError, ProcessLookupError):  # it may be dying already
+                status = query.causal_status()
+                if dice.random() < 0.02:
+                    name, pid = "server", status["pid"]
+                else:
+                    one = dice.choice(status["replicas"])
+                    name, pid = f"{one['node']}/{one['instance']}", one["pid"]
+                os.kill(pid, signal.SIGKILL)
+                killed.append(name)
+        await_end(query, setup)
+    print(
+        f"{len(killed)} kills, {killed.count('server')} of the server; {setup.count} records; restarts",
+        query.restarts,
+    )
     assert_exact(setup)
 
 
