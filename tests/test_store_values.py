@@ -9,6 +9,7 @@ import enum
 import math
 import struct
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from clonos.errors import LogCorrupt, StateError
-from clonos.store.values import decode, encode, packer, seal, unseal
+from clonos.store.values import DEEPEST, decode, encode, packer, seal, unseal
 
 SCALARS = st.one_of(
     st.none(),
@@ -166,6 +167,21 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         nested = (nested,)
     with pytest.raises(StateError, match="nested too deeply"):
         encode(nested)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda x: (x,), lambda x: frozenset([x]), lambda x: [(x,)], lambda x: {"a": (x,)}]
+)
+def test_tuples_and_sets_are_nested_no_deeper_than_a_process_survives(wrap: Any) -> None:
+    value: Any = 0
+    for _ in range(DEEPEST):
+        value = wrap(value)
+    with ThreadPoolExecutor(1) as pool:  # threads have the smallest stacks
+        assert pool.submit(lambda: decode(encode(value))).result() == value
+    for _ in range(2):  # and the next value is counted anew
+        with pytest.raises(StateError, match="more than 64 tuples and sets in each other"):
+            encode(wrap(value))
+        assert decode(encode(value)) == value
 
 
 def test_a_packer_is_usable_after_a_refused_value() -> None:

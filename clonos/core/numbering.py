@@ -2,9 +2,10 @@
 
 They are kept on pages. A page is named by the start of the query that wrote it and by its number in that start; page 0
 of a start says everything that was known when it began, the others what came since, so the pages of the highest start
-say all there is. A driver that begins writes its own page 0 before it gives a number to anybody. What an overtaken
-driver still writes therefore counts for nothing, and it has told nobody either: it looks whether it leads when the page
-is durable, and the one that took over had claimed its start before it read the pages.
+say all there is. Page 0 is written before anybody hears of the start, and before it gives a number to anybody. What an
+overtaken driver still writes therefore counts for nothing, and it has told nobody either: it looks whether it leads
+when the page is durable, and the one that took over had claimed its start before it read the pages. And a checkpoint
+that was restored from an older copy is found out: the sinks have heard of a start that has no page.
 """
 
 from __future__ import annotations
@@ -60,25 +61,35 @@ def standing(pages: Iterable[Page]) -> list[Page]:
 
 
 class Numbering:
-    """One driver's, from when it leads on."""
+    """One driver's."""
 
-    def __init__(self, shelf: Shelf, start: int) -> None:
-        """`start` is the number of the first start that this driver leads."""
+    def __init__(self, shelf: Shelf) -> None:
         self.numbers = ChannelNumbers()
         self._shelf = shelf
-        self._start = start
+        self._start = 0  # the one that it leads
         self._next = 0
 
-    def begin(self, known: Iterable[Numbered] = ()) -> Steps:
-        """Take over what earlier starts have given; `known` where there was no page, and numbers none the less."""
-        listed = self._shelf.pages()
-        yield
-        self.numbers = ChannelNumbers(
-            [one for page in standing(listed) for one in self._shelf.read(page)] if listed else known
-        )
+    def begin(self, start: int, known: Iterable[Numbered] = (), *, heard_of: int = 0) -> Steps:
+        """Before anybody hears of this start: take over what earlier ones have given; `known` where there was no page,
+        and numbers none the less. `heard_of` is the highest start of which the sinks have heard. Raises
+        CheckpointMismatch, Fenced."""
+        if start == self._start:
+            return
+        listed: Collection[Page] = ()
+        if not self._start:
+            listed = self._shelf.pages()
+            yield
+            there = standing(listed)
+            if there and there[-1].start < heard_of:
+                raise older_copy(there[-1].start, heard_of)
+            self.numbers = ChannelNumbers(
+                [one for page in there for one in self._shelf.read(page)] if there else known
+            )
+        before = [Page(self._start, number) for number in range(self._next)]
+        self._start, self._next = start, 0
         yield from self._keep(self.numbers.entries())
-        for page in listed:
-            if page.start < self._start:
+        for page in [*listed, *before]:
+            if page.start < start:
                 self._shelf.forget(page)
 
     def give(self, asked: Iterable[tuple[int, str]]) -> Steps:
@@ -93,3 +104,12 @@ class Numbering:
         self._next += 1
         yield
         self._shelf.check_leads()
+
+
+def older_copy(last: int, heard_of: int) -> CheckpointMismatch:
+    return CheckpointMismatch(
+        f"the checkpoint knows the numbers of source channels up to start {last} of the query, and the sink has heard "
+        f"of start {heard_of}: it was restored from an older copy, and channels that have been numbered since would "
+        "get other numbers, by which records that are visible are known",
+        hint="Restore the checkpoint as it was last, or begin anew with a new checkpointLocation and another sink",
+    )

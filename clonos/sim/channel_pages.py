@@ -38,30 +38,25 @@ class Pages:
 
 
 class Channels:
-    """One driver's numbering, from the first start that it leads on."""
+    """One driver's numbering."""
 
     def __init__(self, world: World, driver: Driver) -> None:
         self._world = world
+        self._numbering = Numbering(Pages(world, driver))
         self._driver = driver
-        self._numbering: Numbering | None = None
 
     @property
     def numbers(self) -> ChannelNumbers:
-        return self._begun.numbers
+        return self._numbering.numbers
 
-    @property
-    def _begun(self) -> Numbering:
-        assert self._numbering is not None  # before the first epoch
-        return self._numbering
-
-    def begin(self, start: int) -> Steps:
-        if self._numbering is None:
-            self._numbering = Numbering(Pages(self._world, self._driver), start)
-            for _ in self._numbering.begin():
-                if self._world.drivers_meet:
-                    yield self._world.meetings.randint(50, 500)
-                    yield from self._driver.until_reachable()
+    def begin(self, start: int, *, heard_of: int) -> Steps:
+        if not self._world.plan.topics:
+            return
+        for _ in self._numbering.begin(start, heard_of=heard_of):
+            if self._world.drivers_meet:
+                yield self._world.meetings.randint(50, 500)
+                yield from self._driver.until_reachable()
 
     def give(self, asked: Iterable[tuple[int, str]]) -> Steps:
-        for _ in self._begun.give(asked):
+        for _ in self._numbering.give(asked):
             yield self._world.choices.schedule.randint(10, 500)

@@ -130,8 +130,10 @@ class Driver(Process):
 
     def _claim(self) -> Steps:
         self._prepare()
-        generation = yield from self.leaders.campaign(above=self._commits.last_generation)
+        heard_of = self._commits.last_generation
+        generation = yield from self.leaders.campaign(above=heard_of)
         self.generation = generation
+        yield from self._channels.begin(generation, heard_of=heard_of)
         self.world.trace(self.name, f"generation {generation}, committed is {self._checkpoint.committed}")
         self._late_commit = None
         for place in self.world.sinks.values():
@@ -163,7 +165,6 @@ class Driver(Process):
         except ClonosError as error:
             raise QueryFailed(type(error).__name__, error.message) from error
         self.world.begins_start(generation, self)
-        yield from self._channels.begin(generation)
         self._draw_line(generation)
 
     def _reach(self, place: Place) -> Steps:

@@ -34,39 +34,38 @@ class SourceChannels:
         self._desk = desk
         self._pages = pages
         self._query = query
-        self._numbering: Numbering | None = None
+        self._numbering = Numbering(pages)
+        self._active = False
         self._thread: threading.Thread | None = None
         self._open: Any = None
 
-    def begin(self, start: int, only_named: Collection[int], known: Iterable[Numbered]) -> None:
-        """Take over what the checkpoint has numbered, if there is any or source nodes have only names; `known` where it
-        has none. Raises CheckpointMismatch, Fenced."""
-        if not only_named and not self._pages.pages():
-            return
-        self._numbering = Numbering(self._pages, start)
-        _carried_out(self._numbering.begin(known))
+    def begin(
+        self, start: int, only_named: Collection[int], known: Iterable[Numbered] = (), *, heard_of: int = 0
+    ) -> None:
+        """Before anybody hears of a start: take over what the checkpoint has numbered, if there is any or source nodes
+        have only names; `known` where it has none. Raises CheckpointMismatch, Fenced."""
+        self._active = self._active or bool(only_named) or bool(self._pages.pages())
+        if self._active:
+            _carried_out(self._numbering.begin(start, known, heard_of=heard_of))
 
     def numbered(self, only_named: Collection[int]) -> frozenset[int]:
         """The source nodes whose channels go by name."""
-        if self._numbering is None:
+        if not self._active:
             return frozenset()
         return frozenset({*only_named, *(one.node for one in self._numbering.numbers.entries())})
 
     def named(self, text: str) -> str:
         """A message about channels, with their names."""
-        numbering = self._numbering
-        if numbering is None:
-            return text
 
         def with_name(match: re.Match[str]) -> str:
-            name = numbering.numbers.name(int(match[1]), int(match[2]))
+            name = self._numbering.numbers.name(int(match[1]), int(match[2]))
             return match[0] if name is None else f"{match[0]} ({name!r})"
 
         return _CHANNEL.sub(with_name, text)
 
     def open(self, start: int) -> None:
         """From now on tasks of this start of the query are answered, and no others."""
-        if self._numbering is None:
+        if not self._active:
             return
         self.stop()
         self._open = self._desk.open(self._query, start)
@@ -94,7 +93,6 @@ class SourceChannels:
                     request.refuse(StorageUnavailable.__name__, str(error))
 
     def _give(self, node: int, name: str, known: int) -> list[str]:
-        assert self._numbering is not None  # the desk is open
         _carried_out(self._numbering.give([(node, name)]))
         entries = [one for one in self._numbering.numbers.entries() if one.node == node]
         return [text for one in entries[known:] for text in (one.name, str(one.number))]

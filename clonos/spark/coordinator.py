@@ -24,6 +24,7 @@ from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
 from clonos.core.recovery import OnGap
 from clonos.core.recovery_line import RecoveryLine
+from clonos.core.topology import Topology
 from clonos.core.upgrade import taken
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.sinks.port import SinkLogReader
@@ -129,7 +130,9 @@ class Coordinator:
         self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
+        heard_of = self._commits.last_generation
         self._claimed = self._claim()
+        self._begin_channels(before, heard_of)
         if self._commits.look().repair is not None:  # before it matters which epoch is the next
             self._depose(self._claimed)
         self._history = take_over(
@@ -142,11 +145,6 @@ class Coordinator:
             same_source=self._same_source,
         )
         self._checkpoint.set_place(self.data)
-        self._channels = SourceChannels(
-            self._numbering, self._checkpoint.channel_pages(self._leadership.check), self.query
-        )
-        known = numbers_without_pages(self._checkpoint, before, self._topology)
-        self._channels.begin(self._claimed, self._compiled.only_named(), known)
         if self._executors is not None:
             self._executors.await_answers()
         self._service = DeterminantServer(
@@ -159,6 +157,12 @@ class Coordinator:
             raise
         self._watcher = threading.Thread(target=self._watch, name="clonos-commits", daemon=True)
         self._watcher.start()
+
+    def _begin_channels(self, before: Topology, heard_of: int) -> None:
+        pages = self._checkpoint.channel_pages(self._leadership.check)
+        self._channels = SourceChannels(self._numbering, pages, self.query)
+        known = numbers_without_pages(self._checkpoint, before, self._topology)
+        self._channels.begin(self._claimed, self._compiled.only_named(), known, heard_of=heard_of)
 
     def _start_servers(self) -> ReplicaServers:
         spec = QuerySpec(
@@ -212,6 +216,7 @@ class Coordinator:
         """
         self._servers.stop()
         generation = self._generation = self._claim()
+        self._channels.begin(generation, self._compiled.only_named())
         self._sink.raise_fence(self.query, self._fence)  # what is visible is what will have been
         numbers = max(self._checkpoint.given_up().numbers, self._commits.numbers())
         self._checkpoint.give_up(generation, numbers)
@@ -225,6 +230,7 @@ class Coordinator:
         the new generation reads."""
         resumes = self._realtime and not self._failed_to_resume()
         generation = self._generation = self._claim()
+        self._channels.begin(generation, self._compiled.only_named())
         self._depose(generation)
         self._servers.set_generation(generation)
         if self._executors is not None:

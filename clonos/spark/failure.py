@@ -40,7 +40,8 @@ def translate(error: BaseException) -> errors.ClonosError:
     """A Spark failure as one of ours."""
     if isinstance(error, errors.ClonosError):
         return error
-    text = str(error)
+    # Spark adds the query's plan, where marks stand, too: those of errors that an expression would raise.
+    text = _DETAILS.sub("", str(error))
     mark = _MARK.search(text)
     if mark is None:
         own = _USERS_OWN.search(text)
@@ -50,8 +51,8 @@ def translate(error: BaseException) -> errors.ClonosError:
                 hint="It fails on the same record each time; use try_cast, try_divide and the like, or filter first",
             )
         kind = errors.ConfigurationError if any(word in text for word in _FINAL_ELSEWHERE) else QueryFailed
-        return kind(_DETAILS.sub("", text).strip() or type(error).__name__)
-    return named(mark.group(1), _TRACE.sub("", _DETAILS.sub("", mark.group(2))).strip())
+        return kind(text.strip() or type(error).__name__)
+    return named(mark.group(1), _TRACE.sub("", mark.group(2)).strip())
 
 
 def named(name: str, message: str) -> errors.ClonosError:

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
+import threading
 import uuid
 import zlib
 from collections.abc import Callable
@@ -50,6 +51,8 @@ from clonos.errors import ClonosError, StateError
 from clonos.values.keys import FoldedKey
 
 VERSION: Final = 1
+DEEPEST: Final = 64
+"""Tuples and sets in each other: reading one takes 40 kB of the C stack for each, and the process dies at its end."""
 _SEAL: Final = struct.Struct("<BI")
 _COMPLEX: Final = struct.Struct("<dd")
 
@@ -215,8 +218,29 @@ def packer() -> Callable[[Any], bytes]:
     return pack
 
 
+class _Nesting(threading.local):
+    """How many tuples and sets the one that is being encoded is in."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        if self.depth == DEEPEST:
+            raise StateError(
+                f"a state value is nested too deeply: more than {DEEPEST} tuples and sets in each other",
+                hint="Nest lists and dicts instead, or keep the value flat",
+            )
+        self.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.depth -= 1
+
+
+_nesting = _Nesting()
+
+
 def _encode_tuple(value: tuple[Any, ...]) -> msgpack.ExtType:
-    return msgpack.ExtType(_TUPLE, _pack(list(value)))
+    with _nesting:
+        return msgpack.ExtType(_TUPLE, _pack(list(value)))
 
 
 def _encode_set(value: set[Any] | frozenset[Any]) -> msgpack.ExtType:
@@ -227,7 +251,8 @@ def _encode_set(value: set[Any] | frozenset[Any]) -> msgpack.ExtType:
                 "another process would iterate over it in another order",
                 hint="Keep a list, or a dict with its keys as the items",
             )
-    items = sorted(_pack(item) for item in value)
+    with _nesting:
+        items = sorted(map(_pack, value))
     header = msgpack.Packer().pack_array_header(len(items))
     return msgpack.ExtType(_SET if type(value) is set else _FROZENSET, header + b"".join(items))
 

@@ -52,9 +52,9 @@ class OneShelf:
             raise Fenced("another driver leads")
 
 
-def begun(storage: Storage, start: int, known: Collection[Numbered] = ()) -> Numbering:
-    made = Numbering(storage.shelf(start), start)
-    for _ in made.begin(known):
+def begun(storage: Storage, start: int, known: Collection[Numbered] = (), heard_of: int = 0) -> Numbering:
+    made = Numbering(storage.shelf(start))
+    for _ in made.begin(start, known, heard_of=heard_of):
         pass
     return made
 
@@ -97,8 +97,8 @@ def test_of_two_drivers_one_gives_numbers(first: int, second: int) -> None:
     give(old, "known")
     writing = old.give([(1, "of the old")])
     told_by_old = advanced(writing, first)
-    new = Numbering(storage.shelf(2), 2)
-    beginning = new.begin()
+    new = Numbering(storage.shelf(2))
+    beginning = new.begin(2)
     advanced(beginning, second)
     try:
         told_by_old = advanced(writing, 3) or told_by_old
@@ -143,3 +143,29 @@ def test_a_missing_page_is_refused() -> None:
         CheckpointMismatch, match=r"start 1 has given only pages 0, 2 are there\. .*clonos/channels"
     ):
         begun(storage, 2)
+
+
+def test_a_driver_goes_on_numbering_in_its_later_starts() -> None:
+    storage = Storage()
+    numbering = begun(storage, 1)
+    assert give(numbering, "a") == [0]
+    storage.leader = 0
+    shelf = storage.shelf(4)
+    numbering._shelf = shelf
+    for _ in numbering.begin(4):
+        pass
+    assert set(storage.kept) == {Page(4, 0)}
+    assert give(numbering, "b", "a") == [1, 0]
+    assert give(begun(storage, 5, heard_of=4), "b", "a") == [1, 0]
+
+
+def test_a_checkpoint_older_than_the_sink_has_forgotten_numbers() -> None:
+    """However often it is tried: what is refused leaves nothing behind that would make the next try pass."""
+    storage = Storage()
+    give(begun(storage, 3), "a")
+    for start in (4, 5, 9):
+        with pytest.raises(
+            CheckpointMismatch, match="up to start 3 of the query, and the sink has heard of start 7"
+        ):
+            begun(storage, start, heard_of=7)
+    assert give(begun(storage, 10, heard_of=3), "b") == [1]

@@ -13,6 +13,7 @@ from clonos.core import instance as instance_module
 from clonos.core.channels import ChannelNumbers, Numbered
 from clonos.core.frontier import Arrivals
 from clonos.core.instance_snapshot import InstanceSnapshot
+from clonos.core.numbering import Numbering
 from clonos.sim.channel_pages import Channels
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
@@ -58,10 +59,16 @@ def number_is_given_before_it_is_durable(patch: Patch) -> None:
         new = self.numbers.assign(asked)
         self.numbers.add(new)
         later = self._driver.kernel.after
-        later(30_000, self._driver.call, lambda: list(self._begun._keep(new)))
+        later(30_000, self._driver.call, lambda: list(self._numbering._keep(new)))
         return iter(())
 
     patch.setattr(Channels, "give", give)
+
+
+def numbers_that_an_older_copy_lacks_are_given_again(patch: Patch) -> None:
+    """And the sink knows rows by what they meant before."""
+    real = Numbering.begin
+    patch.setattr(Numbering, "begin", lambda self, start, known=(), heard_of=0: real(self, start, known))
 
 
 def number_is_given_twice(patch: Patch) -> None:
@@ -107,5 +114,11 @@ IDENTITY: dict[str, Planted] = {
             **{**NAMED, "late_partitions": True},
         ),
         planted(number_is_given_twice, **NAMED),
+        planted(
+            numbers_that_an_older_copy_lacks_are_given_again,
+            first=120,
+            rates={Fault.CHECKPOINT_OLDER: 0.5, Fault.DRIVER_LOSS: 0.02},
+            **{**NAMED, "late_partitions": True, "realtime": True, "faults": 30},
+        ),
     )
 }

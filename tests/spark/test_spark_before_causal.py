@@ -201,3 +201,7 @@ def test_spark_says_whose_error_it_is(text: str, says: str) -> None:
     assert isinstance(error, ExpressionError) and not error.retryable
     assert re.search(says, str(error))
     assert isinstance(translate(Exception("[STREAM_FAILED] ExecutorLost SQLSTATE: XXKST")), QueryFailed)
+    plan = (
+        "Job 3 cancelled\n=== Streaming Query ===\nraise_error([clonos:InputError] a record has the channel"
+    )
+    assert isinstance(translate(Exception(plan)), QueryFailed), "the plan says what might have failed"

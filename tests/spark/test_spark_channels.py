@@ -4,6 +4,7 @@ that is taken where the source is, whatever the query leaves out."""
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,25 @@ def test_channels_with_names_are_told_apart_for_ever(place: Place, mode: str) ->
     assert all(draws[row["shop"], row["line"]] == row["draw"] for row in before)
     after = numbers(place)
     assert first.items() <= after.items() and sorted(after.values()) == [0, 1, 2, 3]
+
+
+def test_an_older_copy_of_a_checkpoint_does_not_number_anew(place: Place) -> None:
+    """Rows of the open epoch are visible, by numbers that the copy does not know; its last commit is the sink's."""
+    sell(place, "z", range(3))
+    place.start(counting(place))
+    place.await_rows(3)
+    place.until(lambda: Checkpoint(str(place.checkpoint)).committed() >= 0, "a commit")
+    place.stop()
+    shutil.copytree(place.checkpoint, place.base / "copy")
+    place.query = place.writer(counting(place), "realtime").trigger(realTime="5 minutes").start()
+    sell(place, "ab", range(3))
+    place.await_rows(9)
+    place.stop()
+    shutil.rmtree(place.checkpoint)
+    shutil.copytree(place.base / "copy", place.checkpoint)
+    for _ in range(2):
+        with pytest.raises(CheckpointMismatch, match=r"up to start \d+ .* the sink has heard of start \d+"):
+            place.start(counting(place), "realtime")
 
 
 def test_a_record_of_a_channel_comes_once(place: Place) -> None:
