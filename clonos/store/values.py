@@ -36,11 +36,11 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-import threading
 import uuid
 import zlib
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -181,9 +181,9 @@ def unseal(data: bytes, context: bytes, *, what: str, corrupt: type[ClonosError]
     return payload
 
 
-def _pack(value: Any) -> bytes:
+def _pack(value: Any, depth: int = 0) -> bytes:
     packed = msgpack.packb(
-        value, default=_to_ext, strict_types=True, use_bin_type=True, unicode_errors="surrogatepass"
+        value, default=_HOOKS[depth], strict_types=True, use_bin_type=True, unicode_errors="surrogatepass"
     )
     assert isinstance(packed, bytes)
     return packed
@@ -194,8 +194,15 @@ def _type_name(value: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if kind.__module__ != "builtins" else kind.__qualname__
 
 
-def _to_ext(value: Any) -> msgpack.ExtType:
+def _to_ext(value: Any, depth: int) -> msgpack.ExtType:
     kind = type(value)
+    if kind in _NESTING:
+        if depth == DEEPEST:
+            raise StateError(
+                f"a state value is nested too deeply: more than {DEEPEST} tuples and sets in each other",
+                hint="Nest lists and dicts instead, or keep the value flat",
+            )
+        return _NESTING[kind](value, depth)
     encoder = _ENCODERS.get(kind)
     if encoder is not None:
         return encoder(value)
@@ -213,37 +220,16 @@ def _to_ext(value: Any) -> msgpack.ExtType:
 def packer() -> Callable[[Any], bytes]:
     """What `encode` packs with when it is called often: made once, it is twice as fast. For one thread."""
     pack: Callable[[Any], bytes] = msgpack.Packer(
-        default=_to_ext, strict_types=True, use_bin_type=True, unicode_errors="surrogatepass"
+        default=_HOOKS[0], strict_types=True, use_bin_type=True, unicode_errors="surrogatepass"
     ).pack
     return pack
 
 
-class _Nesting(threading.local):
-    """How many tuples and sets the one that is being encoded is in."""
-
-    depth = 0
-
-    def __enter__(self) -> None:
-        if self.depth == DEEPEST:
-            raise StateError(
-                f"a state value is nested too deeply: more than {DEEPEST} tuples and sets in each other",
-                hint="Nest lists and dicts instead, or keep the value flat",
-            )
-        self.depth += 1
-
-    def __exit__(self, *error: object) -> None:
-        self.depth -= 1
+def _encode_tuple(value: tuple[Any, ...], depth: int) -> msgpack.ExtType:
+    return msgpack.ExtType(_TUPLE, _pack(list(value), depth + 1))
 
 
-_nesting = _Nesting()
-
-
-def _encode_tuple(value: tuple[Any, ...]) -> msgpack.ExtType:
-    with _nesting:
-        return msgpack.ExtType(_TUPLE, _pack(list(value)))
-
-
-def _encode_set(value: set[Any] | frozenset[Any]) -> msgpack.ExtType:
+def _encode_set(value: set[Any] | frozenset[Any], depth: int) -> msgpack.ExtType:
     for item in value:
         if _hashes_by_address(item):
             raise StateError(
@@ -251,8 +237,7 @@ def _encode_set(value: set[Any] | frozenset[Any]) -> msgpack.ExtType:
                 "another process would iterate over it in another order",
                 hint="Keep a list, or a dict with its keys as the items",
             )
-    with _nesting:
-        items = sorted(map(_pack, value))
+    items = sorted(_pack(item, depth + 1) for item in value)
     header = msgpack.Packer().pack_array_header(len(items))
     return msgpack.ExtType(_SET if type(value) is set else _FROZENSET, header + b"".join(items))
 
@@ -306,11 +291,16 @@ def _zone_back(zone: int | str | None) -> dt.tzinfo | None:
     return dt.UTC if zone == 0 else dt.timezone(dt.timedelta(microseconds=zone))
 
 
-_ENCODERS: Final[dict[type, Any]] = {
+_NESTING: Final[dict[type, Any]] = {
     tuple: _encode_tuple,
     FoldedKey: _encode_tuple,
     set: _encode_set,
     frozenset: _encode_set,
+}
+_HOOKS: Final = tuple(partial(_to_ext, depth=depth) for depth in range(DEEPEST + 1))
+"""What msgpack calls for what it does not know, inside so many tuples and sets."""
+
+_ENCODERS: Final[dict[type, Any]] = {
     int: _encode_integer,
     Decimal: lambda value: msgpack.ExtType(_DECIMAL, str(value).encode()),
     dt.date: lambda value: msgpack.ExtType(_DATE, _pack([value.year, value.month, value.day])),
