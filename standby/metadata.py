@@ -9,11 +9,13 @@ from clonos.core.identity import Origin
 from clonos.core.incarnation import Candidate
 from clonos.core.instance_snapshot import InstanceSnapshot
 from clonos.core.recovery_line import Point
-from clonos.errors import SnapshotCorrupt, StateError
+from clonos.errors import InputError, SnapshotCorrupt, StateError
 from clonos.store import values
 from clonos.store.manifest import Manifest
+from clonos.surface.rows import Row, make_row
 
-VERSION = 2
+VERSION = 3
+_READ = (2, VERSION)  # before 3, rows that waited had no rows inside
 
 
 def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
@@ -30,7 +32,9 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             "boundary": snapshot.boundary,
             "random": [snapshot.random_state[0], list(snapshot.random_state[1]), snapshot.random_state[2]],
             "watermark": snapshot.watermark,
-            "pending": [[channel, position, list(row)] for channel, position, row in snapshot.pending],
+            "pending": [
+                [channel, position, list(map(_kept, row))] for channel, position, row in snapshot.pending
+            ],
             "reached": snapshot.reached,
             "sent": snapshot.sent,
             "received": [[*origin, upto] for origin, upto in snapshot.received.items()],
@@ -60,7 +64,10 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             boundary=said["boundary"],
             random_state=(kind, tuple(words), gauss),
             watermark=said["watermark"],
-            pending=[(c, p, tuple.__new__(row_class, row)) for c, p, row in said["pending"]],
+            pending=[
+                (channel, position, tuple.__new__(row_class, map(_row, row)))
+                for channel, position, row in said["pending"]
+            ],
             sent=said["sent"],
             received=_received(said),
             log_digest=said["log_digest"],
@@ -72,7 +79,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             epoch_watermark=said.get("epoch_watermark"),
             gathered=said.get("gathered", False),
         )
-    except (KeyError, TypeError, ValueError, StateError) as error:
+    except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
 
 
@@ -101,6 +108,28 @@ def resumed(raw: bytes, owed: Mapping[int, int]) -> bytes:
     return values.encode({**said, "taken": 0, "owed": dict(owed), "arrived": said.get("began", {})})
 
 
+def _kept(value: Any) -> Any:
+    """A value of an input row, of which a struct is a row: its names and its values. There are no other tuples."""
+    if isinstance(value, Row):
+        return value._fields, tuple(map(_kept, value))
+    if isinstance(value, list):
+        return list(map(_kept, value))
+    if isinstance(value, dict):
+        return {_kept(key): _kept(each) for key, each in value.items()}
+    return value
+
+
+def _row(kept: Any) -> Any:
+    if isinstance(kept, tuple):
+        names, each = kept
+        return make_row(names, list(map(_row, each)))
+    if isinstance(kept, list):
+        return list(map(_row, kept))
+    if isinstance(kept, dict):
+        return {_row(key): _row(each) for key, each in kept.items()}
+    return kept
+
+
 def _received(said: Mapping[str, Any]) -> dict[Origin, int]:
     return {Origin(node, instance): upto for node, instance, upto in said["received"]}
 
@@ -108,7 +137,7 @@ def _received(said: Mapping[str, Any]) -> dict[Origin, int]:
 def _said(raw: bytes) -> dict[str, Any]:
     try:
         said: dict[str, Any] = values.decode(raw)
-        if said["version"] != VERSION:
+        if said["version"] not in _READ:
             raise SnapshotCorrupt(
                 f"snapshot metadata of version {said['version']}; this library reads {VERSION}"
             )

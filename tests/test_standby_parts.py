@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from clonos.core.instance_snapshot import InstanceSnapshot
 from clonos.errors import ConfigurationError, ProtocolError, StorageUnavailable
 from clonos.store import values
 from clonos.store.manifest import Manifest
+from clonos.surface.rows import make_row
 from clonos.wire.framing import FrameType, send_frames
 from clonos.wire.messages import End, Secured, Tick, pack_end, pack_secured, pack_tick, parse
 from standby import metadata
@@ -387,6 +389,23 @@ def test_metadata_of_a_snapshot_says_all_of_the_instance() -> None:
     found = metadata.candidate(Manifest(7, 2, True, 1 << 16, raw, ()))
     assert (found.log_offset, found.emitted, found.taken, found.received) == (100, 30, 4, {Origin(1, 0): 40})
     assert found.own_log.segments == [(97, b"abc")] and found.own_log.incarnations == ((1 << 16, 97),)
+
+
+def test_rows_that_wait_come_back_with_the_rows_inside_them() -> None:
+    inside = make_row(("a", "b"), (1, [make_row(("at",), (dt.datetime(2024, 1, 1, fold=1),))]))
+    keyed = {make_row(("k",), (2,)): make_row(("x",), (None,)), "plain": {"deep": [inside, None]}}
+    row = make_row(("s", "m", "n", "empty"), (inside, keyed, None, make_row((), ())))
+    waiting = InstanceSnapshot(1, {}, 0, 9, 9, 1, (3, (), None), None, pending=[(65, 3, row)])
+    ((channel, position, back),) = metadata.decode(metadata.encode(waiting), type(row)).pending
+    assert (channel, position, back) == (65, 3, row) and back.s.b[0].at.fold == 1
+    assert back.m[make_row(("k",), (2,))].x is None and back.m["plain"]["deep"][0].asDict() == inside.asDict()
+    older = {
+        **values.decode(metadata.encode(waiting)),
+        "version": 2,
+        "pending": [[65, 3, [1, [2], {"k": 3}]]],
+    }
+    names = type(make_row(("p", "q", "r"), (1, 2, 3)))
+    assert metadata.decode(values.encode(older), names).pending == [(65, 3, (1, [2], {"k": 3}))]
 
 
 def test_metadata_without_a_log_is_read() -> None:
