@@ -25,8 +25,9 @@ def make_checkpoint(folder: Path) -> Checkpoint:
     checkpoint = Checkpoint(str(folder))
     checkpoint.open(TOPOLOGY)
     checkpoint.set_place(checkpoint.inside or "")
-    (folder / "commits").mkdir()
-    (folder / "commits" / "4").write_text("v1\n{}")
+    for kind in ("offsets", "commits"):
+        (folder / kind).mkdir()
+        (folder / kind / "4").write_text("v1\n{}")
     return checkpoint
 
 

@@ -91,8 +91,9 @@ def checkpoint(tmp_path: Path) -> Path:
     made.open(QUERY)
     made.bind(take_over(History.of(QUERY), version("2"), OpenEpoch(3, begun=False, seen=2)).history)
     made.bind(take_over(made.history(), QUERY, OpenEpoch(4, begun=False, seen=3)).history)
-    (tmp_path / "commits").mkdir()
-    (tmp_path / "commits" / "4").write_text("v1\n{}")
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "4").write_text("v1\n{}")
     return tmp_path
 
 

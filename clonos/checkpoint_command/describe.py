@@ -12,6 +12,7 @@ from clonos.status.text import table
 
 _HEAD = ("node", "name", "kind", "instances", "version", "from epoch", "key", "bound to")
 _CHANNELS = ("source node", "channel", "its name")
+_LONGEST_NAME = 100
 
 
 def described(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -58,10 +59,18 @@ def render(said: dict[str, Any]) -> Iterator[str]:
     yield from table(_HEAD, [row for node in said["nodes"] for row in _rows(node)])
     if said["channels"]:
         yield ""
-        yield from table(_CHANNELS, [list(map(str, entry.values())) for entry in said["channels"]])
+        yield from table(
+            _CHANNELS,
+            [[str(one["node"]), str(one["number"]), _quoted(one["name"])] for one in said["channels"]],
+        )
     if "program" in said:
         yield ""
         yield from _program(said["program"])
+
+
+def _quoted(name: str) -> str:
+    """On one line, and not a longer one than can be read."""
+    return repr(name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "...")
 
 
 def _rows(node: dict[str, Any]) -> Iterator[list[str]]:

@@ -26,7 +26,7 @@ from clonos.core.channels import ChannelNumbers
 from clonos.core.commit_record import CommitRecord
 from clonos.core.topology import Topology
 from clonos.core.upgrade import History
-from clonos.errors import CheckpointMismatch
+from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.store import letters
 from clonos.store.channel_pages import ChannelPages, channel_numbers
 from clonos.store.commit_files import read_commit, write_commit
@@ -137,16 +137,41 @@ class Checkpoint:
             return None
 
     def sweep(self) -> None:
-        """Remove what a start that was killed in the first epoch was still writing: Spark refuses to begin over it,
-        also over the half of a commit whose offsets are whole."""
+        """Remove what Spark refuses to begin over: what a start that was killed in the first epoch was still writing,
+        files that a power failure has emptied, since Spark does not sync them, and commits without their offsets."""
         for folder in (OFFSETS, COMMITS):
+            for epoch in self._emptied(folder):
+                self._delete_epoch(folder, epoch)
             names = self._root.sizes(folder)
             if not any(name.isdigit() for name in names):
                 for name in names:
                     self._root.delete(f"{folder}/{name}")
+        committed = self.committed()
+        for epoch in self._epochs(COMMITS):
+            if epoch > committed:
+                self._delete_epoch(COMMITS, epoch)
         for name in self._folder.sizes(TMP):  # of drivers before this one
             if name.startswith("driver-") and not name.startswith(self._folder.tag):
                 self._folder.delete(f"{TMP}/{name}")
+
+    def _emptied(self, folder: str) -> list[int]:
+        """Epochs whose file says nothing: of the newest it is read whether there is anything but zeros in it."""
+        sizes = {int(name): size for name, size in self._root.sizes(folder).items() if name.isdigit()}
+        empty = [epoch for epoch, size in sizes.items() if size == 0]
+        newest = max(sizes.keys() - empty, default=None)
+        if newest is not None and not _is_whole(self._root.read(f"{folder}/{newest}")):
+            empty.append(newest)
+        return empty
+
+    def _epochs(self, folder: str) -> set[int]:
+        """Of which one of Spark's logs says something."""
+        sizes = self._root.sizes(folder)
+        return {int(name) for name, size in sizes.items() if name.isdigit() and size > 0}
+
+    def _delete_epoch(self, folder: str, epoch: int) -> None:
+        """A checksum beside a file that outlived it goes, too."""
+        self._root.delete(f"{folder}/.{epoch}.crc")
+        self._root.delete(f"{folder}/{epoch}")
 
     def give_up(self, generation: int, numbers: int) -> None:
         """What the starts so far have shown cannot be repeated any more; output goes on behind the last number."""
@@ -173,9 +198,14 @@ class Checkpoint:
     def spark_files(self, epoch: int) -> tuple[bytes, bytes]:
         """Spark's own files of an epoch that has committed, offsets and commit; Spark does not sync them."""
         names = f"{OFFSETS}/{epoch}", f"{COMMITS}/{epoch}"
-        for name in names:
-            self._root.sync(name)
-        offsets, commits = (self._root.read(name) for name in names)
+        try:
+            for name in names:
+                self._root.sync(name)
+            offsets, commits = (self._root.read(name) for name in names)
+        except FileNotFoundError as error:
+            raise StorageUnavailable(f"Spark's files of epoch {epoch} are gone: {error}") from error
+        if not (_is_whole(offsets) and _is_whole(commits)):
+            raise StorageUnavailable(f"Spark's files of epoch {epoch} in {self.location} say nothing")
         return offsets, commits
 
     def offsets_of(self, epochs: Iterable[int]) -> dict[int, bytes]:
@@ -183,15 +213,16 @@ class Checkpoint:
         found = {}
         for epoch in epochs:
             with suppress(FileNotFoundError):
-                found[epoch] = self._root.read(f"{OFFSETS}/{epoch}")
+                said = self._root.read(f"{OFFSETS}/{epoch}")
+                if _is_whole(said):
+                    found[epoch] = said
         return found
 
     def write_spark_files(self, record: CommitRecord) -> None:
-        """Those of an epoch that had committed, as they were. A checksum beside them that outlived its file goes."""
+        """Those of an epoch that had committed, as they were."""
         for folder, content in ((OFFSETS, record.offsets), (COMMITS, record.commits)):
-            name = f"{folder}/{record.epoch}"
-            self._root.delete(f"{folder}/.{record.epoch}.crc")
-            self._root.write(name, content)
+            self._delete_epoch(folder, record.epoch)
+            self._root.write(f"{folder}/{record.epoch}", content)
 
     def keep_commit(self, record: CommitRecord) -> None:
         write_commit(self._folder, record)
@@ -203,15 +234,15 @@ class Checkpoint:
     def planned(self, epoch: int) -> bool:
         """Whether Spark has written down what an epoch reads: in micro-batch before it begins, in real time at its
         end."""
-        return str(epoch) in self._root.sizes(OFFSETS)
+        return epoch in self._epochs(OFFSETS)
 
     def committed(self) -> int:
-        """The last epoch that Spark has committed; -1 before the first."""
-        return max((int(name) for name in self._root.sizes(COMMITS) if name.isdigit()), default=-1)
+        """The last epoch that Spark has committed, and of which it knows what it was; -1 before the first."""
+        return max(self._epochs(COMMITS) & self._epochs(OFFSETS), default=-1)
 
     def passed(self) -> int:
         """The last epoch that Spark does not run again: it plans the next one when that has committed."""
-        planned = max((int(name) for name in self._root.sizes(OFFSETS) if name.isdigit()), default=-1)
+        planned = max(self._epochs(OFFSETS), default=-1)
         return max(self.committed(), planned - 1)
 
     def _read(self, name: str) -> bytes | None:
@@ -219,3 +250,8 @@ class Checkpoint:
             return self._folder.read(name)
         except FileNotFoundError:
             return None
+
+
+def _is_whole(said: bytes) -> bool:
+    """Of one of Spark's files: a line with a version first, and text behind it."""
+    return said.startswith(b"v") and b"\0" not in said

@@ -67,6 +67,24 @@ def test_a_commit_that_spark_has_lost_is_written_again(
     assert_exact(setup)
 
 
+@pytest.mark.parametrize("left", [b"", bytes(64), None], ids=["nothing", "zeros", "no file"])
+@pytest.mark.parametrize("kind", ["commits", "offsets"])
+def test_a_file_of_sparks_that_says_nothing_is_written_again(
+    spark: Any, tmp_path: Path, kind: str, left: bytes | None
+) -> None:
+    """Offsets that are gone without their commit, too."""
+    setup = Run(tmp_path, count=100)
+    run_to(spark, setup, 100)
+    last = max(setup.epochs("commits"))
+    was = {name: (setup.checkpoint / name / str(last)).read_bytes() for name in ("commits", "offsets")}
+    lose(setup, kind)
+    if left is not None:
+        (setup.checkpoint / kind / str(last)).write_bytes(left)
+    run_to(spark, more(setup), 150)
+    assert {name: (setup.checkpoint / name / str(last)).read_bytes() for name in was} == was
+    assert_exact(setup)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_older_copy_of_the_checkpoint_is_refused_under_a_newer_sink(
     spark: Any, tmp_path: Path, mode: str

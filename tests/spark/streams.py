@@ -83,7 +83,7 @@ class Place:
         found: list[dict[str, Any]] = []
         for path in sorted(self.output.glob("*.jsonl")):
             text = path.read_text()
-            found += [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+            found += [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n")[:-1]]
         return found
 
     def await_rows(self, count: int, *, deadline: float = DEADLINE) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import pytest
 from streams import MODES, Place
 
 import clonos
+from clonos.checkpoint_command.describe import described, render
 from clonos.core.channels import Numbered
 from clonos.core.topology import Node, NodeKind, Topology
 from clonos.errors import CheckpointMismatch, ConfigurationError, Fenced, InputError
@@ -115,6 +116,31 @@ def test_a_channel_without_a_name_ends_the_query(place: Place) -> None:
         InputError, match=r"a record has the channel null, which names no place: .*LogSourceProvider"
     ):
         place.query.awaitTermination(60)
+
+
+def test_a_name_that_is_no_text_ends_the_query(place: Place) -> None:
+    """Two of those would look alike."""
+    from pyspark.sql import functions as f
+
+    sell(place, "a", range(1))
+    source = place.read(SCHEMA, partitions=1).withColumn("latin", f.expr("cast(X'636166e9' as string)"))
+    stream = clonos.causal(source, channel="latin", position="line")
+    place.start(stream.map(lambda row: (row.line,), "line long", name="m", pure=True))
+    with pytest.raises(InputError, match="name that is not UTF-8"):
+        place.query.awaitTermination(60)
+    assert place.query.restarts == []
+
+
+def test_names_are_shown_on_one_line(place: Place) -> None:
+    names = ["a\nb", "", " ", "x" * 5_000]
+    place.write([{"shop": name, "line": 1} for name in names], partitions=1)
+    place.start(counting(place))
+    place.await_rows(len(names))
+    place.stop()
+    shown = list(render(described(Checkpoint(str(place.checkpoint)))))
+    table = shown[next(at for at, line in enumerate(shown) if line.startswith("source node")) + 1 :]
+    assert len(table) >= len(names) and all("\n" not in line and len(line) < 150 for line in table)
+    assert any(repr("a\nb") in line for line in table)
 
 
 def test_one_channel_for_everything(place: Place) -> None:

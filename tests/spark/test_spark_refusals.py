@@ -49,7 +49,7 @@ def test_identity_columns_are_checked(spark: Any, tmp_path: Path) -> None:
     files = spark.readStream.schema("part int, line long, flag boolean").json(str(tmp_path))
     for channel, position, says in (
         ("part", None, "give both or neither"),
-        ("part", "row", "no column 'row' for the position; there are part, line, text"),
+        ("part", "row", "no column 'row' for the position; there are part, line, flag"),
         ("flag", "line", "the channel column is boolean; it must be an integer or text"),
         ("part", files.line / 2, "the position column is double; it must be an integer"),
         ("part", 7, "the position is a column or its name, not 7"),

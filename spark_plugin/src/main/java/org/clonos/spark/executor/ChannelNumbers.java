@@ -70,6 +70,11 @@ public final class ChannelNumbers {
       Long number = numbers.get(name);
       if (number == null) {
         String text = name.toString();
+        if (!name.equals(UTF8String.fromString(text))) { // other bytes would be the same text
+          throw new CausalStageException(
+              "InputError",
+              "a record's channel has a name that is not UTF-8: '" + text + "'; give causal() one that is, such as hex(...)");
+        }
         String[] said = ask(text);
         for (int i = 0; i + 1 < said.length; i += 2) {
           numbers.put(UTF8String.fromString(said[i]), Long.valueOf(said[i + 1]));
