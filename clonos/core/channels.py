@@ -59,9 +59,23 @@ class ChannelNumbers:
     def name(self, node: int, number: int) -> str | None:
         return self._names.get((node, number))
 
+    @property
+    def nodes(self) -> frozenset[int]:
+        """The source nodes that have numbered channels."""
+        return frozenset(self._next)
+
     def entries(self) -> list[Numbered]:
         """All, in the order in which they were added."""
         return [Numbered(node, number, name) for (node, name), number in self._numbers.items()]
+
+    def since(self, node: int, first: int) -> list[Numbered]:
+        """Those of a node from a number on: what is assigned later has a higher one."""
+        given = range(first, self._next.get(node, 0))
+        return [
+            Numbered(node, number, self._names[node, number])
+            for number in given
+            if (node, number) in self._names
+        ]
 
     def assign(self, asked: Iterable[tuple[int, str]]) -> list[Numbered]:
         """Numbers for those names, by node, that have none: to be made durable, then added, then told."""

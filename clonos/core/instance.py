@@ -296,7 +296,7 @@ class Instance:
             raise resume_failed(
                 f"it has record {upto} of {sender}, which the epoch ends before", self._where()
             )
-        if self._config.per_epoch and self.state is RecoveryState.LIVE and not self._gathered:
+        if self._config.per_epoch and self.state is RecoveryState.LIVE and (self.holds or not self._gathered):
             self._fire_in(self._recorder(), self._ports.clock())
         return self.flush()
 

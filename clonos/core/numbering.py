@@ -60,6 +60,11 @@ def standing(pages: Iterable[Page]) -> list[Page]:
     return found
 
 
+def kept(shelf: Shelf, listed: Iterable[Page]) -> ChannelNumbers:
+    """What those of the listed pages say that count. Raises CheckpointMismatch."""
+    return ChannelNumbers(one for page in standing(listed) for one in shelf.read(page))
+
+
 class Numbering:
     """One driver's."""
 
@@ -79,12 +84,10 @@ class Numbering:
         if not self._start:
             listed = self._shelf.pages()
             yield
-            there = standing(listed)
-            if there and there[-1].start < heard_of:
-                raise older_copy(there[-1].start, heard_of)
-            self.numbers = ChannelNumbers(
-                [one for page in there for one in self._shelf.read(page)] if there else known
-            )
+            last = max((page.start for page in listed), default=heard_of)
+            if last < heard_of:
+                raise older_copy(last, heard_of)
+            self.numbers = kept(self._shelf, listed) if listed else ChannelNumbers(known)
         before = [Page(self._start, number) for number in range(self._next)]
         self._start, self._next = start, 0
         yield from self._keep(self.numbers.entries())

@@ -169,6 +169,15 @@ class Checkpoint:
         if offsets:
             self.offsets.pop(last, None)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether Spark has written down where the epoch under way ends."""
+        return self.settled + 1 in self.offsets
+
+    def lose_offsets(self) -> None:
+        """Of the epoch under way."""
+        self.offsets.pop(self.settled + 1)
+
     def copy(self) -> Checkpoint:
         return deepcopy(self)
 

@@ -248,6 +248,8 @@ class Faults:
         world = self._world
         if world.checkpoint.commits and self.strikes(Fault.COMMIT_LOST, "checkpoint"):
             world.checkpoint.lose_commit(offsets=world.plan.realtime)
+        if world.checkpoint.has_begun and self.strikes(Fault.OFFSETS_LOST, "checkpoint"):
+            world.checkpoint.lose_offsets()
         if world.checkpoint_copy is not None and self.strikes(Fault.CHECKPOINT_OLDER, "checkpoint"):
             world.checkpoint.restore(world.checkpoint_copy)
 

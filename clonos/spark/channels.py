@@ -29,30 +29,25 @@ _CHANNEL: Final = re.compile(r"the channel from node (\d+), partition (\d+)")
 class SourceChannels:
     """Those of one query in one driver."""
 
-    def __init__(self, desk: Any, pages: ChannelPages, query: str) -> None:
-        """`desk` is the plugin's class `Numbering`."""
+    def __init__(self, desk: Any, pages: ChannelPages, query: str, only_named: Collection[int]) -> None:
+        """`desk` is the plugin's class `Numbering`, `only_named` the source nodes whose channels have names only."""
         self._desk = desk
-        self._pages = pages
         self._query = query
+        self._only_named = frozenset(only_named)
         self._numbering = Numbering(pages)
-        self._active = False
+        self._active = bool(only_named) or bool(pages.pages())  # a query without such channels keeps no pages
         self._thread: threading.Thread | None = None
         self._open: Any = None
 
-    def begin(
-        self, start: int, only_named: Collection[int], known: Iterable[Numbered] = (), *, heard_of: int = 0
-    ) -> None:
-        """Before anybody hears of a start: take over what the checkpoint has numbered, if there is any or source nodes
-        have only names; `known` where it has none. Raises CheckpointMismatch, Fenced."""
-        self._active = self._active or bool(only_named) or bool(self._pages.pages())
+    def begin(self, start: int, known: Iterable[Numbered] = (), *, heard_of: int = 0) -> None:
+        """As `Numbering.begin`, where there are channels with names."""
         if self._active:
             _carried_out(self._numbering.begin(start, known, heard_of=heard_of))
 
-    def numbered(self, only_named: Collection[int]) -> frozenset[int]:
-        """The source nodes whose channels go by name."""
-        if not self._active:
-            return frozenset()
-        return frozenset({*only_named, *(one.node for one in self._numbering.numbers.entries())})
+    def tables(self, start: int) -> dict[int, str]:
+        """By source node whose channels go by name: under which name tasks ask for their numbers in this start."""
+        nodes = self._only_named | self._numbering.numbers.nodes
+        return {node: f"{self._query}/{start}/{node}" for node in nodes}
 
     def named(self, text: str) -> str:
         """A message about channels, with their names."""
@@ -94,8 +89,8 @@ class SourceChannels:
 
     def _give(self, node: int, name: str, known: int) -> list[str]:
         _carried_out(self._numbering.give([(node, name)]))
-        entries = [one for one in self._numbering.numbers.entries() if one.node == node]
-        return [text for one in entries[known:] for text in (one.name, str(one.number))]
+        new = self._numbering.numbers.since(node, known)
+        return [text for one in new for text in (one.name, str(one.number))]
 
 
 def numbers_without_pages(checkpoint: Checkpoint, before: Topology, program: Topology) -> list[Numbered]:

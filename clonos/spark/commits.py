@@ -7,9 +7,7 @@ follows from them: records in both places, and Spark's own files, synced before 
 from __future__ import annotations
 
 import logging
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +18,7 @@ from clonos.core.identity import Origin
 from clonos.core.topology import NodeKind, Topology
 from clonos.errors import LogCorrupt
 from clonos.spark.checkpoint import Checkpoint
-from clonos.store.manifest import Manifest
-from clonos.store.snapshots import SnapshotStore
-from standby import metadata
+from clonos.spark.line import ends_of, snapshot_stores
 from standby.log import about
 
 LOG = logging.getLogger("clonos")
@@ -50,7 +46,9 @@ class Commits:
             generation=generation,
             ends=self._ends(epoch),
             cursors=self._cursors(),
-            versions={node.number: node.version for node in self._operators()},
+            versions={
+                node.number: node.version for node in self._topology.nodes if node.kind is NodeKind.OPERATOR
+            },
             offsets=offsets,
             commits=commits,
         )
@@ -127,34 +125,14 @@ class Commits:
 
     # -------------------------------------------------------------- snapshots
 
-    def _operators(self) -> Iterator[Any]:
-        return (node for node in self._topology.nodes if node.kind is NodeKind.OPERATOR)
-
-    @contextmanager
-    def _stores(self) -> Iterator[Iterator[tuple[Origin, SnapshotStore]]]:
-        with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
-            yield (
-                (
-                    Origin(node.number, instance),
-                    SnapshotStore(
-                        f"{self._checkpoint.location}/clonos/state/{node.number}/{instance}",
-                        fence=0,
-                        pending=scratch,
-                    ),
-                )
-                for node in self._operators()
-                for instance in range(node.parallelism)
-            )
-
     def _snapshots(self) -> dict[Origin, frozenset[str]]:
-        with self._stores() as stores:
-            return {origin: frozenset(map(str, store.manifests())) for origin, store in stores}
+        stores = snapshot_stores(self._checkpoint.location, self._topology)
+        return {origin: frozenset(map(str, store.manifests())) for origin, store in stores}
 
     def _ends(self, epoch: int) -> dict[Origin, Ended]:
         """Of every instance: at the end of the epoch, or of the last one before that it ran."""
-        with self._stores() as stores:
-            found = ((origin, store.final(epoch)) for origin, store in stores)
-            return {origin: _ended(manifest) for origin, manifest in found if manifest is not None}
+        found = ends_of(self._checkpoint.location, self._topology, epoch)
+        return {origin: Ended(str(end.name), end.log_offset, end.emitted) for origin, end in found.items()}
 
     def stable(self, epoch: int) -> dict[Origin, int]:
         """Log offset of every instance that has ended an epoch up to this one. Who is not in it has never run."""
@@ -165,11 +143,6 @@ class Commits:
         visible = [number for each in self._cursors().values() for number in each.values()]
         given = [end.emitted for end in self._ends(self._checkpoint.committed()).values()]
         return max([0, *visible, *given])
-
-
-def _ended(manifest: Manifest) -> Ended:
-    candidate = metadata.candidate(manifest)
-    return Ended(str(manifest.name), candidate.log_offset, candidate.emitted)
 
 
 def _read(read: Callable[[], CommitRecord | None], damaged: list[LogCorrupt]) -> CommitRecord | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
@@ -23,6 +23,7 @@ from clonos.errors import QueryDefinitionError
 from clonos.spark import facts, routing
 from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
 from clonos.spark.settings import Settings
+from clonos.spark.types import quoted
 from clonos.surface.types import arrow_schema
 from clonos.wire.tls import Tls
 from standby.address import ServerAddress
@@ -55,8 +56,9 @@ class Address:
     generation: int
     tls: Tls | None = None
     spread: bool = False  # conduits are on several hosts
-    query: str = ""
-    numbered: frozenset[int] = frozenset()  # the sources whose channels go by name
+    tables: Mapping[int, str] = field(
+        default_factory=dict
+    )  # of sources whose channels go by name: of their numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +315,8 @@ class Compiled:
         target = self.target_of(node)
         number = self._numbers[id(node)]
         given, channel, position = node.identified, node.channel, node.position
-        if number in address.numbered:
-            table = f"{address.query}/{address.generation}/{number}"
+        table = address.tables.get(number)
+        if table is not None:
             given = _numbered(given.select("*", node.name.alias(_NAME), position.alias(POSITION)), table)
             channel, position = f.col(_NUMBER), f.col(POSITION)
         channel = channel.cast("bigint")
@@ -327,7 +329,7 @@ class Compiled:
             position.cast("bigint").alias(POSITION),
             destination.alias(DESTINATION),
             f.lit(None).cast("binary").alias(DELTA),
-            *[f.col(_quoted(name)) for name in node.df.columns],
+            *[f.col(quoted(name)) for name in node.df.columns],
         )
 
     @staticmethod
@@ -398,12 +400,8 @@ def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
     from pyspark.sql import DataFrame
 
     hidden = [CHANNEL, POSITION, DELTA]
-    ordered = given.select(*hidden, *[given[_quoted(c)] for c in given.columns if c not in hidden])
+    ordered = given.select(*hidden, *[given[quoted(c)] for c in given.columns if c not in hidden])
     return DataFrame(spark._jvm.org.clonos.spark.CausalStage.apply(ordered._jdf, json.dumps(spec)), spark)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _pickled(spec: NodeSpec, name: str) -> bytes:

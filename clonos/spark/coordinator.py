@@ -160,9 +160,9 @@ class Coordinator:
 
     def _begin_channels(self, before: Topology, heard_of: int) -> None:
         pages = self._checkpoint.channel_pages(self._leadership.check)
-        self._channels = SourceChannels(self._numbering, pages, self.query)
+        self._channels = SourceChannels(self._numbering, pages, self.query, self._compiled.only_named())
         known = numbers_without_pages(self._checkpoint, before, self._topology)
-        self._channels.begin(self._claimed, self._compiled.only_named(), known, heard_of=heard_of)
+        self._channels.begin(self._claimed, known, heard_of=heard_of)
 
     def _start_servers(self) -> ReplicaServers:
         spec = QuerySpec(
@@ -216,7 +216,7 @@ class Coordinator:
         """
         self._servers.stop()
         generation = self._generation = self._claim()
-        self._channels.begin(generation, self._compiled.only_named())
+        self._channels.begin(generation)
         self._sink.raise_fence(self.query, self._fence)  # what is visible is what will have been
         numbers = max(self._checkpoint.given_up().numbers, self._commits.numbers())
         self._checkpoint.give_up(generation, numbers)
@@ -230,7 +230,7 @@ class Coordinator:
         the new generation reads."""
         resumes = self._realtime and not self._failed_to_resume()
         generation = self._generation = self._claim()
-        self._channels.begin(generation, self._compiled.only_named())
+        self._channels.begin(generation)
         self._depose(generation)
         self._servers.set_generation(generation)
         if self._executors is not None:
@@ -243,8 +243,7 @@ class Coordinator:
             generation,
             self._named.tls,
             self._spread,
-            self.query,
-            self._channels.numbered(self._compiled.only_named()),
+            self._channels.tables(generation),
         )
 
     def _depose(self, generation: int) -> None:

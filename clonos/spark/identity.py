@@ -18,6 +18,7 @@ from clonos.core.identity import NODE_BITS
 from clonos.errors import QueryDefinitionError
 from clonos.spark.before_causal import check_before_causal, items
 from clonos.spark.plan import SourcePlan
+from clonos.spark.types import quoted
 
 # The embedded log's are metadata columns: there whatever was projected away.
 _EMBEDDED = ("_clonos_source_partition", "_clonos_source_position")
@@ -158,7 +159,7 @@ def _column(df: Any, what: str, column: Any) -> Any:
             raise QueryDefinitionError(
                 f"there is no column {column!r} for the {what}; there are {', '.join(df.columns)}"
             )
-        return f.col("`" + column.replace("`", "``") + "`")
+        return f.col(quoted(column))
     if not isinstance(column, Column):
         raise QueryDefinitionError(f"the {what} is a column or its name, not {column!r}")
     try:

@@ -34,14 +34,14 @@ def draw_line(
 
 def ends_of(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Candidate]:
     """How every operator's instance stood at the end of `epoch`, or of the last one before that it ran."""
-    manifests = ((origin, store.final(epoch)) for origin, store in _snapshots(checkpoint, topology))
+    manifests = ((origin, store.final(epoch)) for origin, store in snapshot_stores(checkpoint, topology))
     return {origin: metadata.candidate(found) for origin, found in manifests if found is not None}
 
 
 def standings(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Standing]:
     """Every operator's instance at the beginning of `epoch`, and inside it."""
     found: dict[Origin, Standing] = {}
-    for origin, store in _snapshots(checkpoint, topology):
+    for origin, store in snapshot_stores(checkpoint, topology):
         base = store.final(epoch - 1)
         found[origin] = Standing(
             metadata.point(str(base.name), base.meta) if base is not None else None,
@@ -50,7 +50,7 @@ def standings(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, S
     return found
 
 
-def _snapshots(checkpoint: str, topology: Topology) -> Iterator[tuple[Origin, SnapshotStore]]:
+def snapshot_stores(checkpoint: str, topology: Topology) -> Iterator[tuple[Origin, SnapshotStore]]:
     """Of every operator's instance, for looking only."""
     with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
         for node in topology.nodes:

@@ -11,6 +11,7 @@ from typing import Any
 
 from clonos.core.destination import NULL, SEPARATOR
 from clonos.errors import QueryDefinitionError
+from clonos.spark.types import quoted
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
@@ -46,7 +47,7 @@ def check_key_types(schema: Any, key: Sequence[str]) -> None:
     for name in key:
         if name not in kinds:
             raise QueryDefinitionError(f"there is no column {name!r}; there are {', '.join(kinds)}")
-        canonical_text(f.col(_quoted(name)), kinds[name], name)
+        canonical_text(f.col(quoted(name)), kinds[name], name)
 
 
 def by_key(schema: Any, key: Sequence[str], parallelism: int) -> Any:
@@ -54,7 +55,7 @@ def by_key(schema: Any, key: Sequence[str], parallelism: int) -> Any:
     from pyspark.sql import functions as f
 
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
-    texts = [canonical_text(f.col(_quoted(name)), kinds[name], name) for name in key]
+    texts = [canonical_text(f.col(quoted(name)), kinds[name], name) for name in key]
     text = texts[0] if len(texts) == 1 else f.concat_ws(SEPARATOR, *texts)
     return f.pmod(f.crc32(text.cast("binary")), f.lit(parallelism)).cast("int")
 
@@ -64,7 +65,3 @@ def by_channel(channel: Any, parallelism: int) -> Any:
     from pyspark.sql import functions as f
 
     return f.pmod(channel, f.lit(parallelism)).cast("int")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

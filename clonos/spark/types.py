@@ -9,6 +9,11 @@ from clonos.errors import QueryDefinitionError
 _DAYS_PER_MONTH = 31  # as Spark counts a watermark's delay
 
 
+def quoted(name: str) -> str:
+    """A column's name as expressions take it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def struct_type(schema: Any) -> Any:
     """A StructType from one, or from DDL."""
     from pyspark.sql.types import StructType

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from clonos.core.channels import ChannelNumbers, Numbered
-from clonos.core.numbering import Page, standing
+from clonos.core.numbering import Page, kept
 from clonos.errors import CheckpointMismatch
 from clonos.store.folder import Folder
 from clonos.store.sealed import sealed, unsealed
@@ -55,9 +55,8 @@ class ChannelPages:
 
 def channel_numbers(folder: Folder) -> ChannelNumbers:
     """For whoever only looks. Raises CheckpointMismatch."""
-    kept = ChannelPages(folder)
-    listed = kept.pages()
-    return ChannelNumbers(one for page in standing(listed) for one in kept.read(page))
+    shelf = ChannelPages(folder)
+    return kept(shelf, shelf.pages())
 
 
 def _path(page: Page) -> str:

@@ -169,3 +169,12 @@ def test_a_checkpoint_older_than_the_sink_has_forgotten_numbers() -> None:
         ):
             begun(storage, start, heard_of=7)
     assert give(begun(storage, 10, heard_of=3), "b") == [1]
+
+
+def test_what_is_assigned_later_has_a_higher_number() -> None:
+    """Also behind numbers that were not given without a gap."""
+    numbers = ChannelNumbers([Numbered(1, 2, "t/2"), Numbered(1, 5, "t/5"), Numbered(3, 0, "x")])
+    numbers.add(numbers.assign([(1, "u/0"), (3, "y"), (1, "t/2")]))
+    assert numbers.since(1, 6) == [Numbered(1, 6, "u/0")]
+    assert numbers.since(1, 0) == [Numbered(1, 2, "t/2"), Numbered(1, 5, "t/5"), Numbered(1, 6, "u/0")]
+    assert numbers.since(2, 0) == [] and numbers.nodes == {1, 3}

@@ -10,6 +10,7 @@ from planted import CRASHES, Planted, planted
 
 from clonos.core.instance import Instance
 from clonos.core.recovery import RecoveryState
+from clonos.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
 
@@ -53,15 +54,29 @@ def replay_of_an_epochs_end_fires_timers_alone(patch: Patch) -> None:
     patch.setattr(Instance, "_end_gathering", end)
 
 
+def what_comes_after_a_repeated_end_is_not_processed(patch: Patch) -> None:
+    """Spark has lost the epoch's offsets, and takes more into it than it had the first time."""
+    real = Instance.end_epoch
+
+    def end(self: Instance) -> Any:
+        self.holds = self.holds and not self._gathered
+        return real(self)
+
+    patch.setattr(Instance, "end_epoch", end)
+
+
 LATE = {"lateness": True, "event_time": True}
 GATHERED = {"per_epoch": True, "realtime": False, "poison": 0, "timers": True}
 
+BEGUN_ANEW = {Fault.OFFSETS_LOST: 0.7, Fault.DRIVER_LOSS: 0.02}
+
 BATCHES: dict[str, Planted] = {
-    bug.__name__: planted(bug, rates=CRASHES, **changes)
-    for bug, changes in (
-        (snapshot_forgets_the_watermark_of_the_epochs_beginning, {**LATE, "snapshot_rate": 0.3}),
-        (late_is_told_by_the_watermark_of_now, LATE),
-        (snapshot_while_records_are_gathered, {**GATHERED, "snapshot_rate": 0.3}),
-        (replay_of_an_epochs_end_fires_timers_alone, GATHERED),
+    bug.__name__: planted(bug, rates=rates, **changes)
+    for bug, rates, changes in (
+        (snapshot_forgets_the_watermark_of_the_epochs_beginning, CRASHES, {**LATE, "snapshot_rate": 0.3}),
+        (late_is_told_by_the_watermark_of_now, CRASHES, LATE),
+        (snapshot_while_records_are_gathered, CRASHES, {**GATHERED, "snapshot_rate": 0.3}),
+        (replay_of_an_epochs_end_fires_timers_alone, CRASHES, GATHERED),
+        (what_comes_after_a_repeated_end_is_not_processed, BEGUN_ANEW, GATHERED),
     )
 }

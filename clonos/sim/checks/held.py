@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from clonos.core.identity import Origin
+from clonos.sim.disk import Batch
 
 
 class Said(NamedTuple):
@@ -99,8 +100,11 @@ class Held:
         self.data: dict[Origin, Intervals] = {}
         self.reach: dict[Origin, int] = {}
 
-    def add_own(self, origin: Origin, start: int, end: int) -> None:
-        self.data.setdefault(origin, Intervals()).add(start, end)
+    def add_batch(self, owner: Origin, batch: Batch) -> None:
+        """Of its owner's store."""
+        for start, data in batch.own:
+            self.data.setdefault(owner, Intervals()).add(start, start + len(data))
+        self.add_deltas(batch.deltas)
 
     def add_deltas(self, deltas: Iterable[bytes]) -> None:
         for raw in deltas:

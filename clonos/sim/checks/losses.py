@@ -81,12 +81,8 @@ class Losses:
 def readable(store: LogStore) -> Held:
     """What a store can say."""
     held = Held()
-    for batch in store.batches:
-        if batch.damaged:
-            continue
-        for start, data in batch.own:
-            held.add_own(store.owner, start, start + len(data))
-        held.add_deltas(batch.deltas)
+    for batch in store.readable():
+        held.add_batch(store.owner, batch)
     return held
 
 

@@ -65,9 +65,7 @@ class Truncation:
         if version != store.version:
             version, count, held = store.version, 0, Held()
         for batch in store.batches[count:]:
-            for start, data in batch.own:
-                held.add_own(store.owner, start, start + len(data))
-            held.add_deltas(batch.deltas)
+            held.add_batch(store.owner, batch)
         self._stores[id(store)] = (store, version, len(store.batches), held)
         return held
 

@@ -1,4 +1,5 @@
-"""What a checkpoint says is not what happened last: Spark has lost a commit that it did not sync, somebody has restored
+"""What a checkpoint says is not what happened last: Spark has lost a commit, or the
+offsets of an epoch, that it did not sync, somebody has restored
 an older copy under a sink that is newer, or the snapshots of an instance are gone."""
 
 from __future__ import annotations
@@ -20,4 +21,6 @@ def old_checkpoints(plan: Plan, rng: Random) -> Plan:
         plan = plan.with_rates(CHECKPOINT_OLDER=rng.choice((0.3, 0.8)))
     if rng.random() < 0.1:
         plan = plan.with_rates(SNAPSHOTS_GONE=0.2)
+    if not plan.realtime and rng.random() < 0.5:
+        plan = plan.with_rates(OFFSETS_LOST=rng.choice((0.2, 0.6)))
     return plan

@@ -5,7 +5,6 @@ import java.util.List;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
@@ -26,7 +25,6 @@ import org.clonos.spark.conduit.ConduitTask;
 import org.clonos.spark.conduit.StageInput;
 import org.clonos.spark.conduit.StageSpec;
 import scala.Option;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -45,17 +43,17 @@ public final class CausalStage {
   /** The Dataset of the stage's output; the specification is checked here, in the driver. */
   public static Dataset<Row> apply(Dataset<Row> input, String specification) {
     StageSpec spec = StageSpec.parse(specification);
-    org.apache.spark.sql.classic.Dataset<Row> classic = (org.apache.spark.sql.classic.Dataset<Row>) input;
-    List<Attribute> wanted = attributes(classic.logicalPlan());
+    LogicalPlan given = Plans.classic(input).logicalPlan();
+    List<Attribute> wanted = attributes(given);
     wanted.removeIf(column -> column.name().equals(DESTINATION));
-    LogicalPlan child = withoutProjections(classic.logicalPlan());
+    LogicalPlan child = withoutProjections(given);
     StageInput columns = columns(wanted, attributes(child));
     require("input", columns.schema(), INPUT);
     require("output", spec.outputSchema(), OUTPUT);
     ConduitTask.arrow(columns.schema());
     ConduitTask.arrow(spec.outputSchema());
     LogicalPlan plan = plan(child, columns, spec.outputSchema(), specification);
-    return org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(classic.sparkSession(), plan);
+    return Plans.dataset(input, plan);
   }
 
   /**
@@ -90,7 +88,7 @@ public final class CausalStage {
       LogicalPlan child, StageInput input, StructType outputSchema, String specification) {
     LogicalPlan rows =
         new DeserializeToObject(
-            new InputRow(seq(new ArrayList<>(attributes(child)))),
+            new InputRow(Plans.seq(new ArrayList<>(attributes(child)))),
             attribute("row", new ObjectType(InternalRow.class)),
             child);
     Attribute output = attribute("output", outputSchema);
@@ -98,25 +96,15 @@ public final class CausalStage {
     List<NamedExpression> fields = new ArrayList<>();
     for (int i = 0; i < outputSchema.length(); i++) {
       StructField field = outputSchema.fields()[i];
-      fields.add(
-          new Alias(
-              new GetStructField(output, i, Option.empty()),
-              field.name(),
-              NamedExpression.newExprId(),
-              seq(List.of()),
-              Option.apply(field.metadata()),
-              seq(List.of())));
+      Expression value = new GetStructField(output, i, Option.empty());
+      fields.add(Plans.alias(value, field.name(), Option.apply(field.metadata())));
     }
-    return new SerializeFromObject(seq(fields), stage);
+    return new SerializeFromObject(Plans.seq(fields), stage);
   }
 
   private static AttributeReference attribute(String name, DataType type) {
     return new AttributeReference(
-        name, type, false, Metadata.empty(), NamedExpression.newExprId(), seq(List.of()));
-  }
-
-  private static <T> Seq<T> seq(List<T> items) {
-    return CollectionConverters.asScala(items).toList();
+        name, type, false, Metadata.empty(), NamedExpression.newExprId(), Plans.seq(List.of()));
   }
 
   private static void require(String side, StructType schema, List<String> hidden) {

@@ -18,7 +18,7 @@ public final class ChannelNumbers {
   /** The way to the driver. */
   interface Asks {
     /** What {@link Numbering#ask} gives. */
-    String[] ask(String table, String name, int known) throws Exception;
+    String[] ask(String table, String name, long known) throws Exception;
   }
 
   private ChannelNumbers() {}
@@ -59,7 +59,7 @@ public final class ChannelNumbers {
   private static final class Table {
     final Map<UTF8String, Long> numbers = new ConcurrentHashMap<>();
     private final String key;
-    private int entries;
+    private long known; // the first number that the driver has not told
     volatile UTF8String literal;
 
     Table(String key) {
@@ -77,8 +77,9 @@ public final class ChannelNumbers {
         }
         String[] said = ask(text);
         for (int i = 0; i + 1 < said.length; i += 2) {
-          numbers.put(UTF8String.fromString(said[i]), Long.valueOf(said[i + 1]));
-          entries++;
+          long told = Long.parseLong(said[i + 1]);
+          numbers.put(UTF8String.fromString(said[i]), told);
+          known = Math.max(known, told + 1);
         }
         number = numbers.get(name);
         if (number == null) {
@@ -101,7 +102,7 @@ public final class ChannelNumbers {
                 + " is not in spark.plugins");
       }
       try {
-        String[] said = way.ask(key, name, entries);
+        String[] said = way.ask(key, name, known);
         if (said.length % 2 == 1) {
           throw new CausalStageException(said[0], said[1]);
         }

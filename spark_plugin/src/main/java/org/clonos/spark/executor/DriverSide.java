@@ -73,7 +73,7 @@ final class DriverSide implements DriverPlugin {
   private static String[] number(String text) {
     String[] asked = text.split(" ", 3);
     try {
-      return Numbering.ask(asked[0], asked[2], Integer.parseInt(asked[1]));
+      return Numbering.ask(asked[0], asked[2], Long.parseLong(asked[1]));
     } catch (InterruptedException ends) {
       Thread.currentThread().interrupt();
       return new String[] {"StorageUnavailable", "the driver ends", ""};

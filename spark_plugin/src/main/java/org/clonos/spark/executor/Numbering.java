@@ -33,10 +33,10 @@ public final class Numbering {
   public static final class Request {
     private final int node;
     private final String name;
-    private final int known;
+    private final long known;
     private final CompletableFuture<String[]> reply = new CompletableFuture<>();
 
-    Request(int node, String name, int known) {
+    Request(int node, String name, long known) {
       this.node = node;
       this.name = name;
       this.known = known;
@@ -50,12 +50,12 @@ public final class Numbering {
       return name;
     }
 
-    /** How many entries of the table whoever asks has been told already. */
-    public int known() {
+    /** The first number of the table that whoever asks has not been told. */
+    public long known() {
       return known;
     }
 
-    /** Names and numbers by turns: all entries of the table beyond those known, in the order in which they came. */
+    /** Names and numbers by turns: all entries of the table from the number known on. */
     public void answer(List<String> entries) {
       reply.complete(entries.toArray(new String[0]));
     }
@@ -96,7 +96,7 @@ public final class Numbering {
   }
 
   /** Entries as {@link Request#answer} gives them, or error, message and one more field. */
-  static String[] ask(String table, String name, int known) throws InterruptedException {
+  static String[] ask(String table, String name, long known) throws InterruptedException {
     String[] parts = table.split("/");
     Numbering open = OPEN.get(parts[0]);
     Request request = new Request(Integer.parseInt(parts[2]), name, known);

@@ -5,7 +5,6 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
-import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -16,9 +15,9 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.clonos.spark.Plans;
 import org.clonos.spark.executor.ChannelNumbers;
 import scala.Option;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -33,17 +32,15 @@ public final class SourceIdentity {
    * the leaf and the top there is nothing but what passes rows on one by one.
    */
   public static Dataset<Row> carried(Dataset<Row> given, Map<String, String> columns) {
-    org.apache.spark.sql.classic.Dataset<Row> classic = (org.apache.spark.sql.classic.Dataset<Row>) given;
-    LogicalPlan plan = carried(classic.queryExecution().analyzed(), columns);
-    return org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(classic.sparkSession(), plan);
+    return Plans.dataset(given, carried(analyzed(given), columns));
   }
 
   private static LogicalPlan carried(LogicalPlan plan, Map<String, String> columns) {
     List<LogicalPlan> children = CollectionConverters.asJava(plan.children());
     if (children.isEmpty()) {
       List<NamedExpression> all = new ArrayList<>(CollectionConverters.asJava(plan.output()));
-      columns.forEach((name, as) -> all.add(alias(attribute(plan, name), as)));
-      return new Project(seq(all), plan);
+      columns.forEach((name, as) -> all.add(Plans.alias(attribute(plan, name), as, Option.empty())));
+      return new Project(Plans.seq(all), plan);
     }
     LogicalPlan child = carried(children.get(0), columns);
     if (plan instanceof View) { // says which columns it has; its own child says the same
@@ -52,15 +49,14 @@ public final class SourceIdentity {
     if (plan instanceof Project project) {
       List<NamedExpression> all = new ArrayList<>(CollectionConverters.asJava(project.projectList()));
       columns.values().forEach(name -> all.add(attribute(child, name)));
-      return new Project(seq(all), child);
+      return new Project(Plans.seq(all), child);
     }
-    return plan.withNewChildren(seq(List.of(child)));
+    return plan.withNewChildren(Plans.seq(List.of(child)));
   }
 
   /** The Dataset with the number of each record's channel, which the text column {@code name} names, as one more. */
   public static Dataset<Row> numbered(Dataset<Row> given, String name, String as, String table) {
-    org.apache.spark.sql.classic.Dataset<Row> classic = (org.apache.spark.sql.classic.Dataset<Row>) given;
-    LogicalPlan plan = classic.queryExecution().analyzed();
+    LogicalPlan plan = analyzed(given);
     List<Expression> arguments =
         List.of(new Literal(UTF8String.fromString(table), DataTypes.StringType), attribute(plan, name));
     Expression number =
@@ -68,16 +64,19 @@ public final class SourceIdentity {
             ChannelNumbers.class,
             DataTypes.LongType,
             "number",
-            seq(arguments),
-            seq(List.of()),
+            Plans.seq(arguments),
+            Plans.seq(List.of()),
             false,
             false,
             true,
             Option.empty());
     List<NamedExpression> all = new ArrayList<>(CollectionConverters.asJava(plan.output()));
-    all.add(alias(number, as));
-    return org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(
-        classic.sparkSession(), new Project(seq(all), plan));
+    all.add(Plans.alias(number, as, Option.empty()));
+    return Plans.dataset(given, new Project(Plans.seq(all), plan));
+  }
+
+  private static LogicalPlan analyzed(Dataset<Row> given) {
+    return Plans.classic(given).queryExecution().analyzed();
   }
 
   private static Attribute attribute(LogicalPlan plan, String name) {
@@ -85,14 +84,5 @@ public final class SourceIdentity {
         .filter(column -> column.name().equals(name))
         .findFirst()
         .orElseThrow(() -> new IllegalArgumentException("there is no column " + name + " in " + plan.output()));
-  }
-
-  private static Alias alias(Expression expression, String name) {
-    return new Alias(
-        expression, name, NamedExpression.newExprId(), seq(List.of()), Option.empty(), seq(List.of()));
-  }
-
-  private static <T> Seq<T> seq(List<T> items) {
-    return CollectionConverters.asScala(items).toList();
   }
 }
