@@ -551,7 +551,7 @@ class OperatorHost(Incarnation[Manifest]):
             self._log.truncate_own(own)
         self._log.truncate_deltas(lambda raw: still_needed(raw, stable))
         if not self._hello.standby:
-            self._snapshots.forget(before_epoch=epoch)
+            self._snapshots.forget(before_epoch=epoch, since=self.begun)
 
     # -------------------------------------------- InstancePorts, for the core
 

@@ -13,7 +13,7 @@ from clonos.core.recovery_line import RecoveryLine, Resume
 from clonos.core.snapshot_name import SnapshotName
 from clonos.errors import Fenced, StorageUnavailable
 from clonos.store.keyed_state import KeyedState
-from clonos.store.line import read_line, write_line
+from clonos.store.line import newest_line, read_line, write_line
 from clonos.store.manifest import Manifest
 from clonos.store.snapshots import SnapshotStore
 
@@ -112,13 +112,28 @@ LINE = RecoveryLine(
     7,
     {Origin(2, 1): Resume("a name", {66: 12, 2: 5}), Origin(3, 0): Resume("another")},
     {Origin(2, 1): 100, Origin(3, 0): 0},
+    {Origin(2, 1): "how it stood", Origin(3, 0): "as well"},
 )
 
 
 def test_a_line_comes_back_as_it_was(tmp_path: Path) -> None:
-    for line in (LINE, RecoveryLine(5, 0)):
+    assert newest_line(str(tmp_path)) is None
+    for line in (LINE, RecoveryLine(5, 0), RecoveryLine(6, 0, bases={})):
         write_line(str(tmp_path), line)
-        assert read_line(str(tmp_path), line.generation) == line
+        assert read_line(str(tmp_path), line.generation) == newest_line(str(tmp_path)) == line
+
+
+def test_a_line_from_before_starts_said_how_instances_stood(tmp_path: Path) -> None:
+    """As 0.1.0 wrote it: then every snapshot counts."""
+    path = tmp_path / "clonos" / "lines" / f"{3:020d}"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        '{"version": 1, "crc32": 1759590592, "body": '
+        '{"generation": 3, "epoch": 7, "resumes": [], "stable": [[2, 1, 100]]}}'
+    )
+    line = read_line(str(tmp_path), 3)
+    assert line == RecoveryLine(3, 7, stable={Origin(2, 1): 100})
+    assert line.since(Origin(2, 1)) is None
 
 
 def test_a_start_does_not_touch_the_line_of_another(tmp_path: Path) -> None:

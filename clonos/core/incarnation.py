@@ -39,7 +39,7 @@ from clonos.core.replacement import Known, Move
 from clonos.core.resumption import check_resumable, resume_failed
 from clonos.core.retrieval import OpenedLog, Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
-from clonos.core.snapshot_name import SnapshotName
+from clonos.core.snapshot_name import Since, SnapshotName
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 
 Steps: TypeAlias = Generator[Any, None, Any]
@@ -123,16 +123,16 @@ class Snapshots(Protocol[S_co]):
     """The instance's snapshots in checkpoint storage (`core.snapshot_name` has the rules)."""
 
     def latest(
-        self, *, epoch: int, fence: int, final_only: bool, usable: Callable[[S_co], bool]
+        self, *, epoch: int, fence: int, since: Since | None, final_only: bool, usable: Callable[[S_co], bool]
     ) -> S_co | None: ...
 
-    def beginning(self, epoch: int, fence: int) -> S_co | None: ...
+    def beginning(self, epoch: int, fence: int, since: Since | None) -> S_co | None: ...
 
     def resumed(self, epoch: int, fence: int) -> S_co | None: ...
 
     def named(self, text: str) -> S_co | None: ...
 
-    def final(self, epoch: int) -> S_co | None: ...
+    def final(self, epoch: int, since: Since | None) -> S_co | None: ...
 
     def binding(self, epoch: int, fence: int) -> S_co | None: ...
 
@@ -161,6 +161,7 @@ class Incarnation(ABC, Generic[S]):
         self._covered = BundlesTaken()
         self._sequence = 0
         self._ended: SnapshotName | None = None
+        self._drawn: RecoveryLine | None = None
         self._since = 0  # the log offset from which on this incarnation goes its own way
 
     # ------------------------------------------------- what a runtime provides
@@ -331,12 +332,23 @@ class Incarnation(ABC, Generic[S]):
     def end_standby(self, last: int) -> None:
         """The replica has ended the epoch after bundle `last`, and so has its standby, if it has come as far; else it
         restores in the next one."""
-        newest = self.snapshots.final(self._hello.epoch)
+        newest = self.snapshots.final(self._hello.epoch, self.begun)
         ended = self.candidate(newest) if newest is not None else None
         if ended is None or self._covered.upto < last or ended.log_offset != self.live.log_offset:
             self.let_go()
         else:
             self._ended = ended.name
+
+    @property
+    def begun(self) -> Since | None:
+        """Which snapshots count in this start of the query."""
+        return self._line(self._hello.generation).since(self._origin)
+
+    def _line(self, generation: int) -> RecoveryLine:
+        """It does not change once it is written."""
+        if self._drawn is None or self._drawn.generation != generation:
+            self._drawn = self.line(generation)
+        return self._drawn
 
     def _greeted(self, hello: Greeting) -> None:
         self._hello = hello
@@ -360,7 +372,7 @@ class Incarnation(ABC, Generic[S]):
         before = self._hello.epoch - 1
         if self._ended is None or self._ended.epoch == before:
             return
-        newest = self.snapshots.final(before)
+        newest = self.snapshots.final(before, self.begun)
         if newest is None or self.candidate(newest).name != self._ended:
             raise ReplicaLost(
                 "this process has missed an epoch that another one ran",
@@ -386,7 +398,7 @@ class Incarnation(ABC, Generic[S]):
     def _restore(self) -> Steps:
         hello = self._hello
         self.open_snapshots()
-        line = self.line(hello.generation)
+        line = self._line(hello.generation)
         line.check_epoch(hello.epoch, self.where)
         resume = self._claim_and_clear(line)
         found = self._choose(resume)
@@ -486,7 +498,7 @@ class Incarnation(ABC, Generic[S]):
             )
 
         return self.snapshots.latest(
-            epoch=hello.epoch, fence=hello.fence, final_only=hello.fresh, usable=usable
+            epoch=hello.epoch, fence=hello.fence, since=self.begun, final_only=hello.fresh, usable=usable
         )
 
     def _where_it_resumes(self, resume: Resume) -> S:
@@ -525,15 +537,15 @@ class Incarnation(ABC, Generic[S]):
         if not hello.realtime:
             began = self._beginning()
             return began, began.received if began is not None else {}
-        found = self.snapshots.final(self._committed())
+        found = self.snapshots.final(self._committed(), self.begun)
         settled = self.candidate(found) if found is not None else None
-        stable = dict(self.line(hello.generation).stable)
+        stable = dict(self._line(hello.generation).stable)
         for origin, upto in settled.received.items() if settled is not None else ():
             stable[origin] = max(upto, stable.get(origin, 0))
         return settled, stable
 
     def _beginning(self) -> Candidate | None:
-        found = self.snapshots.beginning(self._hello.epoch, self._hello.fence)
+        found = self.snapshots.beginning(self._hello.epoch, self._hello.fence, self.begun)
         return self.candidate(found) if found is not None else None
 
     def _return_to(self, found: S | None, resume: Resume | None) -> InstanceSnapshot | None:

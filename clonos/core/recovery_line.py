@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from clonos.core.identity import Origin, channel_origin
 from clonos.core.instance_snapshot import still_owed
+from clonos.core.snapshot_name import Since, SnapshotName
 from clonos.core.topology import Node, NodeKind, Topology
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 
@@ -69,6 +71,15 @@ class RecoveryLine:
     resumes: Mapping[Origin, Resume] = field(default_factory=dict)
     stable: Mapping[Origin, int] = field(default_factory=dict)
     """Log offset of every instance at the end of the last committed epoch."""
+    bases: Mapping[Origin, str] | None = None
+    """The snapshot of that. A line that was written by 0.1.0 or before says nothing of it."""
+
+    def since(self, origin: Origin) -> Since | None:
+        """Which of an instance's snapshots count in this start; None: all."""
+        if self.bases is None:
+            return None
+        base = self.bases.get(origin)
+        return Since(self.generation, self.epoch, SnapshotName.parse(base) if base is not None else None)
 
     def check_epoch(self, epoch: int, where: Where) -> None:
         """No epoch is run again that had committed when the line was drawn: what it began with may be gone. Raises
@@ -145,8 +156,24 @@ def recovery_line(
         generation,
         epoch,
         {origin: Resume(point.name, owed(origin, point)) for origin, point in chosen.items()},
-        {origin: one.base.log_offset for origin, one in standings.items() if one.base is not None},
+        **beginnings(standings),
     )
+
+
+class Beginnings(TypedDict):
+    """What a line says of where the last committed epoch ended."""
+
+    stable: dict[Origin, int]
+    bases: dict[Origin, str]
+
+
+def beginnings(standings: Mapping[Origin, Standing]) -> Beginnings:
+    """Also where nothing is gone on with inside the epoch."""
+    bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
+    return {
+        "stable": {origin: base.log_offset for origin, base in bases.items()},
+        "bases": {origin: base.name for origin, base in bases.items()},
+    }
 
 
 def _receivers_first(topology: Topology) -> Iterator[Node]:

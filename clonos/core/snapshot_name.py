@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from clonos.core.fence import Fence, of_same_attempt
+from clonos.core.fence import Fence, generation_of, of_same_attempt
 from clonos.core.replacement import binds
 
 KEPT_INSIDE: Final = 2
@@ -73,15 +73,34 @@ def in_epoch(names: Names, epoch: int) -> list[SnapshotName]:
     return sorted((name for name in names if name.epoch == epoch), reverse=True)
 
 
-def ends(names: Names, epoch: int) -> list[SnapshotName]:
+@dataclass(frozen=True, slots=True)
+class Since:
+    """A start of the query, for one instance: the first epoch that it runs, and how the instance stood before that."""
+
+    generation: int
+    epoch: int
+    base: SnapshotName | None
+
+    def counts(self, name: SnapshotName) -> bool:
+        """Whether an epoch that ended like this has happened. What an earlier start made of an epoch that this one runs
+        again has not, also where this one finds nothing to do for the instance and leaves no snapshot of it."""
+        own = generation_of(name.fence) == self.generation and name.epoch >= self.epoch
+        return own or name == self.base
+
+
+def ends(names: Names, epoch: int, since: Since | None) -> list[SnapshotName]:
     """How the instance stood at the end of `epoch`, the one to believe first: by the highest fence, of the last epoch
     that it ran. Spark runs no task of a stage that it knows to have no input; such an epoch leaves no snapshot."""
-    return sorted((name for name in names if name.final and name.epoch <= epoch), reverse=True)
+    return sorted(
+        (name for name in names if name.final and name.epoch <= epoch and (not since or since.counts(name))),
+        reverse=True,
+    )
 
 
 def binding(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
     """How attempts before that of `fence` have ended `epoch`, where it has to end alike; the one to believe first."""
-    return [name for name in ends(names, epoch) if name.epoch == epoch and binds(name.fence, fence)]
+    ended = sorted((name for name in names if name.final and name.epoch == epoch), reverse=True)
+    return [name for name in ended if binds(name.fence, fence)]
 
 
 def resumed(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
@@ -134,9 +153,9 @@ def overtaken(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
     ]
 
 
-def outlived(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
+def outlived(names: Names, epoch: int, fence: int, since: Since | None) -> list[SnapshotName]:
     """What may go when `epoch` has committed: all before it, but how the instance stood at its end, even if it has not
     run since an earlier one."""
     names = list(names)
-    kept = ends(names, epoch)[:1]
+    kept = ends(names, epoch, since)[:1]
     return [name for name in names if name.epoch < epoch and name not in kept and name.fence <= fence]

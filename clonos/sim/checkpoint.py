@@ -18,7 +18,7 @@ from clonos.core.instance import InstanceSnapshot
 from clonos.core.leadership import Claim, Lease
 from clonos.core.numbering import Page
 from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing
-from clonos.core.snapshot_name import SnapshotName
+from clonos.core.snapshot_name import Since, SnapshotName
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 
 
@@ -70,18 +70,24 @@ class Snapshots:
         self._drop(snapshot_name.superseded(self.kept, snapshot.name))
 
     def latest(
-        self, *, epoch: int, fence: int, final_only: bool, usable: Callable[[Snapshot], bool]
+        self,
+        *,
+        epoch: int,
+        fence: int,
+        since: Since | None,
+        final_only: bool,
+        usable: Callable[[Snapshot], bool],
     ) -> Snapshot | None:
         """Where a replacement that is to run `epoch` may start from."""
         if not final_only:
             for name in snapshot_name.in_epoch(self.kept, epoch):
                 if not self.kept[name].damaged and usable(self.kept[name]):
                     return self.kept[name]
-        return self.beginning(epoch, fence)
+        return self.beginning(epoch, fence, since)
 
-    def beginning(self, epoch: int, fence: int) -> Snapshot | None:
+    def beginning(self, epoch: int, fence: int, since: Since | None) -> Snapshot | None:
         """Where the attempt of `fence` began `epoch`."""
-        return self.resumed(epoch, fence) or self.final(epoch - 1)
+        return self.resumed(epoch, fence) or self.final(epoch - 1, since)
 
     def resumed(self, epoch: int, fence: int) -> Snapshot | None:
         """Where it resumed, if it did so inside the epoch. Raises ResumeFailed."""
@@ -92,17 +98,17 @@ class Snapshots:
         """Raises ResumeFailed."""
         return next((self._whole(name) for name in self.kept if str(name) == text), None)
 
-    def standing(self, epoch: int) -> Standing:
+    def standing(self, epoch: int, since: Since | None) -> Standing:
         """At the beginning of `epoch`, and in it, as the newest attempt to claim it left it."""
-        base = snapshot_name.ends(self.kept, epoch - 1)
+        base = snapshot_name.ends(self.kept, epoch - 1, since)
         inside = snapshot_name.of_newest_attempt(self.kept, epoch, self.claimed)
         return Standing(
             self.kept[base[0]].point if base else None, [self.kept[name].point for name in inside]
         )
 
-    def final(self, epoch: int) -> Snapshot | None:
+    def final(self, epoch: int, since: Since | None) -> Snapshot | None:
         """How it stood at the end of `epoch`, or of the last one before that it ran. Raises SnapshotCorrupt."""
-        names = snapshot_name.ends(self.kept, epoch)
+        names = snapshot_name.ends(self.kept, epoch, since)
         if not names:
             return None
         found = self.kept[names[0]]
@@ -126,8 +132,8 @@ class Snapshots:
         """What attempts before that of `fence` left of the epoch, but how one that binds has ended it."""
         self._drop(snapshot_name.overtaken(self.kept, epoch, fence))
 
-    def forget(self, before_epoch: int, fence: int) -> None:
-        self._drop(snapshot_name.outlived(self.kept, before_epoch, fence))
+    def forget(self, before_epoch: int, fence: int, since: Since | None) -> None:
+        self._drop(snapshot_name.outlived(self.kept, before_epoch, fence, since))
 
     def _drop(self, names: list[SnapshotName]) -> None:
         for name in names:
@@ -152,6 +158,14 @@ class Checkpoint:
         if origin not in self._snapshots:
             self._snapshots[origin] = Snapshots(origin)
         return self._snapshots[origin]
+
+    def since(self, origin: Origin) -> Since | None:
+        """Which snapshots of an instance count, by the last start of the query."""
+        return self.lines[max(self.lines)].since(origin) if self.lines else None
+
+    def ended(self, origin: Origin, epoch: int) -> Snapshot | None:
+        """How an instance stood at the end of an epoch that has committed."""
+        return self.snapshots(origin).final(epoch, self.since(origin))
 
     @property
     def committed(self) -> int:

@@ -98,7 +98,7 @@ class Commits:
     def ends(self, epoch: int) -> dict[Origin, Ended]:
         found = {}
         for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
-            snapshot = self._checkpoint.snapshots(origin).final(epoch)
+            snapshot = self._checkpoint.ended(origin, epoch)
             if snapshot is not None:
                 instance = snapshot.instance
                 found[origin] = Ended(str(snapshot.name), instance.log_offset, instance.emitted)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from clonos import errors
 from clonos.core.fence import Fence
 from clonos.core.identity import Origin
-from clonos.core.recovery_line import RecoveryLine, recovery_line
+from clonos.core.recovery_line import RecoveryLine, beginnings, recovery_line
 from clonos.core.topology import NodeKind
 from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout, ResumeFailed
 from clonos.sim.channel_pages import Channels
@@ -200,16 +200,16 @@ class Driver(Process):
         resumes = self._may_resume and not self.world.deployment.history.changes_at(epoch)
         flow = self.world.plan.dataflow
         standings = {
-            origin: self._checkpoint.snapshots(origin).standing(epoch)
+            origin: self._checkpoint.snapshots(origin).standing(epoch, self._checkpoint.since(origin))
             for origin in flow.instances(NodeKind.OPERATOR)
         }
         if self.world.plan.realtime and self.world.plan.resumes and resumes:
             cursors = {origin: place.cursors for origin, place in self.world.sinks.items()}
             line = recovery_line(flow.topology, standings, cursors, generation=generation, epoch=epoch)
         else:
-            stable = {origin: one.base.log_offset for origin, one in standings.items() if one.base}
-            line = RecoveryLine(generation, epoch, stable=stable)
+            line = RecoveryLine(generation, epoch, **beginnings(standings))
         self._checkpoint.lines[generation] = line
+        self.world.checks.truncation.query_begins(generation, epoch)
         self.world.copies_checkpoint()
 
     def _stop_tasks(self) -> Steps:

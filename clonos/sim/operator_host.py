@@ -458,7 +458,7 @@ class OperatorHost(Incarnation[Snapshot]):
             self._store.truncate(stable)
         if not self._hello.standby:
             with self._world.checks.forgets_snapshots(self._snapshots):
-                self._snapshots.forget(epoch, self._hello.fence)
+                self._snapshots.forget(epoch, self._hello.fence, self.begun)
 
     # -------------------------------------------- InstancePorts, for the core
 

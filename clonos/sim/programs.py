@@ -120,7 +120,7 @@ class Deployment:
         ends = {
             origin: (found.instance.log_offset, found.instance.emitted)
             for origin in origins
-            if (found := kept.snapshots(origin).final(number - 1)) is not None
+            if (found := kept.ended(origin, number - 1)) is not None
         }
         whole = not (world.plan.executors and world.plan.standbys)
         own: list[tuple[Origin, Segment]] = []

@@ -44,7 +44,7 @@ class Commits:
             query=self._query,
             epoch=epoch,
             generation=generation,
-            ends=self._ends(epoch),
+            ends=self.ends(epoch),
             cursors=self._cursors(),
             versions={
                 node.number: node.version for node in self._topology.nodes if node.kind is NodeKind.OPERATOR
@@ -129,19 +129,15 @@ class Commits:
         stores = snapshot_stores(self._checkpoint.location, self._topology)
         return {origin: frozenset(map(str, store.manifests())) for origin, store in stores}
 
-    def _ends(self, epoch: int) -> dict[Origin, Ended]:
+    def ends(self, epoch: int) -> dict[Origin, Ended]:
         """Of every instance: at the end of the epoch, or of the last one before that it ran."""
         found = ends_of(self._checkpoint.location, self._topology, epoch)
         return {origin: Ended(str(end.name), end.log_offset, end.emitted) for origin, end in found.items()}
 
-    def stable(self, epoch: int) -> dict[Origin, int]:
-        """Log offset of every instance that has ended an epoch up to this one. Who is not in it has never run."""
-        return {origin: end.log_offset for origin, end in self._ends(epoch).items()}
-
     def numbers(self) -> int:
         """The highest output number that is visible, or that an instance had given when the last epoch committed."""
         visible = [number for each in self._cursors().values() for number in each.values()]
-        given = [end.emitted for end in self._ends(self._checkpoint.committed()).values()]
+        given = [end.emitted for end in self.ends(self._checkpoint.committed()).values()]
         return max([0, *visible, *given])
 
 

@@ -288,7 +288,6 @@ class Coordinator:
         committed = self._checkpoint.passed()
         epoch = committed + 1
         resumes = resumes and not self._history.changes_at(epoch)
-        stable = self._commits.stable(committed)
         if resumes and self._checkpoint.given_up().generation < generation - 1:
             try:
                 reader = self._sink.log_reader(self.query)
@@ -297,7 +296,10 @@ class Coordinator:
                 )
             except ClonosError as error:
                 LOG.warning("the epoch is run from its beginning: %s", error)
-        return RecoveryLine(generation, epoch, stable=stable)
+        ends = self._commits.ends(committed)
+        stable = {origin: end.log_offset for origin, end in ends.items()}
+        bases = {origin: end.snapshot for origin, end in ends.items()}
+        return RecoveryLine(generation, epoch, stable=stable, bases=bases)
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""

@@ -14,6 +14,7 @@ from clonos.core.identity import Origin
 from clonos.core.incarnation import Candidate
 from clonos.core.recovery_line import RecoveryLine, Standing, recovery_line
 from clonos.core.topology import NodeKind, Topology
+from clonos.store.line import newest_line
 from clonos.store.snapshots import SnapshotStore
 from standby import metadata
 
@@ -33,16 +34,22 @@ def draw_line(
 
 
 def ends_of(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Candidate]:
-    """How every operator's instance stood at the end of `epoch`, or of the last one before that it ran."""
-    manifests = ((origin, store.final(epoch)) for origin, store in snapshot_stores(checkpoint, topology))
+    """How every operator's instance stood at the end of `epoch`, which has committed, or of the last one before that it
+    ran."""
+    line = newest_line(checkpoint)
+    manifests = (
+        (origin, store.final(epoch, line.since(origin) if line is not None else None))
+        for origin, store in snapshot_stores(checkpoint, topology)
+    )
     return {origin: metadata.candidate(found) for origin, found in manifests if found is not None}
 
 
 def standings(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Standing]:
     """Every operator's instance at the beginning of `epoch`, and inside it."""
     found: dict[Origin, Standing] = {}
+    line = newest_line(checkpoint)
     for origin, store in snapshot_stores(checkpoint, topology):
-        base = store.final(epoch - 1)
+        base = store.final(epoch - 1, line.since(origin) if line is not None else None)
         found[origin] = Standing(
             metadata.point(str(base.name), base.meta) if base is not None else None,
             [metadata.point(str(one.name), one.meta) for one in store.inside(epoch)],

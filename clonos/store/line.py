@@ -25,12 +25,14 @@ VERSION: Final = 1
 
 def write_line(checkpoint: str, line: RecoveryLine) -> None:
     """Raises StorageUnavailable."""
-    body = {
+    body: dict[str, Any] = {
         "generation": line.generation,
         "epoch": line.epoch,
         "resumes": [[*origin, one.name, sorted(one.owed.items())] for origin, one in line.resumes.items()],
         "stable": [[*origin, offset] for origin, offset in line.stable.items()],
     }
+    if line.bases is not None:
+        body["bases"] = [[*origin, name] for origin, name in line.bases.items()]
     said = {"version": VERSION, "crc32": _checksum(body), "body": body}
     folder = _folder(checkpoint, f"line-{line.generation}")
     folder.write(_name(line.generation), json.dumps(said, indent=1).encode())
@@ -54,12 +56,19 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
             body["epoch"],
             {Origin(node, at): Resume(name, dict(owed)) for node, at, name, owed in body["resumes"]},
             {Origin(node, at): offset for node, at, offset in body["stable"]},
+            {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
         )
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise StorageUnavailable(f"{where} cannot be read: {error!r}") from error
     if line.generation != generation:
         raise StorageUnavailable(f"{where} is of start {line.generation} of the query, not {generation}")
     return line
+
+
+def newest_line(checkpoint: str) -> RecoveryLine | None:
+    """Of the last start that has one: no instance has run in any later. Raises StorageUnavailable."""
+    starts = [int(name) for name in _folder(checkpoint, "line").sizes(FOLDER) if name.isdecimal()]
+    return read_line(checkpoint, max(starts)) if starts else None
 
 
 def _name(generation: int) -> str:

@@ -40,7 +40,7 @@ from pyarrow import fs
 
 from clonos.core import snapshot_name
 from clonos.core.fence import FENCE_BYTES, Fence
-from clonos.core.snapshot_name import SnapshotName, read_fence
+from clonos.core.snapshot_name import Since, SnapshotName, read_fence
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.store.disk_errors import disk
 from clonos.store.folder import TMP, Folder, hash_file, resolve
@@ -93,6 +93,7 @@ class SnapshotStore:
         self._changing = threading.Lock()
         self._due_lock = threading.Lock()
         self._due: int | None = None
+        self._since: Since | None = None
         self._swept = False
         self._manifests: dict[SnapshotName, Manifest] = {}
         # Content -> stored name, for files named by manifests of this store's own line.
@@ -198,6 +199,7 @@ class SnapshotStore:
         final_only: bool,
         usable: Callable[[Manifest], bool] = lambda _: True,
         fence: int | None = None,
+        since: Since | None = None,
     ) -> Manifest | None:
         """Where an instance that is to run `epoch` may start from.
 
@@ -209,12 +211,12 @@ class SnapshotStore:
             for manifest in self._readable(snapshot_name.in_epoch(self._names(), epoch)):
                 if usable(manifest):
                     return manifest
-        return self.beginning(epoch, self.fence if fence is None else fence)
+        return self.beginning(epoch, self.fence if fence is None else fence, since)
 
-    def beginning(self, epoch: int, fence: int) -> Manifest | None:
+    def beginning(self, epoch: int, fence: int, since: Since | None = None) -> Manifest | None:
         """Where the task attempt of `fence` began `epoch`: where it resumed inside it, or at the end of the last epoch
         before that the instance ran."""
-        return self.resumed(epoch, fence) or self.final(epoch - 1)
+        return self.resumed(epoch, fence) or self.final(epoch - 1, since)
 
     def resumed(self, epoch: int, fence: int) -> Manifest | None:
         """Where the task attempt of `fence` resumed inside `epoch`, if it did."""
@@ -241,9 +243,10 @@ class SnapshotStore:
             if manifest is not None:
                 yield manifest
 
-    def final(self, epoch: int) -> Manifest | None:
-        """How the instance stood at the end of `epoch`, or of the last one before that it ran."""
-        return self._first(snapshot_name.ends(self._names(), epoch))
+    def final(self, epoch: int, since: Since | None = None) -> Manifest | None:
+        """How the instance stood at the end of `epoch`, or of the last one before that it ran, by what counts `since`
+        the query was started."""
+        return self._first(snapshot_name.ends(self._names(), epoch, since))
 
     def binding(self, epoch: int, fence: int) -> Manifest | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
@@ -352,14 +355,15 @@ class SnapshotStore:
 
     # Forgetting
 
-    def forget(self, *, before_epoch: int) -> None:
+    def forget(self, *, before_epoch: int, since: Since | None = None) -> None:
         """Drop the snapshots of epochs before `before_epoch`, and files that nothing names any more.
 
         How the instance stood at the end of `before_epoch` is kept, even if it did not run since an earlier one.
-        Does not wait for an upload under way: that one does it at its end.
+        Does not wait for an upload under way: that one does it at its end. What counts is as in `final`.
         """
         with self._due_lock:
             self._due = before_epoch if self._due is None else max(self._due, before_epoch)
+            self._since = since
         self._collect_if_due()
 
     def resume(self, manifest: Manifest, meta: bytes) -> Manifest:
@@ -396,12 +400,13 @@ class SnapshotStore:
     def _collect_before(self) -> None:
         with self._due_lock:
             before, self._due = self._due, None
+            since = self._since
         if before is None:
             return
         limit = before
         try:
             self._claim()
-            self._drop(snapshot_name.outlived(self._names(), limit, self.fence))
+            self._drop(snapshot_name.outlived(self._names(), limit, self.fence, since))
             self._collect()
         except StorageUnavailable:
             with self._due_lock:

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from clonos.core import snapshot_name
 from clonos.core.fence import Fence
-from clonos.core.snapshot_name import KEPT_INSIDE, SnapshotName, is_kept
+from clonos.core.snapshot_name import KEPT_INSIDE, Since, SnapshotName, is_kept
 
 ATTEMPT = Fence.of(0, 1)
 START = Fence.of(1)
@@ -26,6 +26,7 @@ one = st.builds(
     kinds,
 )
 many = st.sets(one, max_size=30)
+sinces = st.none() | st.builds(Since, st.integers(1, 2), st.integers(0, 4), st.none() | one)
 
 
 @given(one, one)
@@ -45,21 +46,25 @@ def test_older_snapshots_are_kept_the_more_rarely(newest: int) -> None:
         assert min(kept) <= newest - 16 + 1
 
 
-@given(many, st.integers(0, 4), fences)
-def test_nobody_drops_what_a_successor_wrote(names: set[SnapshotName], epoch: int, fence: int) -> None:
+@given(many, st.integers(0, 4), fences, sinces)
+def test_nobody_drops_what_a_successor_wrote(
+    names: set[SnapshotName], epoch: int, fence: int, since: Since | None
+) -> None:
     gone = [
         *snapshot_name.overtaken(names, epoch, fence),
-        *snapshot_name.outlived(names, epoch, fence),
+        *snapshot_name.outlived(names, epoch, fence, since),
         *snapshot_name.superseded(names, SnapshotName(epoch, fence, 41, final=True)),
     ]
     assert all(name.fence <= fence for name in gone)
 
 
-@given(many, st.integers(0, 4), fences)
-def test_the_end_of_a_committed_epoch_stays(names: set[SnapshotName], epoch: int, fence: int) -> None:
-    end = snapshot_name.ends(names, epoch)[:1]
-    left = names - set(snapshot_name.outlived(names, epoch, fence))
-    assert snapshot_name.ends(left, epoch)[:1] == end
+@given(many, st.integers(0, 4), fences, sinces)
+def test_the_end_of_a_committed_epoch_stays(
+    names: set[SnapshotName], epoch: int, fence: int, since: Since | None
+) -> None:
+    end = snapshot_name.ends(names, epoch, since)[:1]
+    left = names - set(snapshot_name.outlived(names, epoch, fence, since))
+    assert snapshot_name.ends(left, epoch, since)[:1] == end
     assert all(name.epoch >= epoch or name in end or name.fence > fence for name in left)
 
 
@@ -70,7 +75,7 @@ def test_an_attempt_keeps_where_it_began_and_what_binds_it(
     left = names - set(snapshot_name.overtaken(names, epoch, fence))
     for rule in (snapshot_name.resumed, snapshot_name.binding):
         assert set(rule(left, epoch, fence)) == set(rule(names, epoch, fence))
-    assert snapshot_name.ends(left, epoch - 1) == snapshot_name.ends(names, epoch - 1)
+    assert snapshot_name.ends(left, epoch - 1, None) == snapshot_name.ends(names, epoch - 1, None)
     mine = [name for name in snapshot_name.in_epoch(left, epoch) if name.fence <= fence]
     assert all(name.resumed or name.final for name in mine)
 
@@ -93,3 +98,17 @@ def test_the_next_start_is_bound_by_nothing() -> None:
 def test_only_the_newest_attempt_is_in_a_line() -> None:
     old, new = (SnapshotName(3, fence(1, attempt, 0), 7, final=False) for attempt in (0, 1))
     assert snapshot_name.of_newest_attempt([new, old], 3, fence(1, 1, 2)) == [new]
+
+
+def test_what_an_earlier_start_made_of_an_epoch_that_is_run_again_has_not_happened() -> None:
+    """Epoch 5 is run again by start 2, which finds nothing to do for the instance."""
+    before, overtaken, later = (
+        SnapshotName(epoch, Fence.of(start), 0, final=True) for epoch, start in ((4, 1), (5, 1), (6, 2))
+    )
+    since = Since(2, 5, before)
+    names = {before, overtaken}
+    assert snapshot_name.ends(names, 5, None)[0] == overtaken
+    assert snapshot_name.ends(names, 5, since) == [before]
+    assert snapshot_name.outlived(names, 7, Fence.of(2), since) == [overtaken]
+    assert snapshot_name.ends({*names, later}, 6, since) == [later, before]
+    assert snapshot_name.ends(names, 5, Since(2, 5, None)) == []

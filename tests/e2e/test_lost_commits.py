@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+from ledger_job import MODES, Run, assert_exact, await_, await_end, running, second
 
 from clonos.core.commit_record import CommitRecord
 from clonos.errors import CheckpointMismatch
+from clonos.source.writer import LogWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 
@@ -82,6 +85,31 @@ def test_a_file_of_sparks_that_says_nothing_is_written_again(
         (setup.checkpoint / kind / str(last)).write_bytes(left)
     run_to(spark, more(setup), 150)
     assert {name: (setup.checkpoint / name / str(last)).read_bytes() for name in was} == was
+    assert_exact(setup)
+
+
+def test_an_epoch_whose_offsets_spark_has_lost_may_be_another_one(spark: Any, tmp_path: Path) -> None:
+    """Spark does not sync them: it takes more into the epoch than those who have run it had."""
+    gate = tmp_path / "open"
+
+    def gated(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        while not gate.exists():
+            time.sleep(0.01)
+        yield from second(key, row, ctx)
+
+    setup = Run(tmp_path, count=100, second=gated)
+    state = setup.checkpoint / "clonos" / "state"
+    with running(spark, setup) as query:
+        await_(query, setup, lambda: any(state.glob("*/*/*/*-final.manifest")))
+    assert setup.epochs("offsets") == [0] and not setup.epochs("commits")
+    gone = (setup.checkpoint / "offsets" / "0").read_bytes()
+    for name in ("0", ".0.crc"):
+        (setup.checkpoint / "offsets" / name).unlink(missing_ok=True)
+    with LogWriter(setup.source, 2) as writer:
+        setup.append(writer, 80)
+    gate.touch()
+    run_to(spark, more(setup), 100)
+    assert (setup.checkpoint / "offsets" / "0").read_bytes() != gone
     assert_exact(setup)
 
 

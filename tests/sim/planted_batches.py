@@ -77,6 +77,10 @@ BATCHES: dict[str, Planted] = {
         (late_is_told_by_the_watermark_of_now, CRASHES, LATE),
         (snapshot_while_records_are_gathered, CRASHES, {**GATHERED, "snapshot_rate": 0.3}),
         (replay_of_an_epochs_end_fires_timers_alone, CRASHES, GATHERED),
-        (what_comes_after_a_repeated_end_is_not_processed, BEGUN_ANEW, GATHERED),
+        (
+            what_comes_after_a_repeated_end_is_not_processed,
+            BEGUN_ANEW,
+            {**GATHERED, "skips_idle": False, "faults": 20},
+        ),
     )
 }

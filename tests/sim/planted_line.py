@@ -12,6 +12,7 @@ from clonos.core import incarnation, resumption
 from clonos.core.instance import Instance
 from clonos.core.recovery_line import Standing
 from clonos.core.sharing import FULL, Receipts
+from clonos.core.snapshot_name import Since
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.plan import Fault
 
@@ -75,7 +76,12 @@ def own_log_before_the_snapshot_is_not_needed(patch: Patch) -> None:
 
 
 def replacement_forgets_where_the_attempt_resumed(patch: Patch) -> None:
-    patch.setattr(Snapshots, "beginning", lambda self, epoch, fence: self.final(epoch - 1))
+    patch.setattr(Snapshots, "beginning", lambda self, epoch, fence, since: self.final(epoch - 1, since))
+
+
+def what_an_overtaken_start_made_of_an_epoch_counts(patch: Patch) -> None:
+    """Spark has lost the epoch's offsets, and there is nothing for the instance in what it draws instead."""
+    patch.setattr(Since, "counts", lambda self, name: True)
 
 
 RESTARTS = {
@@ -99,5 +105,10 @@ RESUMING: dict[str, Planted] = {
         planted(determinants_that_are_not_held_are_depended_on, first=54, rates=LOST, **RESTARTS),
         planted(own_log_before_the_snapshot_is_not_needed, rates=LOST, **RESTARTS),
         planted(replacement_forgets_where_the_attempt_resumed, first=500, rates=RATES, **RESTARTS),
+        planted(
+            what_an_overtaken_start_made_of_an_epoch_counts,
+            rates={Fault.OFFSETS_LOST: 0.7, Fault.DRIVER_LOSS: 0.03},
+            **{**OTHERS, "realtime": False, "skips_idle": True, "timers": False, "faults": 20},
+        ),
     )
 }

@@ -7,9 +7,10 @@ to the newest snapshot, and is sent again what lies beyond it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from clonos.core.fence import attempt_of
+from clonos.core.fence import attempt_of, generation_of
 from clonos.core.identity import Origin
 from clonos.core.snapshot_name import SnapshotName
 from clonos.core.topology import NodeKind
@@ -33,8 +34,28 @@ class Truncation:
         self._stores: dict[int, tuple[LogStore, int, int, Held]] = {}
         self._sinks: dict[Origin, tuple[int, int, Held]] = {}
         self._stable: tuple[int, dict[Origin, int]] = (-1, {})
+        self._starts: list[tuple[int, int]] = []
 
     # ------------------------------------------------------- what is needed
+
+    def query_begins(self, generation: int, epoch: int) -> None:
+        self._starts.append((generation, epoch))
+
+    def _end(self, names: Iterable[SnapshotName], committed: int) -> SnapshotName | None:
+        """How an instance ended the last committed epoch that it ran: no later start has run that again."""
+        return max(
+            (
+                name
+                for name in names
+                if name.final
+                and name.epoch <= committed
+                and not any(
+                    generation_of(name.fence) < generation and epoch <= name.epoch
+                    for generation, epoch in self._starts
+                )
+            ),
+            default=None,
+        )
 
     def stable(self) -> dict[Origin, int]:
         """Log offsets before which no recovery asks."""
@@ -52,7 +73,7 @@ class Truncation:
         found: dict[Origin, int] = {}
         for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
             kept = self._world.checkpoint.snapshots(origin).kept
-            name = max((name for name in kept if name.final and name.epoch <= committed), default=None)
+            name = self._end(kept, committed)
             if name is not None:
                 found[origin] = kept[name].instance.log_offset
         return found
@@ -110,7 +131,7 @@ class Truncation:
 
     def snapshots_forgotten(self, snapshots: Snapshots, before: set[SnapshotName]) -> None:
         committed = self._world.checkpoint.settled
-        needed = max((name for name in before if name.final and name.epoch <= committed), default=None)
+        needed = self._end(before, committed)
         if needed is not None and needed not in snapshots.kept:
             raise Violation(
                 "I7", f"the snapshot of {snapshots.origin} at the end of epoch {committed} was dropped"
