@@ -373,6 +373,17 @@ def test_times_that_nanoseconds_cannot_hold() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "value"), [("d DATE", pd.NaT), ("d ARRAY<DATE>", [pd.NaT]), ("d STRUCT<x: DATE>", (pd.NaT,))]
+)
+def test_what_is_missing_for_pandas_is_no_date(spec: str, value: Any) -> None:
+    """Arrow takes it for a day of the year 1."""
+    encoder = RowEncoder(arrow_schema(spec))
+    with pytest.raises(InputError, match="a date is due, not NaT"):
+        encoder.arrays([(value,)])
+    assert encoder.arrays([(None,)])[0].to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
     ("spec", "value", "says"),
     [
         ("a BOOLEAN", (1,), "a boolean is due"),

@@ -304,6 +304,13 @@ def _wall(value: Any) -> Any:
     raise TypeError(f"a datetime is due, not {type(value).__name__}")
 
 
+def _day(value: Any) -> Any:
+    """pandas' NaT says that it is a datetime, and Arrow takes it for the first of January of the year 1."""
+    if value is not None and value != value:
+        raise TypeError(f"a date is due, not {value}: None stands for what is missing")
+    return value
+
+
 def _items(value: Any) -> Any:
     if isinstance(value, dict):
         return value.items()
@@ -368,6 +375,8 @@ def writer(kind: pa.DataType, zone: tzinfo | None, fields_of: FieldsOf = struct_
         return lambda v: _moment(v, zone)
     if pa.types.is_timestamp(kind):
         return _wall
+    if pa.types.is_date(kind):
+        return _day
     if pa.types.is_struct(kind):
         return _struct_writer(kind, zone, fields_of)
     if pa.types.is_map(kind):
