@@ -189,8 +189,9 @@ class Checkpoint:
         return self.settled + 1 in self.offsets
 
     def lose_offsets(self) -> None:
-        """Of the epoch under way."""
-        self.offsets.pop(self.settled + 1)
+        """Of the epoch under way, and of one that was begun behind it: what is lost first was written last."""
+        for epoch in [epoch for epoch in self.offsets if epoch > self.settled]:
+            del self.offsets[epoch]
 
     def copy(self) -> Checkpoint:
         return deepcopy(self)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clonos.sim.world import Wires, World
 
 TASK_FAILURES = 4
-TIMEOUTS = 6
+TIMEOUTS = 4
 """So many starts of the query in a row may end because a holder does not answer, before the query ends."""
 Lost = tuple[Task, tuple[str, str] | None]
 

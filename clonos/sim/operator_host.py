@@ -72,6 +72,10 @@ class OperatorHost(Incarnation[Snapshot]):
     # ------------------------------------------------------------------ life
 
     @property
+    def server_at(self) -> int:
+        return self._replica.server.at
+
+    @property
     def running(self) -> bool:
         return self._instance is not None
 

@@ -22,6 +22,7 @@ PERMITTED: dict[str, frozenset[Fault]] = {
     "SnapshotCorrupt": frozenset({Fault.SNAPSHOT_PAGE, Fault.SNAPSHOTS_GONE}),
     "CheckpointMismatch": frozenset({Fault.CHECKPOINT_OLDER, Fault.SNAPSHOTS_GONE}),
     "RecoveryTimeout": frozenset({Fault.DIRECTORY_LOST}),
+    "LogConflict": frozenset({Fault.OLD_DISK}),
 }
 GAPS = frozenset({Fault.STORE_LOST, Fault.STORE_TAIL, Fault.HOST_LOST, Fault.POWER_LOSS, Fault.OLD_DISK})
 WORSE_GAPS = frozenset({Fault.STORE_PAGE, Fault.SINK_LOG_PAGE, Fault.TORN_TAIL})
@@ -95,4 +96,6 @@ def is_permitted(world: World) -> bool:
         return plan.recreated
     if outcome == "GapError":
         return bool(kinds & WORSE_GAPS) or (plan.depth < 1 << 30 and bool(kinds & GAPS))
+    if outcome == "CheckpointMismatch" and {Fault.OFFSETS_LOST, Fault.PROGRAM_CHANGED} <= kinds:
+        return True  # an instance has met an epoch of a version that the program lacks, and says how to go on
     return outcome in PERMITTED and bool(kinds & PERMITTED[outcome])

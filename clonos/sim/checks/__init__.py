@@ -34,6 +34,7 @@ from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
+from clonos.sim.plan import Fault
 from clonos.sim.records import Tag
 from clonos.sim.trace import Shown
 
@@ -83,7 +84,7 @@ class Checks:
             self.fencing.starts_from(host.origin, hello.fence, found.name.fence)
         here = self._world.servers.index(host.replica.server)
         self.locality.restores(host, hello, moved=self._world.homes.get(host.origin, 0) != here)
-        if self._world.plan.standbys:
+        if self._world.plan.standbys or self._world.plan.may(Fault.OLD_DISK):
             emitted = found.instance.emitted if found else 0
             self._another_history(host, hello, start, emitted, recovered.recorded)
         self.histories.begins(host, start, recovered.recorded)
@@ -107,13 +108,13 @@ class Checks:
     def _another_history(
         self, host: OperatorHost, hello: Greeting, start: int, emitted: int, recorded: bytes
     ) -> None:
-        """With the store of the last incarnation gone, one that it had overtaken may be believed beyond what anybody
-        has heard of: then what the last one did never happened."""
+        """With the store of the last incarnation gone, one that it had overtaken, or an old copy of the disk, may be
+        believed beyond what anybody has heard of: then what the last one did never happened."""
         parted = self.prefix.parts(host.origin, start, recorded)
         if parted is None:
             return
         self.histories.believed(host, start, recorded)
-        self.orphans.restores(host, hello, parted)
+        self.orphans.parts(host, hello, parted)
         self.truth.cut(host.origin, parted)
         self.outputs.shortened(host.origin, emitted, recorded, start, parted)
         self.truth.extend(host.origin, start, recorded)

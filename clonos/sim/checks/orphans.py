@@ -40,6 +40,7 @@ class Orphans:
         self._losses = losses
         self._distances: dict[tuple[int, int], int] = {}
         self._told: dict[tuple[Origin, int], int] = defaultdict(int)
+        self._acts: list[tuple[int, Mapping[Origin, int]]] = []
 
     # --------------------------------------------- whoever depends must hold
 
@@ -77,7 +78,7 @@ class Orphans:
                 f"only up to {told}",
             )
         if not any(kind in FORGETTING for kind, _ in self._world.plan.rates):
-            self._becomes_visible(depends)
+            self._acts.append((host.server_at, depends))
 
     def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, int]) -> None:
         stable = self._truncation.stable()
@@ -119,12 +120,26 @@ class Orphans:
 
     def restores(self, host: OperatorHost, hello: Greeting, upto: int) -> None:
         """An instance goes on from here; whatever was beyond never happened."""
+        self.parts(host, hello, upto)
+        if not hello.fresh:
+            return
+        for store in self._stores_that_count():
+            reach = self._truncation.readable(store).reach.get(host.origin, 0)
+            if reach > upto:
+                raise Violation(
+                    "I1",
+                    f"{host.origin} goes on at log offset {upto}, but {store.owner} holds determinants up to {reach}",
+                )
+
+    def parts(self, host: OperatorHost, hello: Greeting, upto: int) -> None:
+        """What an instance goes on with is another history from here on. Stores may hold either: of two that differ
+        nothing is put together."""
         origin = host.origin
-        if self._truth.visible[origin] > upto:
+        needed = max(self._truth.visible[origin], self._acted(origin))
+        if needed > upto:
             raise Violation(
                 "I1",
-                f"{origin} goes on at log offset {upto}, but what is visible depends on it up to "
-                f"{self._truth.visible[origin]}",
+                f"{origin} goes on at log offset {upto}, but what is visible depends on it up to {needed}",
             )
         for other in self._world.replicas():
             depends = getattr(other.host, "depends", {})
@@ -137,15 +152,13 @@ class Orphans:
                     "I1",
                     f"{origin} goes on at log offset {upto}, but {other.name} depends on it up to {depends[origin]}",
                 )
-        if not hello.fresh:
-            return
-        for store in self._stores_that_count():
-            reach = self._truncation.readable(store).reach.get(origin, 0)
-            if reach > upto:
-                raise Violation(
-                    "I1",
-                    f"{origin} goes on at log offset {upto}, but {store.owner} holds determinants up to {reach}",
-                )
+
+    def _acted(self, origin: Origin) -> int:
+        """Up to where effects depend on a log. A host that the driver has given up is a lost one: what it did last may
+        not have come to the standby (docs/limits.md)."""
+        return max(
+            (depends.get(origin, 0) for at, depends in self._acts if self._world.counts(at)), default=0
+        )
 
     def _stores_that_count(self) -> Iterable[LogStore]:
         """A query goes on without a host that its driver cannot reach: what nothing visible depends on may be there."""
