@@ -218,6 +218,18 @@ class Checkpoint:
                     found[epoch] = said
         return found
 
+    def fit_offsets(self, fit: Callable[[bytes], bytes]) -> dict[int, bytes]:
+        """Those with which Spark begins, of the last epoch that it has planned and of the one before: what has changed,
+        by epoch."""
+        last = max(self._epochs(OFFSETS), default=-1)
+        changed = {}
+        for epoch, said in self.offsets_of(range(last - 1, last + 1)).items():
+            if fit(said) != said:
+                changed[epoch] = fit(said)
+                self._root.delete(f"{OFFSETS}/.{epoch}.crc")
+                self._root.write(f"{OFFSETS}/{epoch}", changed[epoch])
+        return changed
+
     def write_spark_files(self, record: CommitRecord) -> None:
         """Those of an epoch that had committed, as they were."""
         for folder, content in ((OFFSETS, record.offsets), (COMMITS, record.commits)):

@@ -105,6 +105,13 @@ class Commits:
         if course.newest is not None:
             self._keep(replace(course.newest, generation=generation))
 
+    def fit_offsets(self, fit: Callable[[bytes], bytes], generation: int) -> None:
+        """To what Spark expects of this program; the records say the same."""
+        changed = self._checkpoint.fit_offsets(fit)
+        newest = self._newest
+        if newest is not None and newest.epoch in changed:
+            self._keep(replace(newest, generation=generation, offsets=changed[newest.epoch]))
+
     @property
     def last_generation(self) -> int:
         """The highest start of this query that the sink has heard of; a copy of the checkpoint may not know it."""

@@ -287,7 +287,7 @@ class Compiled:
         for node in self._nodes:
             if isinstance(node, SourcePlan):
                 frames[id(node)] = self._source(node, address)
-                if mode == "microbatch" and self._ticks():
+                if self.has_ticks(realtime=mode == "realtime"):
                     frames[id(node)] = frames[id(node)].union(_ticking(spark, frames[id(node)]))
             else:
                 given = self._exchanged([frames[id(up)] for up in node.upstream], self._parallelism(node))
@@ -301,8 +301,11 @@ class Compiled:
         spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism, None)
         return _stage(spark, given, {**spec, **_address(address, mode, spill)})
 
-    def _ticks(self) -> bool:
-        return any(isinstance(node, OperatorPlan) and node.binding.ticks for node in self._nodes)
+    def has_ticks(self, *, realtime: bool) -> bool:
+        """Whether a source of ticks stands beside each source. In real time conduits ask for the time themselves."""
+        return not realtime and any(
+            isinstance(node, OperatorPlan) and node.binding.ticks for node in self._nodes
+        )
 
     def only_named(self) -> list[int]:
         """The source nodes whose channels have names and no numbers of their own."""

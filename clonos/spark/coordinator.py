@@ -24,7 +24,7 @@ from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
 from clonos.core.recovery import OnGap
 from clonos.core.recovery_line import RecoveryLine
-from clonos.core.topology import Topology
+from clonos.core.topology import NodeKind, Topology
 from clonos.core.upgrade import taken
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.sinks.port import SinkLogReader
@@ -38,6 +38,7 @@ from clonos.spark.failure import named
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.line import draw_line
 from clonos.spark.settings import Settings
+from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, take_over
 from clonos.store.line import write_line
 from clonos.wire.determinant_service import DeterminantServer
@@ -255,7 +256,12 @@ class Coordinator:
             self._checkpoint.sweep()
             self._sink.raise_fence(self.query, Fence.of(generation))
             self._commits.settle(self._commits.look(), generation)
+            self._commits.fit_offsets(self._fitted, generation)
         self._deposed = generation
+
+    def _fitted(self, offsets: bytes) -> bytes:
+        sources = sum(node.kind is NodeKind.SOURCE for node in self._topology.nodes)
+        return fitted(offsets, sources, ticking=self._compiled.has_ticks(realtime=self._realtime))
 
     @property
     def _fence(self) -> Fence:

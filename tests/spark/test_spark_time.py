@@ -84,6 +84,82 @@ def test_available_now_ends_with_the_data_in_batches_of_the_given_size(place: Pl
     }
 
 
+@pytest.mark.parametrize("modes", [MODES, MODES[::-1]], ids="-then-".join)
+def test_a_timer_that_was_set_in_one_mode_fires_in_the_other(place: Place, modes: tuple[str, str]) -> None:
+    """In micro-batches the query has one source more, which lets time pass."""
+
+    def begin(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        ctx.timer(dt.timedelta(seconds=0.2 if ctx.state["n"] > 1 else 3600), name=f"{ctx.state['n']}")
+        return [(key[0], "row", ctx.state["n"])]
+
+    def close(key: Any, timer: Any, ctx: Any) -> Any:
+        return [(key[0], f"timer {timer.name}", ctx.state["n"])]
+
+    def timed() -> Any:
+        stream = place.causal("k string").groupBy("k")
+        return stream.process(begin, "k string, what string, n int", name="timed", on_timer=close)
+
+    shown = 0
+    for mode in (*modes, modes[0]):
+        place.write([{"k": "a"}])
+        place.start(timed(), mode)
+        shown += 1 if shown == 0 else 2
+        place.await_rows(shown)
+        place.stop()
+    assert [(row["what"], row["n"]) for row in place.rows()] == [
+        ("row", 1),
+        ("row", 2),
+        ("timer 2", 2),
+        ("row", 3),
+        ("timer 3", 3),
+    ]
+
+
+def test_a_new_version_may_have_timers(place: Place) -> None:
+    """And the one after that none: Spark counts the query's sources."""
+
+    def count(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return [(key[0], "row", ctx.state["n"])]
+
+    def begin(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.timer(dt.timedelta(seconds=0.2), name="close")
+        return count(key, row, ctx)
+
+    def close(key: Any, timer: Any, ctx: Any) -> Any:
+        return [(key[0], timer.name, ctx.state["n"])]
+
+    shown = 0
+    for version, function, on_timer in (
+        ("1", count, None),
+        ("2", begin, close),
+        ("3", count, close),
+        ("4", count, None),
+    ):
+        place.write([{"k": "a"}])
+        stream = place.causal("k string").groupBy("k")
+        timed = stream.process(
+            function,
+            "k string, what string, n int",
+            name="timed",
+            version=version,
+            on_timer=on_timer,
+            previous=dict.fromkeys(map(str, range(1, int(version))), count),
+        )
+        place.start(timed)
+        shown += 2 if function is begin else 1
+        place.await_rows(shown)
+        place.stop()
+    assert [(row["what"], row["n"]) for row in place.rows()] == [
+        ("row", 1),
+        ("row", 2),
+        ("close", 2),
+        ("row", 3),
+        ("row", 4),
+    ]
+
+
 def _has(place: Place, instance: int) -> bool:
     """Whether an instance of the first operator owns the key 'a'."""
     from clonos.core.destination import destination
