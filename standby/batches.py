@@ -23,9 +23,9 @@ _STAMPS = pa.struct(list(OUTPUT_HIDDEN))
 class BundleReader:
     """Record batches of BUNDLE frames to core bundles."""
 
-    def __init__(self, user: pa.Schema, zone: str) -> None:
+    def __init__(self, user: pa.Schema, zone: str, *, instants: bool = False) -> None:
         self._schema = pa.schema([*INPUT_HIDDEN, *user])
-        self._decoder = RowDecoder(user, zone)
+        self._decoder = RowDecoder(user, zone, instants=instants)
         self.row_class = self._decoder.row_class
 
     def read(self, raw: memoryview) -> Bundle:

@@ -26,7 +26,7 @@ class SinkHost:
         self._node = node
         self._number = instance
         self._faults = faults
-        self._reader = BundleReader(node.input, node.zone)
+        self._reader = BundleReader(node.input, node.zone, instants=node.sink.instants)
         self._writer: Any = None
         self._sink: SinkInstance | None = None
         self.progress = 0

@@ -36,7 +36,7 @@ from clonos.core.own_log import OwnLog
 from clonos.core.recovery import HolderReply
 from clonos.core.recovery_line import RecoveryLine, Resume
 from clonos.core.replacement import Known, Move
-from clonos.core.resumption import check_resumable, resume_failed
+from clonos.core.resumption import check_dependencies, check_resumable, resume_failed
 from clonos.core.retrieval import OpenedLog, Recovered, retrieve
 from clonos.core.sequence import BundlesTaken
 from clonos.core.snapshot_name import Since, SnapshotName
@@ -411,18 +411,23 @@ class Incarnation(ABC, Generic[S]):
         yield from self.reached(Reached.LOG)
         received = recovered.received
         behind = found is not None and self._is_behind(opened, found)
-        if snapshot is not None and behind and not hello.standby:
+        if snapshot is not None and not hello.standby and (not self._alone or behind):
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if resume is not None and found is not None and snapshot is not None:
             check_resumable(snapshot, recovered.before, [*held, *received], line.stable, where=self.where)
             snapshot.resume(resume.owed)
             found = yield from self.resume(found, resume)
             self.discard_from(hello.epoch)
-        elif snapshot is not None and behind and not hello.standby and self._may_be_asked_for(snapshot):
+        elif snapshot is not None and not hello.standby and self._may_be_asked_for(snapshot):
             settled, stable = self._settled()
             begins = settled.log_offset if settled is not None else 0
             everything = [*held, *received]
-            check_resumable(snapshot, recovered.before, everything, stable, where=self.where, begins=begins)
+            if behind:
+                check_resumable(
+                    snapshot, recovered.before, everything, stable, where=self.where, begins=begins
+                )
+            elif not self._alone:
+                check_dependencies(snapshot, everything, stable, where=self.where)
         self._instance = self.make_instance()
         self.restored(found, recovered)
         self._instance.restore(
@@ -566,8 +571,9 @@ class Incarnation(ABC, Generic[S]):
         return snapshot
 
     def _is_behind(self, opened: OpenedLog, found: S) -> bool:
-        """Whether the store at hand is damaged, or not of the incarnation that took the snapshot, or of a later one: it
-        need not hold what the snapshot depends on."""
+        """Whether the store at hand is damaged, or not of the incarnation that took the snapshot, or a later one: its
+        own log need not be what the snapshot was taken in. Where there are standbys, it need not hold what the snapshot
+        depends on either way: a later incarnation may have been promoted, and lost before it was sent that again."""
         elsewhere = not self._alone and opened.own.fence < self.candidate(found).name.fence
         return elsewhere or bool(opened.damaged)
 

@@ -41,6 +41,13 @@ def check_resumable(
     known = log.prefix(snapshot.epoch_log_offset)[: ends - snapshot.epoch_log_offset]
     if zlib.crc32(known) != snapshot.log_digest:
         raise resume_failed("it was taken in a history that has been overtaken", where)
+    check_dependencies(snapshot, held, stable, where=where)
+
+
+def check_dependencies(
+    snapshot: InstanceSnapshot, held: Iterable[bytes], stable: Mapping[Origin, int], *, where: Where
+) -> None:
+    """As `check_resumable`, of the others' logs alone."""
     for origin in lacking(snapshot.received, stable, held):
         upto = snapshot.received[origin]
         raise resume_failed(f"it depends on the log of {origin} up to {upto}, which is not held here", where)

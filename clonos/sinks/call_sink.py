@@ -56,6 +56,7 @@ class CallableSink(FileSink):
     """
 
     moved_by = Kind.DONE
+    instants = False
 
     def __init__(
         self,

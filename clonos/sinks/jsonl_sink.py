@@ -44,6 +44,7 @@ class JsonlSink(FileSink):
 
     moved_by = Kind.BUNDLE
     parallelism: int | None = None
+    instants = True
 
     def __init__(
         self,

@@ -82,6 +82,11 @@ class Sink(Protocol):
         """The number of instances that suits this sink, or None if any number does."""
         ...
 
+    @property
+    def instants(self) -> bool:
+        """Whether its writers take TIMESTAMPs as aware datetimes; if not, naive in the session's zone, as functions."""
+        ...
+
     def bind(self, checkpoint: str) -> None:
         """Tell the sink where the query's checkpoint is. Only sinks that keep files there care."""
         ...

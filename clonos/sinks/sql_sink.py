@@ -40,6 +40,8 @@ class SqlSink:
     survives a power failure of the database's machine (it survives a crash of any process in any case).
     """
 
+    instants = True
+
     def __init__(
         self,
         url: str,

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from clonos.core.channels import Numbered
+from clonos.core.identity import channel_origin
 from clonos.core.numbering import Numbering
 from clonos.core.topology import Node, Topology
 from clonos.errors import CheckpointMismatch, ClonosError, StorageUnavailable
@@ -22,8 +23,10 @@ from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.identity import only_topic
 from clonos.store.channel_pages import ChannelPages
 
-_CHANNEL: Final = re.compile(r"the channel from node (\d+), partition (\d+)")
+_CHANNEL: Final = re.compile(r"channel from node (\d+), partition (\d+)")
 """As `clonos.core.frontier` says it."""
+_NUMBER: Final = re.compile(r"\bchannel (\d+)(?=, position \d)")
+"""As a place says it (`clonos.errors.Where`)."""
 
 
 class SourceChannels:
@@ -50,13 +53,13 @@ class SourceChannels:
         return {node: f"{self._query}/{start}/{node}" for node in nodes}
 
     def named(self, text: str) -> str:
-        """A message about channels, with their names."""
+        """A message about channels, with where they come from, and their names."""
 
         def with_name(match: re.Match[str]) -> str:
             name = self._numbering.numbers.name(int(match[1]), int(match[2]))
             return match[0] if name is None else f"{match[0]} ({name!r})"
 
-        return _CHANNEL.sub(with_name, text)
+        return _CHANNEL.sub(with_name, _NUMBER.sub(_come_from, text))
 
     def open(self, start: int) -> None:
         """From now on tasks of this start of the query are answered, and no others."""
@@ -91,6 +94,11 @@ class SourceChannels:
         _carried_out(self._numbering.give([(node, name)]))
         new = self._numbering.numbers.since(node, known)
         return [text for one in new for text in (one.name, str(one.number))]
+
+
+def _come_from(match: re.Match[str]) -> str:
+    node, partition = channel_origin(int(match[1]))
+    return f"channel from node {node}, partition {partition}"
 
 
 def numbers_without_pages(checkpoint: Checkpoint, before: Topology, program: Topology) -> list[Numbered]:

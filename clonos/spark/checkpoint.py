@@ -63,8 +63,10 @@ class Checkpoint:
         if said is None:
             if "metadata" in self._root.sizes("") or self._root.sizes(COMMITS):
                 raise CheckpointMismatch(
-                    f"{self.location} is the checkpoint of a query that Clonos did not write",
-                    hint="Use a new checkpointLocation",
+                    f"{self.location} is the checkpoint of a query that Clonos did not write, or its folder clonos is "
+                    "gone",
+                    hint="Use a new checkpointLocation. If the folder is gone, restore it: over a new checkpoint the "
+                    "query shows every row again",
                 )
             query = uuid.uuid4().hex
             self._bind(query, History.of(topology))

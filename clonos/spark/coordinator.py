@@ -50,6 +50,7 @@ from standby.spec import QuerySpec, ReplicaSettings
 LOG = logging.getLogger("clonos")
 
 COMMIT_POLL_SECONDS = 0.25
+SAID_AGAIN_SECONDS = 30.0
 RECENT_SECONDS = 15.0
 
 
@@ -94,6 +95,7 @@ class Coordinator:
             threading.Lock()
         )  # held while a commit is recorded, and what it allows is forgotten
         self._truncated = -1
+        self._warned: tuple[tuple[str, int], float] = ("", -1), 0.0  # of what, and until when not again
         self._generation = 0
         self._claimed = 0  # by `start`, for the first start of the Spark query
         self._deposed = 0  # all writers older than this generation
@@ -377,11 +379,19 @@ class Coordinator:
             except Fenced:
                 return  # another driver has taken over; whoever waits for the query hears of it
             except StorageUnavailable as error:
-                self._warn("checkpoint_unreadable", "the checkpoint cannot be read now; trying again", error)
+                self._warn(
+                    "checkpoint_unreadable",
+                    "a commit cannot be looked for, or recorded, now; trying again",
+                    error,
+                )
             except ClonosError as error:
                 self._warn("logs_not_truncated", "logs were not truncated; trying again", error)
 
     def _warn(self, event: str, what: str, error: ClonosError) -> None:
+        """What goes on for longer is said again each half minute."""
+        if (event, self._truncated) == self._warned[0] and time.monotonic() < self._warned[1]:
+            return
+        self._warned = (event, self._truncated), time.monotonic() + SAID_AGAIN_SECONDS
         LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
 
     def _truncate(self, epoch: int) -> None:

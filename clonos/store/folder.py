@@ -22,8 +22,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from clonos.durable import fsync_directory, make_directory
-from clonos.errors import ClonosError, ConfigurationError
-from clonos.store.disk_errors import unavailable
+from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
+from clonos.store.disk_errors import disk, unavailable
 
 TMP: Final = "tmp"
 _CHUNK: Final = 1024 * 1024
@@ -249,11 +249,22 @@ class Folder:
         """Copy a file to a new local path; its size and SHA-256. `FileNotFoundError` if there is none."""
         digest = hashlib.sha256()
         size = 0
-        with self._looking("reading", name), self._open(name) as source, open(target_path, "xb") as target:
-            while chunk := source.read(_CHUNK):
+        with self._looking("reading", name):
+            source = self._open(name)
+        with (
+            source,
+            disk(f"writing {target_path}", corrupt=StorageUnavailable),
+            open(target_path, "xb") as target,
+        ):
+            while chunk := self._chunk(source, name):
                 digest.update(chunk)
                 size += target.write(chunk)
         return size, digest.digest()
+
+    def _chunk(self, source: Any, name: str) -> bytes:
+        with self._looking("reading", name):
+            chunk: bytes = source.read(_CHUNK)
+        return chunk
 
     def _open(self, name: str) -> Any:
         if self.local is not None:

@@ -9,6 +9,9 @@ from typing import Any, Final
 from clonos.errors import CheckpointMismatch
 
 VERSION: Final = 1
+_RESTORE: Final = (
+    "Restore it from a copy of the checkpoint, or begin anew with a new checkpointLocation and a new sink"
+)
 
 
 def sealed(body: dict[str, Any]) -> bytes:
@@ -27,9 +30,7 @@ def unsealed(raw: bytes, where: str) -> dict[str, Any]:
                 f"{where} has format version {said['version']}; this library reads {VERSION}"
             )
         if zlib.crc32(json.dumps(body, sort_keys=True).encode()) != said["crc32"]:
-            raise CheckpointMismatch(
-                f"{where} fails its checksum", hint="Restore it from a copy of the checkpoint"
-            )
+            raise CheckpointMismatch(f"{where} fails its checksum", hint=_RESTORE)
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointMismatch(f"{where} cannot be read: {error}") from error
+        raise CheckpointMismatch(f"{where} cannot be read: {error}", hint=_RESTORE) from error
     return body

@@ -166,29 +166,33 @@ def is_zoned(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.tz is not None
 
 
-def reader(kind: pa.DataType, zone: tzinfo | None) -> Convert | None:
-    """From what `to_pylist` gives to what the user sees; None when they are the same."""
+def reader(kind: pa.DataType, zone: tzinfo | None, *, instants: bool = False) -> Convert | None:
+    """From what `to_pylist` gives to what the user sees; None when they are the same. TIMESTAMPs are naive, in the
+    zone, or, as `instants`, aware."""
+    if is_zoned(kind) and instants:
+        return lambda v: None if v is None else v.astimezone(UTC)
     if is_zoned(kind):
         return lambda v: None if v is None else v.astimezone(zone).replace(tzinfo=None)
     if pa.types.is_struct(kind):
-        return _struct_reader(kind, zone)
+        return _struct_reader(kind, zone, instants=instants)
     if pa.types.is_map(kind):
-        of_key, of_value = reader(kind.key_type, zone), reader(kind.item_type, zone)
+        of_key = reader(kind.key_type, zone, instants=instants)
+        of_value = reader(kind.item_type, zone, instants=instants)
         if of_key is None and of_value is None:
             return lambda v: None if v is None else dict(v)
         k_of, v_of = of_key or _same, of_value or _same
         return lambda v: None if v is None else {k_of(a): v_of(b) for a, b in v}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = reader(kind.value_type, zone)
+        inner = reader(kind.value_type, zone, instants=instants)
         if inner is not None:
             return lambda v: None if v is None else [inner(x) for x in v]
     return None
 
 
-def _struct_reader(kind: pa.DataType, zone: tzinfo | None) -> Convert:
+def _struct_reader(kind: pa.DataType, zone: tzinfo | None, *, instants: bool) -> Convert:
     fields = [kind.field(i) for i in range(kind.num_fields)]
     cls = row_type(tuple(f.name for f in fields))
-    parts = [(f.name, reader(f.type, zone) or _same) for f in fields]
+    parts = [(f.name, reader(f.type, zone, instants=instants) or _same) for f in fields]
     if all(convert is _same for _, convert in parts):
         return lambda v: None if v is None else tuple.__new__(cls, v.values())
     return lambda v: None if v is None else tuple.__new__(cls, [f(v[n]) for n, f in parts])
@@ -202,10 +206,18 @@ class RowDecoder:
     """Arrow record batches of one schema as rows and keys.
 
     The schema is that of the user's columns. They may stand behind others in the batch (the hidden columns of the
-    wire): `columns(batch, first)` skips those. Keys are plain tuples, as in PySpark.
+    wire): `columns(batch, first)` skips those. Keys are plain tuples, as in PySpark. TIMESTAMPs are naive, in the zone,
+    as in PySpark, or, as `instants`, aware: whoever writes them down must not lose which of a repeated hour it is.
     """
 
-    def __init__(self, schema: pa.Schema, tz: str | None = "UTC", key: Sequence[str | int] = ()) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        tz: str | None = "UTC",
+        key: Sequence[str | int] = (),
+        *,
+        instants: bool = False,
+    ) -> None:
         self.schema = schema
         self.key_columns = [schema.get_field_index(k) if isinstance(k, str) else k for k in key]
         for name, index in zip(key, self.key_columns, strict=True):
@@ -213,7 +225,7 @@ class RowDecoder:
                 raise InputError(f"the key column {name!r} is not in the schema: {', '.join(schema.names)}")
         self.row_class = row_type(tuple(schema.names))
         zone = zone_of(tz)
-        self._columns = [_column_reader(field.type, zone) for field in schema]
+        self._columns = [_column_reader(field.type, zone, instants=instants) for field in schema]
 
     def columns(self, batch: pa.RecordBatch, first: int = 0) -> list[list[Any]]:
         """The user's columns as lists of Python values."""
@@ -246,9 +258,13 @@ class RowDecoder:
         return (self.keys(columns) if self.key_columns else [()] * len(rows)), rows
 
 
-def _column_reader(kind: pa.DataType, zone: tzinfo | None) -> Callable[[pa.Array], list[Any]]:
+def _column_reader(
+    kind: pa.DataType, zone: tzinfo | None, *, instants: bool
+) -> Callable[[pa.Array], list[Any]]:
     """How to read a whole column. Where `to_pylist` is slow (microseconds per value), numpy and text are fast."""
     if pa.types.is_timestamp(kind) and kind.unit == "us":
+        if kind.tz is not None and instants:
+            return lambda column: [None if v is None else v.replace(tzinfo=UTC) for v in _moments(column)]
         if kind.tz is None or zone is UTC:
             return _moments
         return lambda column: [
@@ -261,7 +277,7 @@ def _column_reader(kind: pa.DataType, zone: tzinfo | None) -> Callable[[pa.Array
         return lambda column: [
             None if v is None else Decimal(v) for v in column.cast(pa.string()).to_pylist()
         ]
-    convert = reader(kind, zone)
+    convert = reader(kind, zone, instants=instants)
     if convert is None:
         return lambda column: column.to_pylist()
     return lambda column: [convert(v) for v in column.to_pylist()]

@@ -29,7 +29,7 @@ from clonos.log.reading import read
 pytestmark = pytest.mark.spark
 
 BAD = "411"  # the id of the record at which functions go wrong: in the second half, after an epoch has committed
-PLACE = r"operator 'first', instance [01], epoch \d+, channel (1|65), position \d+"
+PLACE = r"operator 'first', instance [01], epoch \d+, channel from node 1, partition [01], position \d+"
 
 
 def end_of(spark: Any, setup: Run, kind: type[ClonosError], pattern: str = PLACE) -> Any:

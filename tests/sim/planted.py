@@ -401,7 +401,9 @@ def conduit_forgets_one_bundle_too_many(patch: Patch) -> None:
 
 def snapshot_of_the_committed_epoch_is_dropped(patch: Patch) -> None:
     real = Snapshots.forget
-    patch.setattr(Snapshots, "forget", lambda self, before, fence: real(self, before + 1, fence))
+    patch.setattr(
+        Snapshots, "forget", lambda self, before, fence, since: real(self, before + 1, fence, since)
+    )
 
 
 # ------------------------------------------------------------ duplicates, order

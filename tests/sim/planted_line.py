@@ -22,8 +22,8 @@ Patch = pytest.MonkeyPatch
 def sender_may_be_ahead_of_its_receivers(patch: Patch) -> None:
     real = Snapshots.standing
 
-    def standing(self: Snapshots, epoch: int) -> Standing:
-        found = real(self, epoch)
+    def standing(self: Snapshots, epoch: int, since: Since | None) -> Standing:
+        found = real(self, epoch, since)
         return replace(found, inside=[replace(point, sent={}) for point in found.inside])
 
     patch.setattr(Snapshots, "standing", standing)
@@ -45,14 +45,15 @@ def snapshots_of_an_overtaken_attempt_count(patch: Patch) -> None:
     """And nobody looks at what they depend on."""
     real = Snapshots.standing
 
-    def standing(self: Snapshots, epoch: int) -> Standing:
+    def standing(self: Snapshots, epoch: int, since: Since | None) -> Standing:
         inside = [
             self.kept[name].point for name in sorted(self.kept) if name.epoch == epoch and not name.final
         ]
-        return replace(real(self, epoch), inside=inside)
+        return replace(real(self, epoch, since), inside=inside)
 
     patch.setattr(Snapshots, "standing", standing)
     patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
+    patch.setattr(incarnation, "check_dependencies", lambda *given, **named: None)
 
 
 def determinants_that_are_not_held_are_depended_on(patch: Patch) -> None:

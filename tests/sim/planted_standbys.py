@@ -60,6 +60,7 @@ def promoted_passive_standby_is_not_sent_what_came_since(patch: Patch) -> None:
 
 def passive_standby_is_at_a_snapshot_that_its_primary_is_past(patch: Patch) -> None:
     """It is not told of newer ones, but what only they make unnecessary is forgotten."""
+    whatever_a_snapshot_depends_on(patch)
 
     def advance_standby(self: Conduit) -> None:
         if self.limits.passive and self._standby.connected:
@@ -72,6 +73,7 @@ def whatever_a_snapshot_depends_on(patch: Patch) -> None:
     """A second line of defence, which is not asked whether the first one holds."""
     patch.setattr(incarnation, "lacking", lambda sent, stable, held: [])
     patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
+    patch.setattr(incarnation, "check_dependencies", lambda *given, **named: None)
 
 
 def log_of_what_never_happened_is_believed(patch: Patch) -> None:

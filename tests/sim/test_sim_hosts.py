@@ -67,6 +67,7 @@ def test_the_end_of_a_real_time_epoch_is_in_its_last_snapshot(monkeypatch: Patch
     plan = plan.with_rates(HOST_LOST=0.04, SERVER_CRASH=0.02)
     right(plan)
     monkeypatch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
+    monkeypatch.setattr(incarnation, "check_dependencies", lambda *given, **named: None)
     right(plan)
     monkeypatch.setattr(Incarnation, "epoch_end", lambda self: self.live.snapshot())
     assert "does not hold all of it" in str(run(plan))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
+from planted_standbys import whatever_a_snapshot_depends_on
 
 from clonos.sim.command import run_storm
 from clonos.sim.plan import Fault, draw_plan, draw_storm
@@ -97,8 +98,27 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
 
 @pytest.mark.parametrize(
     "seed",
-    [pytest.param(100297, id="a store from before the settled epochs came back, which had been lost since")],
+    [
+        pytest.param(
+            100297, id="a store from before the settled epochs came back, which had been lost since"
+        ),
+        pytest.param(
+            101497, id="what came into an epoch behind its recorded end was gathered, and never processed"
+        ),
+        pytest.param(
+            111579, id="a promoted standby was lost before it was sent again what the snapshot depends on"
+        ),
+    ],
 )
 def test_a_storm_in_all_dimensions_that_once_went_wrong_is_right(seed: int) -> None:
     report = run_storm(seed)
     assert report.right, str(report)
+
+
+def test_a_promoted_standby_is_not_taken_to_hold_what_a_snapshot_depends_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The storm kept above, without the rule."""
+    whatever_a_snapshot_depends_on(monkeypatch)
+    report = run_storm(111579)
+    assert str(report.violation).startswith("I1: 10/1 emits, which depends on the log of 6/0"), str(report)

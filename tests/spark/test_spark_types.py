@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import math
 import pickle
 from pathlib import Path
@@ -136,3 +138,34 @@ def test_types_that_have_no_place_in_python_are_refused(place: Place, expression
     source = place.read("id int").selectExpr("id", f"{expression} as odd")
     with pytest.raises(QueryDefinitionError, match=f"the type '{kind}' is not supported"):
         clonos.causal(source)
+
+
+def test_both_halves_of_a_repeated_hour_stay_apart_in_sinks(place: Place) -> None:
+    """And readers in another zone find the same instants."""
+    import sqlite3
+
+    place.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    schema = "t timestamp, nested struct<a: array<timestamp>, m: map<string, timestamp>>, wall timestamp_ntz"
+
+    def nest(row: Any, ctx: Any) -> Any:
+        moments = [dt.datetime(2024, 11, 3, 1, 30, fold=half) for half in (0, 1)]
+        return [(moment, ([moment], {"x": moment}), row.t) for moment in moments]
+
+    place.write([{"t": "2024-11-03 01:30:00"}])
+    stream = place.causal("t timestamp_ntz").flat_map(nest, schema, name="nest", parallelism=1)
+    database = place.base / "out.db"
+    for sink, folder in ((None, "jsonl"), (clonos.sinks.sql(f"sqlite:///{database}", "out"), "sql")):
+        writer = place.writer(stream, sink=sink).option("checkpointLocation", str(place.base / folder))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        found = connection.execute("select t, wall from out order by t").fetchall()
+    assert found == [
+        (f"2024-11-03 0{hour}:30:00.000000+00:00", "2024-11-03 01:30:00.000000") for hour in (5, 6)
+    ]
+    place.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    columns = ("t", "nested.a[0]", "nested.m['x']")
+    back = place.spark.read.schema(schema).json(str(place.output))
+    read = back.selectExpr(*(f"unix_timestamp({column})" for column in columns), "cast(wall as string)")
+    assert sorted(map(tuple, read.collect())) == [
+        (second, second, second, "2024-11-03 01:30:00") for second in (1_730_611_800, 1_730_615_400)
+    ]
