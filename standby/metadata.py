@@ -46,6 +46,7 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             **({"program": snapshot.program} if snapshot.program else {}),
             "epoch_watermark": snapshot.epoch_watermark,
             "gathered": snapshot.gathered,
+            **({"holds": True} if snapshot.holds else {}),
         }
     )
 
@@ -78,6 +79,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             arrived=said.get("arrived", {}),
             epoch_watermark=said.get("epoch_watermark"),
             gathered=said.get("gathered", False),
+            holds=said.get("holds", False),
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -147,6 +147,8 @@ class Instance:
         `numbers_from`: what was handed on up to there belongs to a history that nobody can repeat any more.
         """
         if snapshot is not None:
+            if snapshot.holds:
+                self._refuse_held()
             self._frontier = Frontier(dict(snapshot.covered))
             self._began = dict(snapshot.began)
             self._arrivals = Arrivals(self._where(), snapshot.began, snapshot.arrived)
@@ -273,6 +275,7 @@ class Instance:
             watermark=self._services.watermark,
             epoch_watermark=self._services.epoch_watermark,
             gathered=self._gathered,
+            holds=self.holds,
             pending=self._waiting.records,
             sent=dict(self._sent),
             received=self._journal.received,
@@ -618,8 +621,20 @@ class Instance:
             return self._with_care(replayer, runs, positions, rows)
         return self._execute(replayer, lambda: self._process(runs, positions, rows))
 
+    def _refuse_held(self) -> NoReturn:
+        """An epoch ended inside what was recorded of it, while records were gathered for its end. The process that has
+        them in memory goes on with them; nobody else can, and no other function."""
+        raise GapError(
+            "an epoch came out shorter than it was recorded, and records that were gathered for its end are gone: "
+            "Spark had lost which records it was to have, and gave it others",
+            where=self._where(),
+            hint="Give exactness up for them with spark.clonos.onGap=at_least_once",
+        )
+
     def _begin_epoch(self, epoch: int, seed: int, program: str) -> None:
         if self._programs is not None:
+            if self.holds and program != self._programs.written:
+                self._refuse_held()
             self._programs.enter(program)
         entries = bytearray()
         codec.append_boundary(entries, epoch, seed, program)

@@ -36,6 +36,7 @@ class InstanceSnapshot:
     log: bytes = b""  # the end of the own log: of it, what nobody else may have been shown
     epoch_watermark: int | None = None  # with which the epoch began
     gathered: bool = False  # the epoch's end has been processed
+    holds: bool = False  # what the epoch's records are gathered in, and is not part of this
     began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
 

@@ -95,6 +95,8 @@ def is_permitted(world: World) -> bool:
     if outcome == "InputError":
         return plan.recreated
     if outcome == "GapError":
+        if plan.per_epoch and kinds & {Fault.OFFSETS_LOST, Fault.CHECKPOINT_OLDER}:
+            return True  # the epoch came out shorter, and an instance cannot keep what it has gathered
         return bool(kinds & WORSE_GAPS) or (plan.depth < 1 << 30 and bool(kinds & GAPS))
     if outcome == "CheckpointMismatch" and {Fault.OFFSETS_LOST, Fault.PROGRAM_CHANGED} <= kinds:
         return True  # an instance has met an epoch of a version that the program lacks, and says how to go on

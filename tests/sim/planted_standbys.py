@@ -49,6 +49,7 @@ def promoted_standby_hands_on_what_was_handed_on(patch: Patch) -> None:
 
 
 def promoted_passive_standby_is_not_sent_what_came_since(patch: Patch) -> None:
+    whatever_a_snapshot_depends_on(patch)
     real = Conduit._promote
 
     def promote(self: Conduit) -> None:

@@ -21,6 +21,6 @@ def old_checkpoints(plan: Plan, rng: Random) -> Plan:
         plan = plan.with_rates(CHECKPOINT_OLDER=rng.choice((0.3, 0.8)))
     if rng.random() < 0.1:
         plan = plan.with_rates(SNAPSHOTS_GONE=0.2)
-    if not plan.realtime and rng.random() < 0.5:
+    if not plan.realtime and not plan.per_epoch and rng.random() < 0.5:  # docs/limits.md: `per="batch"`
         plan = plan.with_rates(OFFSETS_LOST=rng.choice((0.2, 0.6)))
     return plan
