@@ -8,7 +8,7 @@ Clonos's: a row that Spark dropped in between would drop the determinants that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from clonos.spark.plan import Binding, OperatorFactory, OperatorPlan, PlanNode
 from clonos.spark.routing import check_key_types
 from clonos.spark.session import require_dataframe, require_session
 from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
-from clonos.spark.versions import Previous, check_previous, factories, pair
+from clonos.spark.versions import Previous, check_previous, factories, parts
 from clonos.spark.writer import CausalStreamWriter
 
 _SPARKS_OWN = (
@@ -218,7 +218,6 @@ class CausalStream:
         binding: Binding,
         *,
         previous: Mapping[str, OperatorFactory] | None = None,
-        migrates: Iterable[str] = (),
     ) -> CausalStream:
         """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
@@ -233,7 +232,6 @@ class CausalStream:
             binding,
             self._event_time,
             previous or {},
-            frozenset(migrates),
         )
         return CausalStream(self._spark, (plan,), schema)
 
@@ -280,8 +278,9 @@ class GroupedCausalStream:
         query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With `standbys=1`
         each instance has a standby, hot or passive, which takes its place when it is lost (docs/standbys.md).
 
-        With a new `version`, `previous={"1": old_fn}` (or a pair with its `on_timer`) repeats what the old one has
-        begun, and `migrate(state, old_version)` gives the state that the new one goes on from (docs/upgrading.md).
+        With a new `version`, `previous={"1": old_fn}` (or a tuple with its `on_timer` and `migrate`) repeats what the
+        old one has begun, and `migrate(state, old_version)` gives the state that the new one goes on from
+        (docs/upgrading.md).
         """
         from clonos.surface.process import ProcessOperator
 
@@ -301,19 +300,13 @@ class GroupedCausalStream:
         check_previous(previous, binding)
         zone, schema = self._stream._zone(), struct_type(output)
 
-        def of(given: Any, migrate: Any = None) -> OperatorFactory:
-            function, timer = pair(given, on_timer)
-            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": migrate}
+        def of(given: Any) -> OperatorFactory:
+            function, timer, brought = parts(given, on_timer, None)
+            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": brought}
             return lambda given, _: partial(ProcessOperator, function, _arrow(schema), **kept)
 
-        return self._stream._then(
-            self._key,
-            of((fn, on_timer), migrate),
-            schema,
-            binding,
-            previous=factories(previous, of),
-            migrates=[""] if migrate is not None else [],
-        )
+        made = of((fn, on_timer, migrate))
+        return self._stream._then(self._key, made, schema, binding, previous=factories(previous, of))
 
     def applyInPandasWithState(
         self,
@@ -379,8 +372,8 @@ class GroupedCausalStream:
         event_time = self._stream._event_time
         zone, schema, state = self._stream._zone(), struct_type(output), struct_type(kept_state)
 
-        def of(function: Any, migrate: Any = None) -> OperatorFactory:
-            fn, kept = pair(function, state)
+        def of(given: Any) -> OperatorFactory:
+            fn, kept, brought = parts(given, state, None)
             return lambda given, name: partial(
                 GroupStateOperator,
                 fn,
@@ -393,19 +386,13 @@ class GroupedCausalStream:
                 name=name,
                 tz=zone,
                 has_watermark=event_time is not None,
-                migrate=migrate,
+                migrate=brought,
                 event_time=None if event_time is None else event_time[0],
                 per=per,
             )
 
-        return self._stream._then(
-            self._key,
-            of((func, state), migrate),
-            schema,
-            binding,
-            previous=factories(previous, of),
-            migrates=[""] if migrate is not None else [],
-        )
+        made = of((func, state, migrate))
+        return self._stream._then(self._key, made, schema, binding, previous=factories(previous, of))
 
     def transformWithState(
         self,
@@ -512,10 +499,11 @@ class GroupedCausalStream:
 
         check_previous(previous, binding)
 
-        def of(processor: Any, migrate: Any = None) -> OperatorFactory:
+        def of(given: Any) -> OperatorFactory:
+            function, brought = parts(given, None)
             return lambda given, name: partial(
                 TransformWithStateOperator,
-                processor,
+                function,
                 input=given,
                 key=self._key,
                 output=_arrow(schema),
@@ -525,18 +513,13 @@ class GroupedCausalStream:
                 pandas=pandas,
                 name=name,
                 tz=zone,
-                migrate=migrate,
+                migrate=brought,
                 event_time=None if watermark is None else watermark[0],
                 per=covered(per),
             )
 
         made = self._stream._then(
-            self._key,
-            of(processor, migrate),
-            schema,
-            binding,
-            previous=factories(previous, of),
-            migrates=migrate or (),
+            self._key, of((processor, migrate)), schema, binding, previous=factories(previous, of)
         )
         if event_time and watermark is not None:
             made = made._with_event_time(event_time, watermark[1])

@@ -47,6 +47,7 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             "epoch_watermark": snapshot.epoch_watermark,
             "gathered": snapshot.gathered,
             **({"holds": True} if snapshot.holds else {}),
+            **({"live_since": snapshot.live_since} if snapshot.live_since else {}),
         }
     )
 
@@ -80,6 +81,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             epoch_watermark=said.get("epoch_watermark"),
             gathered=said.get("gathered", False),
             holds=said.get("holds", False),
+            live_since=said.get("live_since", 0),
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
@@ -95,6 +97,7 @@ def candidate(found: Manifest) -> Candidate:
         said["taken"],
         said.get("log", b""),
         _received(said),
+        said.get("live_since", 0),
     )
 
 

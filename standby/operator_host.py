@@ -52,6 +52,7 @@ from clonos.faults import FaultInjector, Point
 from clonos.store import salvage
 from clonos.store.boot import boot_id
 from clonos.store.commit_files import newest_commit
+from clonos.store.epoch_plan import keep_plan
 from clonos.store.keyed_state import KeyedState
 from clonos.store.line import read_line
 from clonos.store.log_store import LogStore
@@ -223,6 +224,10 @@ class OperatorHost(Incarnation[Manifest]):
                 hint="The driver cannot write to the checkpoint or to the sink; its log says why",
             )
         time.sleep(_COMMIT_POLL_SECONDS)
+        yield from ()
+
+    def keep_plan(self, epoch: int) -> Steps:
+        keep_plan(self._query.checkpoint, epoch)
         yield from ()
 
     def candidate(self, found: Manifest) -> Candidate:

@@ -147,15 +147,15 @@ def test_it_says_what_a_program_would_change(
 
 @pytest.mark.parametrize(
     ("place", "says"),
-    [("job", "names no function"), ("nowhere:build", "cannot be imported"), ("json:dumps", "TypeError")],
+    [
+        ("job", "names no function"),
+        ("nowhere:build", "cannot be imported"),
+        ("json:dumps", "cannot be called without arguments: missing a required argument: 'obj'"),
+    ],
 )
 def test_what_gives_no_program_is_refused(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], place: str, says: str
 ) -> None:
-    if says == "TypeError":
-        with pytest.raises(TypeError):
-            cli.main(["checkpoint", str(checkpoint), "--against", place])
-        return
     assert cli.main(["checkpoint", str(checkpoint), "--against", place]) == 1
     assert says in capsys.readouterr().err
 

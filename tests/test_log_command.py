@@ -151,6 +151,16 @@ def wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+def test_what_cannot_be_read_does_not_hide_what_stands_behind_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(tmp_path / "log", [BEGIN]).close()
+    assert clonos_log("verify", tmp_path / "nowhere", tmp_path / "log") == 1
+    said = capsys.readouterr().out
+    assert "nowhere: cannot be read" in said and "is no causal log" in said
+    assert f"{tmp_path / 'log'}: " in said and "in order" in said
+
+
 def test_a_hole_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = store(tmp_path / "log", [BEGIN])
     made.append((), (made.end + 10, CALLED))

@@ -19,8 +19,10 @@ from clonos.core.identity import channel_id
 from clonos.errors import ConfigurationError, LogCorrupt, SinkError
 from clonos.sinks.jsonl_sink import JsonlWriter
 from clonos.sinks.port import SinkPosition
+from clonos.spark.checkpoint import Checkpoint
 from clonos.store import boot
 from clonos.store.database import MIB
+from clonos.store.epoch_plan import keep_plan
 from clonos.store.log_store import LogReader, LogStore
 from clonos.store.salvage import salvage
 from standby.fence import FenceTable
@@ -229,6 +231,46 @@ def test_a_fence_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.
         table.raise_generation(3)
     size = (path.stat().st_size - HEAD) // 3
     assert synced == [HEAD + size, HEAD + 2 * size, HEAD + 3 * size]
+
+
+# ----------------------------------------------------------------------------------------------- Spark's files
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The files and directories that have been synced."""
+    found: set[str] = set()
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def spark_log(checkpoint: Path, **epochs: range) -> None:
+    for folder, numbers in epochs.items():
+        (checkpoint / folder).mkdir()
+        for number in numbers:
+            (checkpoint / folder / str(number)).write_text("v1\n{}")
+
+
+def test_what_an_epoch_reads_is_synced_before_it_begins(tmp_path: Path, synced: set[str]) -> None:
+    """Or it comes out with other records than those of which something is kept."""
+    spark_log(tmp_path, offsets=range(4))
+    keep_plan(str(tmp_path), 3)
+    assert synced == {str(tmp_path / "offsets" / "3"), str(tmp_path / "offsets")}
+    keep_plan(str(tmp_path), 4)  # it is kept elsewhere
+
+
+def test_a_start_syncs_what_it_begins_behind(tmp_path: Path, synced: set[str]) -> None:
+    """What an epoch that was committed has left would be looked for in vain if the epoch came again."""
+    spark_log(tmp_path, offsets=range(5), commits=range(4))
+    Checkpoint(str(tmp_path)).sync_spark_files()
+    wanted = ["offsets", "offsets/3", "offsets/4", "commits", "commits/3"]
+    assert synced == {str(tmp_path / name) for name in wanted}
 
 
 # ----------------------------------------------------------------------------------------------- a sink's files

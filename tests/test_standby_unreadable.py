@@ -25,6 +25,7 @@ from clonos.core.delta import encode_delta, encode_entry
 from clonos.core.holding import Damage, HolderReply
 from clonos.core.identity import Origin
 from clonos.errors import RecoveryTimeout, StorageUnavailable, Where
+from clonos.spark.upgrade import read_store
 from clonos.store import salvage
 from clonos.store.log_store import LogStore
 from clonos.wire.determinant_client import fetch
@@ -248,6 +249,7 @@ def test_what_can_be_read_of_a_damaged_store_comes_in_its_place(tmp_path: Path) 
     after = look(tmp_path)
     assert (after.segments, after.required) == (before.segments, before.required)
     assert [damage.owner for damage in after.damaged] == [OWNER] and said in after.damaged[0].what
+    assert not read_store(path, [], [])  # what is gone may have been seen
     again = LogStore(str(path))
     assert again.incarnations() == ((7, 0),) and again.end > 7
     assert again.whole_since("this boot") is None
@@ -256,6 +258,7 @@ def test_what_can_be_read_of_a_damaged_store_comes_in_its_place(tmp_path: Path) 
     assert again.damaged_before is None
     again.close()
     assert look(tmp_path).damaged == ()
+    assert read_store(path, [], [])
 
 
 def test_who_holds_something_is_never_guessed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -47,6 +48,13 @@ def _writer(place: str) -> Any:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(f"{place!r} cannot be imported: {error}") from error
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{place!r} cannot be called without arguments: {error}",
+            hint="Name a function that takes none and gives the query's writer",
+        ) from error
     writer = function()
     if not hasattr(writer, "explain_upgrade"):
         raise ConfigurationError(

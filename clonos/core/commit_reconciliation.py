@@ -9,6 +9,9 @@ epoch. From an earlier one nobody can go on, unless nothing was forgotten, and t
 - Spark's log is older, but what the record names stands: only Spark's files are lost. They are written again.
 - Else the checkpoint is an older copy than the sink, or has lost something. It is refused, with the difference.
 
+What a start goes on from it makes durable first. Where Spark's log is older than that all the same, one part of the
+checkpoint is an older copy than another; instances that begin as Spark's log says would begin from nothing.
+
 Also refused are a sink that is behind a record, since rows that were visible are gone, and a checkpoint and a sink that
 tell different ends of one epoch: both have gone on from a common past.
 """
@@ -28,10 +31,14 @@ RESTORE = "Restore the whole checkpoint as it was after that epoch, or begin ane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What there is at a start. `committed` is the last epoch of Spark's commit log (-1: none), `offsets` Spark's files
-    of the epochs that a record may be about. `cursors` are the sink's. `snapshots` are names, by instance."""
+    """What there is at a start. `committed` is the last epoch of Spark's commit log (-1: none), `passed` the last that
+    it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
+    `offsets` are Spark's files of the epochs that a record may be about. `cursors` are the sink's. `snapshots` are
+    names, by instance."""
 
     committed: int
+    passed: int = -1
+    begun: int = 0
     offsets: Mapping[int, bytes] = field(default_factory=dict)
     kept: CommitRecord | None = None
     shown: CommitRecord | None = None
@@ -58,6 +65,18 @@ def newest_of(kept: CommitRecord | None, shown: CommitRecord | None) -> CommitRe
 
 def reconcile(found: Found) -> Course:
     """Raises CheckpointMismatch."""
+    course = _course(found)
+    goes_on = max(found.passed, course.committed) + 1
+    if goes_on < found.begun:
+        raise CheckpointMismatch(
+            f"Spark's log says that the query goes on with epoch {goes_on}, but its last start has begun with epoch "
+            f"{found.begun}: one part of the checkpoint is older than another",
+            hint=RESTORE,
+        )
+    return course
+
+
+def _course(found: Found) -> Course:
     newest = newest_of(found.kept, found.shown)
     if newest is None:
         return Course(found.committed)

@@ -103,7 +103,8 @@ class Reached(Enum):
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A snapshot, as far as choosing needs it. `taken` is the last bundle of its task attempt that it covers, `log`
-    what it holds of the instance's log, up to `log_offset`; `received`, how far it had been sent others' logs."""
+    what it holds of the instance's log, up to `log_offset`; `live_since`, from which offset on whoever took it went
+    its own way, which may be behind that; `received`, how far it had been sent others' logs."""
 
     name: SnapshotName
     log_offset: int
@@ -111,12 +112,14 @@ class Candidate:
     taken: int
     log: bytes = b""
     received: Mapping[Origin, int] = field(default_factory=dict)
+    live_since: int = 0
 
     @property
     def own_log(self) -> OwnLog:
         """Written by the incarnation that took it, or believed by it."""
         start = self.log_offset - len(self.log)
-        return OwnLog([(start, self.log)], ((self.name.fence, start),)) if self.log else OwnLog()
+        since = max(start, self.live_since)
+        return OwnLog([(start, self.log)], ((self.name.fence, since),)) if self.log else OwnLog()
 
 
 class Snapshots(Protocol[S_co]):
@@ -194,6 +197,10 @@ class Incarnation(ABC, Generic[S]):
     @abstractmethod
     def await_commit(self) -> Steps:
         """A newer one may come. Raises RecoveryTimeout."""
+
+    @abstractmethod
+    def keep_plan(self, epoch: int) -> Steps:
+        """What Spark has written down of an epoch before it began, where it ends in the sources, is durable."""
 
     @abstractmethod
     def candidate(self, found: S) -> Candidate: ...
@@ -286,7 +293,11 @@ class Incarnation(ABC, Generic[S]):
         self._has_read_log()
 
     def open_epoch(self) -> Steps:
+        """In micro-batch Spark writes down what the epoch reads, and does not sync it. Nothing that is made of it may
+        outlive that: the epoch would come out with other records, perhaps fewer than instances have had."""
         hello = self._hello
+        if not hello.realtime:
+            yield from self.keep_plan(hello.epoch)
         yield from self.perform(self.live.open_epoch(hello.epoch, passed=hello.passed, ends_at=self._ends_at))
         # An epoch may be over before the conduit's first tick.
         yield from self.perform(self.live.tick(self.live.clock()))
@@ -327,7 +338,8 @@ class Incarnation(ABC, Generic[S]):
         """
         if self._alone:
             return self.live.snapshot()
-        return self.live.snapshot(log_since=self.live.handed_on if self._hello.realtime else 0)
+        snapshot = self.live.snapshot(log_since=self.live.handed_on if self._hello.realtime else 0)
+        return replace(snapshot, live_since=self._since)
 
     def end_standby(self, last: int) -> None:
         """The replica has ended the epoch after bundle `last`, and so has its standby, if it has come as far; else it
@@ -411,14 +423,15 @@ class Incarnation(ABC, Generic[S]):
         yield from self.reached(Reached.LOG)
         received = recovered.received
         behind = found is not None and self._is_behind(opened, found)
-        if snapshot is not None and not hello.standby and (not self._alone or behind):
+        may_lack = not hello.standby and (not self._alone or behind)  # what the snapshot depends on
+        if snapshot is not None and may_lack:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if resume is not None and found is not None and snapshot is not None:
             check_resumable(snapshot, recovered.before, [*held, *received], line.stable, where=self.where)
             snapshot.resume(resume.owed)
             found = yield from self.resume(found, resume)
             self.discard_from(hello.epoch)
-        elif snapshot is not None and not hello.standby and self._may_be_asked_for(snapshot):
+        elif snapshot is not None and may_lack and self._may_be_asked_for(snapshot):
             settled, stable = self._settled()
             begins = settled.log_offset if settled is not None else 0
             everything = [*held, *received]
@@ -426,7 +439,7 @@ class Incarnation(ABC, Generic[S]):
                 check_resumable(
                     snapshot, recovered.before, everything, stable, where=self.where, begins=begins
                 )
-            elif not self._alone:
+            else:
                 check_dependencies(snapshot, everything, stable, where=self.where)
         self._instance = self.make_instance()
         self.restored(found, recovered)

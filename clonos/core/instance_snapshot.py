@@ -34,6 +34,9 @@ class InstanceSnapshot:
     owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
     program: str = ""  # the version of the function that wrote the state; "" for the first of the checkpoint
     log: bytes = b""  # the end of the own log: of it, what nobody else may have been shown
+    live_since: int = (
+        0  # the log offset from which on whoever took it went its own way; 0 where it holds no log
+    )
     epoch_watermark: int | None = None  # with which the epoch began
     gathered: bool = False  # the epoch's end has been processed
     holds: bool = False  # what the epoch's records are gathered in, and is not part of this

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from clonos.core.operator import Operator, Services
-from clonos.core.upgrade import Schedule
+from clonos.core.upgrade import Schedule, lacks_migrate
 from clonos.errors import CheckpointMismatch
 
 Make = Callable[[], Operator]
@@ -77,14 +77,21 @@ class Programs:
         self._version = version  # the next boundary may be one to a version that is there
 
     def enter(self, said: str) -> None:
-        """An epoch begins under this version. Raises CheckpointMismatch where its function is not there."""
+        """An epoch begins under this version. Raises CheckpointMismatch where its function is not there, or what brings
+        state up to date that another version has written."""
         before, version = self._version, said or self._schedule.first
         if before == version and self._running is not None:
             return
-        running = self._switch(version)
-        migrate = getattr(running, "migrate", None)
-        if before not in (None, version) and migrate is not None:
-            migrate(before)
+        running: Any = self._switch(version)
+        if before in (None, version):
+            return
+        given: frozenset[str] = getattr(running, "migrates", frozenset())
+        if self._schedule.migrates.get(version, frozenset()) - given:
+            raise lacks_migrate(
+                self._name, version, f"an instance has state that version {before!r} has written"
+            )
+        if given:
+            running.migrate(before)
 
     def _switch(self, version: str) -> Operator:
         if version not in self._make:

@@ -156,7 +156,7 @@ def recovery_line(
         generation,
         epoch,
         {origin: Resume(point.name, owed(origin, point)) for origin, point in chosen.items()},
-        **beginnings(standings),
+        **beginnings(ends_among(standings)),
     )
 
 
@@ -167,13 +167,23 @@ class Beginnings(TypedDict):
     bases: dict[Origin, str]
 
 
-def beginnings(standings: Mapping[Origin, Standing]) -> Beginnings:
-    """Also where nothing is gone on with inside the epoch."""
-    bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
+def beginnings(ends: Mapping[Origin, tuple[str, int]]) -> Beginnings:
+    """Of the snapshots, by name and log offset, with which instances ended it."""
     return {
-        "stable": {origin: base.log_offset for origin, base in bases.items()},
-        "bases": {origin: base.name for origin, base in bases.items()},
+        "stable": {origin: log_offset for origin, (_, log_offset) in ends.items()},
+        "bases": {origin: name for origin, (name, _) in ends.items()},
     }
+
+
+def ends_among(standings: Mapping[Origin, Standing]) -> dict[Origin, tuple[str, int]]:
+    """For `beginnings`."""
+    bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
+    return {origin: (base.name, base.log_offset) for origin, base in bases.items()}
+
+
+def since_of(line: RecoveryLine | None, origin: Origin) -> Since | None:
+    """By the newest line there is, which of an instance's snapshots count; None: all."""
+    return line.since(origin) if line is not None else None
 
 
 def _receivers_first(topology: Topology) -> Iterator[Node]:

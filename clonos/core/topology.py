@@ -52,8 +52,9 @@ class StateVariable:
 class Node:
     """One node. `version` is the user's own: raised when a function changes on purpose.
 
-    `previous` and `migrates` are what the program has beside that, and are not written down: the versions whose
-    functions it can still run, and the state variables that it can bring up to date.
+    `migrates` are the state variables that this version brings up to date from another one's. `previous` and
+    `previous_migrates` are what the program has beside that, and are not written down: the versions whose functions it
+    can still run, and what those bring up to date, as (version, state variable).
     """
 
     number: int
@@ -73,13 +74,25 @@ class Node:
     source: Mapping[str, str] | None = (
         None  # its kind, where it is, and what defines its channels and positions
     )
-    previous: frozenset[str] = frozenset()
     migrates: frozenset[str] = frozenset()
+    previous: frozenset[str] = frozenset()
+    previous_migrates: frozenset[tuple[str, str]] = frozenset()
 
     def to_document(self) -> dict[str, Any]:
         said = asdict(self)
-        del said["previous"], said["migrates"]
-        return {**said, "kind": self.kind.value, "source": None if self.source is None else dict(self.source)}
+        del said["previous"], said["previous_migrates"]
+        return {
+            **said,
+            "kind": self.kind.value,
+            "source": None if self.source is None else dict(self.source),
+            "migrates": sorted(self.migrates),
+        }
+
+    def brings_up_to_date(self, version: str) -> frozenset[str]:
+        """With its function of a version, of which state variables."""
+        if version == self.version:
+            return self.migrates
+        return frozenset(variable for known, variable in self.previous_migrates if known == version)
 
     @classmethod
     def from_document(cls, said: Mapping[str, Any]) -> Node:
@@ -100,6 +113,7 @@ class Node:
             watermark=None if watermark is None else (watermark[0], watermark[1]),
             state=None if state is None else tuple(map(_variable, state)),
             source=said.get("source"),
+            migrates=frozenset(said.get("migrates", ())),
         )
 
 

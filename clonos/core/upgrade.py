@@ -12,7 +12,7 @@ behind it, whoever holds it. That an epoch has only begun (its BOUNDARY is recor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos.core import determinant_codec as codec
@@ -21,15 +21,17 @@ from clonos.core.causal_log import Segment
 from clonos.core.delta import decode_delta
 from clonos.core.determinant import Kind
 from clonos.core.identity import Origin, channel_origin
-from clonos.core.topology import Topology
+from clonos.core.topology import Node, NodeKind, Topology
 from clonos.errors import CheckpointMismatch, LogCorrupt
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Under which version of its function an operator runs an epoch: (first epoch, version), in order."""
+    """Under which version of its function an operator runs an epoch: (first epoch, version), in order; and of which
+    state variables a version brings up to date what another one has left."""
 
     entries: tuple[tuple[int, str], ...] = ((0, ""),)
+    migrates: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def first(self) -> str:
@@ -70,11 +72,13 @@ class History:
 
     def schedule(self, node: int) -> Schedule:
         entries: list[tuple[int, str]] = []
+        migrates: dict[str, frozenset[str]] = {}
         for one in self.bindings:
-            version = one.program.node(node).version
-            if not entries or entries[-1][1] != version:
-                entries.append((one.since, version))
-        return Schedule(tuple(entries))
+            bound = one.program.node(node)
+            if not entries or entries[-1][1] != bound.version:
+                entries.append((one.since, bound.version))
+            migrates[bound.version] = migrates.get(bound.version, frozenset()) | bound.migrates
+        return Schedule(tuple(entries), migrates)
 
     def to_document(self) -> list[dict[str, Any]]:
         return [{"since": one.since, "program": one.program.to_document()} for one in self.bindings]
@@ -118,12 +122,13 @@ def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_sou
     later = any(change.when is When.EPOCH for change in changes)
     for number in range(epoch.number, epoch.seen + 1):
         _check_repeatable(number, history.at(number), program)
+        _check_migrated_alike(number, history, program)
     since = epoch.seen + 1
     kept = [one for one in history.bindings if one.since < since or one.since == 0]
     if later and since > 0:
         made = (*kept, Binding(since, program))
     else:  # as it was, with what an older format did not say and what changes at once
-        made = (*kept[:-1], Binding(kept[-1].since, program))
+        made = (*kept[:-1], Binding(kept[-1].since, _with_what_was_migrated(kept[-1].program, program)))
     return Upgrade(
         History(made), tuple(changes), since, drops=later and epoch.begun and epoch.seen < epoch.number
     )
@@ -162,6 +167,41 @@ def _check_repeatable(epoch: int, bound: Topology, program: Topology) -> None:
             raise _begun(
                 epoch, f"version {old.version!r} of {old.name!r} has to repeat it", missing=old.version
             )
+
+
+def _check_migrated_alike(epoch: int, history: History, program: Topology) -> None:
+    """Whether the first epoch of a version, which has to be repeated, can bring up to date what the one before left."""
+    for bound in history.at(epoch).nodes:
+        schedule = history.schedule(bound.number)
+        if bound.kind is not NodeKind.OPERATOR or epoch == 0 or schedule.at(epoch - 1) == bound.version:
+            continue
+        given = program.node(bound.number).brings_up_to_date(bound.version)
+        if schedule.migrates[bound.version] - given:
+            raise lacks_migrate(bound.name, bound.version, f"epoch {epoch} was begun by it")
+
+
+def lacks_migrate(name: str, version: str, why: str) -> CheckpointMismatch:
+    """The state is of another version, and would be taken for what it is not."""
+    return CheckpointMismatch(
+        f"version {version!r} of {name!r} has brought the state that another version left up to date with its migrate, "
+        f"which this program does not have, and {why}",
+        hint=f"Give version {version!r} with its migrate= again; as an earlier one of process, previous={{{version!r}: "
+        "(function, on_timer, migrate)}, of applyInPandasWithState (function, state_schema, migrate), of "
+        "transformWithState (processor, migrate). Or start the program of that version once with "
+        ".trigger(availableNow=True), so that the epoch is finished, then this one",
+    )
+
+
+def _with_what_was_migrated(bound: Topology, program: Topology) -> Topology:
+    """It is known of a version for good: a program that is started later may lack it."""
+
+    def kept(node: Node) -> Node:
+        before = bound.node(node.number)
+        if before.version != node.version:
+            return node
+        return replace(node, migrates=node.migrates | before.migrates)
+
+    return replace(program, nodes=tuple(map(kept, program.nodes)))
 
 
 def _begun(epoch: int, why: str, *, missing: str | None = None) -> CheckpointMismatch:

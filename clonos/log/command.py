@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from clonos.errors import ConfigurationError
+from clonos.errors import ClonosError, ConfigurationError
 from clonos.log import readable
 from clonos.log.reading import read
 from clonos.log.replaying import replay
@@ -54,7 +54,12 @@ def _inspect(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     wrong = 0
     for path in arguments.path:
-        found = read(path)
+        try:
+            found = read(path)
+        except ClonosError as error:  # the others are looked at all the same
+            wrong += 1
+            print(f"{path}: cannot be read\n  WRONG: {error}")
+            continue
         wrong += len(found.problems)
         print(f"{path}: {found.kind}, {'damaged' if found.problems else 'in order'}")
         for note in found.notes:

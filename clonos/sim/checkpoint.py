@@ -17,7 +17,7 @@ from clonos.core.identity import Origin
 from clonos.core.instance import InstanceSnapshot
 from clonos.core.leadership import Claim, Lease
 from clonos.core.numbering import Page
-from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing
+from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing, since_of
 from clonos.core.snapshot_name import Since, SnapshotName
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 
@@ -147,7 +147,9 @@ class Checkpoint:
     claims: list[Claim] = field(default_factory=list)
     leases: dict[str, Lease] = field(default_factory=dict)
     offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
+    synced: int = -1  # up to which epoch somebody has made them durable
     commits: set[int] = field(default_factory=set)
+    synced_commit: int = -1
     channels: dict[Page, list[Numbered]] = field(default_factory=dict)
     record: bytes | None = None  # of the last epoch that is known to have committed
     recorded: int = -1  # which one that is
@@ -161,7 +163,7 @@ class Checkpoint:
 
     def since(self, origin: Origin) -> Since | None:
         """Which snapshots of an instance count, by the last start of the query."""
-        return self.lines[max(self.lines)].since(origin) if self.lines else None
+        return since_of(self.lines[max(self.lines)] if self.lines else None, origin)
 
     def ended(self, origin: Origin, epoch: int) -> Snapshot | None:
         """How an instance stood at the end of an epoch that has committed."""
@@ -172,9 +174,28 @@ class Checkpoint:
         return max(self.commits, default=-1)
 
     @property
+    def passed(self) -> int:
+        """The last epoch that Spark does not run again: it plans the next one when that has committed."""
+        return max(self.committed, max(self.offsets, default=-1) - 1)
+
+    @property
     def settled(self) -> int:
         """The last epoch that nobody runs again: what Spark has lost of a commit is written again from the record."""
-        return max(self.committed, self.recorded)
+        return max(self.passed, self.recorded)
+
+    @property
+    def durably_settled(self) -> int:
+        """Also after a power failure."""
+        return max(self.synced_commit, self.synced - 1, self.recorded)
+
+    def sync_spark_files(self) -> None:
+        """Those that say with which epoch the query goes on."""
+        self.synced = max(self.synced, max(self.offsets, default=-1))
+        self.synced_commit = self.committed
+
+    @property
+    def may_lose_commit(self) -> bool:
+        return self.committed > self.synced_commit
 
     def lose_commit(self, *, offsets: bool) -> None:
         """Spark does not sync what it writes; in real time its offsets are as young as its commit."""
@@ -183,18 +204,31 @@ class Checkpoint:
         if offsets:
             self.offsets.pop(last, None)
 
+    def keep_offsets(self, epoch: int) -> None:
+        if epoch in self.offsets:
+            self.synced = max(self.synced, epoch)
+
     @property
-    def has_begun(self) -> bool:
-        """Whether Spark has written down where the epoch under way ends."""
-        return self.settled + 1 in self.offsets
+    def may_lose_offsets(self) -> bool:
+        """Whether Spark has written down where the epoch under way ends, and nobody has synced it."""
+        return bool(self._not_durable)
 
     def lose_offsets(self) -> None:
-        """Of the epoch under way, and of one that was begun behind it: what is lost first was written last."""
-        for epoch in [epoch for epoch in self.offsets if epoch > self.settled]:
+        for epoch in self._not_durable:
             del self.offsets[epoch]
+
+    @property
+    def _not_durable(self) -> list[int]:
+        return [epoch for epoch in self.offsets if epoch > max(self.settled, self.synced)]
 
     def copy(self) -> Checkpoint:
         return deepcopy(self)
+
+    def is_between_numbers_of(self, newer: Checkpoint) -> bool:
+        """A copy that was made before the last start had numbered all source channels that it numbered; that it lacks
+        some nobody finds out (docs/limits.md)."""
+        last = max(newer.channels, default=None)
+        return last is not None and last not in self.channels and Page(last.start, 0) in self.channels
 
     def restore(self, older: Checkpoint) -> None:
         """Everything is again as it was when the copy was made."""
@@ -202,6 +236,7 @@ class Checkpoint:
         self.claims, self.leases = older.claims, older.leases
         self.record, self.recorded = older.record, older.recorded
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
+        self.synced, self.synced_commit = older.synced, older.synced_commit
         self.channels = older.channels
         for origin, snapshots in self._snapshots.items():
             then = older.snapshots(origin)

@@ -51,12 +51,13 @@ class Commits:
 
     def reconcile(self, generation: int) -> None:
         """Raises CheckpointMismatch where the checkpoint, the sink and Spark's logs do not tell one history."""
-        ours, newest = self._kept, self.newest
-        if newest is None:
-            return
+        lines = self._checkpoint.lines
+        ours = self._kept
         course = reconcile(
             Found(
                 committed=self._checkpoint.committed,
+                passed=self._checkpoint.passed,
+                begun=lines[max(lines)].epoch if lines else 0,
                 offsets={epoch: written(each) for epoch, each in self._checkpoint.offsets.items()},
                 kept=ours,
                 shown=self.shown,
@@ -72,6 +73,7 @@ class Commits:
             self._world.trace("driver", f"writes Spark's commit of epoch {epoch} again")
             self._checkpoint.offsets[epoch] = read(course.repair.offsets)
             self._checkpoint.commits.add(epoch)
+        self._checkpoint.sync_spark_files()
         if course.newest is not None:
             self.keep(replace(course.newest, generation=generation))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from clonos import errors
 from clonos.core.fence import Fence
 from clonos.core.identity import Origin
-from clonos.core.recovery_line import RecoveryLine, beginnings, recovery_line
+from clonos.core.recovery_line import RecoveryLine, beginnings, ends_among, recovery_line
 from clonos.core.topology import NodeKind
 from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout, ResumeFailed
 from clonos.sim.channel_pages import Channels
@@ -88,14 +88,13 @@ class Driver(Process):
     # ------------------------------------------------------------------ life
 
     def _run(self) -> Steps:
-        try:
-            yield from self._take_over()
-        except ClonosError as error:
-            self.world.finish(type(error).__name__, str(error))
-            return
         timeouts = Counter[int]()
+        takes_over = True
         while True:
             try:
+                if takes_over:
+                    yield from self._take_over()
+                    takes_over = False
                 yield from self._next_generation()
                 yield from self._epochs()
                 self.world.finish("exact")
@@ -117,7 +116,9 @@ class Driver(Process):
                 if timeouts[self._checkpoint.committed] == TIMEOUTS:
                     self.world.finish(RecoveryTimeout.__name__, failed.message)
                     return
-                if not failed.retryable:
+                if self.world.deployment.is_told_what_to_do(failed.message):
+                    takes_over = True
+                elif not failed.retryable:
                     self.world.finish(failed.error, failed.message)
                     return
                 yield self.world.choices.schedule.randint(500, 5_000)
@@ -125,8 +126,13 @@ class Driver(Process):
     def _take_over(self) -> Steps:
         """Where the program is another one it matters what has been seen, so older writers are fenced before that."""
         if self.world.deployment.is_changed:
-            yield from self._claim()
-            self.world.deployment.take_over(self._checkpoint.committed + 1)
+            try:
+                yield from self._claim()
+                self.world.deployment.take_over(self._checkpoint.passed + 1)
+            except (AlreadyRunning, Fenced):
+                raise
+            except ClonosError as error:
+                raise QueryFailed(type(error).__name__, error.message) from error
 
     def _claim(self) -> Steps:
         self._prepare()
@@ -134,7 +140,7 @@ class Driver(Process):
         generation = yield from self.leaders.campaign(above=heard_of)
         self.generation = generation
         yield from self._channels.begin(generation, heard_of=heard_of)
-        self.world.trace(self.name, f"generation {generation}, committed is {self._checkpoint.committed}")
+        self.world.trace(self.name, f"generation {generation}, passed is {self._checkpoint.passed}")
         self._late_commit = None
         for place in self.world.sinks.values():
             yield self.world.choices.schedule.randint(10, 200)
@@ -196,7 +202,7 @@ class Driver(Process):
     def _draw_line(self, generation: int) -> None:
         """Where instances begin: the epoch from its beginning where the last start could not resume, and in micro-batch
         mode, where rows are read when whoever made them has ended."""
-        epoch = self._checkpoint.committed + 1
+        epoch = self._checkpoint.passed + 1
         resumes = self._may_resume and not self.world.deployment.history.changes_at(epoch)
         flow = self.world.plan.dataflow
         standings = {
@@ -207,7 +213,7 @@ class Driver(Process):
             cursors = {origin: place.cursors for origin, place in self.world.sinks.items()}
             line = recovery_line(flow.topology, standings, cursors, generation=generation, epoch=epoch)
         else:
-            line = RecoveryLine(generation, epoch, **beginnings(standings))
+            line = RecoveryLine(generation, epoch, **beginnings(ends_among(standings)))
         self._checkpoint.lines[generation] = line
         self.world.checks.truncation.query_begins(generation, epoch)
         self.world.copies_checkpoint()
@@ -256,7 +262,7 @@ class Driver(Process):
     # ---------------------------------------------------------------- epochs
 
     def _epochs(self) -> Steps:
-        epoch = self._checkpoint.committed + 1
+        epoch = self._checkpoint.passed + 1
         begin = self._checkpoint.offsets.get(epoch - 1) or dict.fromkeys(self.world.partitions, 0)
         while True:
             if self.world.plan.realtime:

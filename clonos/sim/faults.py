@@ -246,12 +246,15 @@ class Faults:
     def at_checkpoint(self) -> None:
         """While no driver is alive."""
         world = self._world
-        if world.checkpoint.commits and self.strikes(Fault.COMMIT_LOST, "checkpoint"):
+        if world.checkpoint.may_lose_commit and self.strikes(Fault.COMMIT_LOST, "checkpoint"):
             world.checkpoint.lose_commit(offsets=world.plan.realtime)
-        if world.checkpoint.has_begun and self.strikes(Fault.OFFSETS_LOST, "checkpoint"):
+        if world.checkpoint.may_lose_offsets and self.strikes(Fault.OFFSETS_LOST, "checkpoint"):
             world.checkpoint.lose_offsets()
-        if world.checkpoint_copy is not None and self.strikes(Fault.CHECKPOINT_OLDER, "checkpoint"):
-            world.checkpoint.restore(world.checkpoint_copy)
+        copy = world.checkpoint_copy
+        if copy is None or copy.is_between_numbers_of(world.checkpoint):
+            return
+        if self.strikes(Fault.CHECKPOINT_OLDER, "checkpoint"):
+            world.checkpoint.restore(copy)
 
     # -------------------------------------------------------- disks and sinks
 

@@ -107,14 +107,26 @@ class Uses:
     per_epoch: bool = False
 
 
+MIGRATES = frozenset({""})
+
+
 class Ledger:
     """One instance of the function. Rows are (key at the next node, record, links so far[, tag])."""
 
     form = "process"
     record_at_a_time = True
 
-    def __init__(self, node: int, target: int, outside: Outside, uses: Uses, version: str = "1") -> None:
+    def __init__(
+        self,
+        node: int,
+        target: int,
+        outside: Outside,
+        uses: Uses,
+        version: str = "1",
+        migrates: frozenset[str] = MIGRATES,
+    ) -> None:
         self._version = version
+        self.migrates = migrates
         self._held = held_by(version)
         self._node = node
         self._target = target

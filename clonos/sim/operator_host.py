@@ -140,6 +140,11 @@ class OperatorHost(Incarnation[Snapshot]):
     def await_commit(self) -> Steps:
         yield 1_000
 
+    def keep_plan(self, epoch: int) -> Steps:
+        yield 10
+        self._reach_storage()
+        self._world.checkpoint.keep_offsets(epoch)
+
     def candidate(self, found: Snapshot) -> Candidate:
         instance = found.instance
         return Candidate(
@@ -149,6 +154,7 @@ class OperatorHost(Incarnation[Snapshot]):
             found.taken,
             instance.log,
             instance.received,
+            instance.live_since,
         )
 
     def _choose(self, resume: Resume | None) -> Snapshot | None:
@@ -275,7 +281,15 @@ class OperatorHost(Incarnation[Snapshot]):
         kind = partial(real.RealLedger, kind=self._kind) if self._world.plan.real_values else Ledger
         run = deployment.program.node(node.number)
         make = {
-            version: partial(kind, node.number, self._target.number, outside, uses, version)
+            version: partial(
+                kind,
+                node.number,
+                self._target.number,
+                outside,
+                uses,
+                version,
+                migrates=run.brings_up_to_date(version),
+            )
             for version in (run.version, *run.previous)
         }
         return Programs(node.name, deployment.history.schedule(node.number), run.version, make)

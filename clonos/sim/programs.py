@@ -18,6 +18,7 @@ from clonos.core.identity import Origin
 from clonos.core.topology import Node, NodeKind, Topology
 from clonos.core.upgrade import History, OpenEpoch, Remains, open_epoch, take_over
 from clonos.errors import CheckpointMismatch
+from clonos.sim.operator import MIGRATES
 
 if TYPE_CHECKING:
     from clonos.sim.world import World
@@ -35,6 +36,9 @@ class Deployment:
         self._last = 1
         topology = world.plan.dataflow.topology
         self.program = replace(topology, zone=ZONE, realtime=world.plan.realtime)
+        self.program = replace(
+            self.program, nodes=tuple(_of_version(node, node.version) for node in topology.nodes)
+        )
         self.history = History.of(self.program)
 
     # ---------------------------------------------------------------- the user
@@ -44,6 +48,8 @@ class Deployment:
         kind = self._rng.random()
         if kind < 0.1:
             self.program = replace(self.program, zone=ANOTHER)
+        elif kind < 0.15:  # the user takes it that everything has been brought up to date
+            self.program = self._with_operators(lambda node: replace(node, migrates=frozenset()))
         elif kind < 0.2:
             self.program = self._with_operators(lambda node: replace(node, key=("another",)))
         else:
@@ -51,9 +57,8 @@ class Deployment:
             back = self._rng.random() < 0.3
             version = str(self._rng.randint(1, self._last)) if back else str(self._last)
             known = self._versions() if self._rng.random() < 0.5 else frozenset()
-            self.program = self._with_operators(
-                lambda node: replace(node, version=version, previous=known - {version})
-            )
+            brought = self._rng.random() < 0.7  # with what they bring up to date
+            self.program = self._with_operators(lambda node: _of_version(node, version, known, brought))
 
     def _with_operators(self, change: Callable[[Node], Node]) -> Topology:
         """A change of some of the operators, at least one."""
@@ -78,11 +83,17 @@ class Deployment:
         self.program = replace(
             last,
             nodes=tuple(
-                replace(node, version=version, previous=known - {version})
-                for node in last.nodes
-                for version in [wanted[node.number] if keep else node.version]
+                _of_version(node, wanted[node.number] if keep else node.version, known) for node in last.nodes
             ),
         )
+
+    def is_told_what_to_do(self, message: str) -> bool:
+        """An instance has met an epoch that the program cannot repeat, or state that it cannot bring up to date. The
+        user does what the hint says."""
+        if "recorded under version" not in message and "with its migrate" not in message:
+            return False
+        self._as_the_hint_says()
+        return True
 
     # -------------------------------------------------------------- the driver
 
@@ -100,7 +111,9 @@ class Deployment:
         while True:
             try:
                 upgrade = take_over(self.history, self.program, self._look(number))
-                break
+                if self._brings_everything_up_to_date(upgrade.history):
+                    break
+                self._as_the_hint_says()
             except CheckpointMismatch as refused:
                 self._world.trace("driver", f"is refused: {refused}")
                 self._as_the_hint_says()
@@ -111,6 +124,14 @@ class Deployment:
         self.history = upgrade.history
         for change in upgrade.later:
             self._world.trace("driver", f"from epoch {upgrade.since} on {change}")
+
+    def _brings_everything_up_to_date(self, history: History) -> bool:
+        """Else the function finds state that is not its own. The user knows that, before it has run."""
+        return all(
+            history.schedule(node.number).migrates[node.version]
+            for node in self.program.nodes
+            if node.kind is NodeKind.OPERATOR
+        )
 
     def _look(self, number: int) -> OpenEpoch:
         world, kept = self._world, self._world.checkpoint
@@ -126,7 +147,7 @@ class Deployment:
         own: list[tuple[Origin, Segment]] = []
         deltas: list[bytes] = []
         for store in world.stores():
-            whole = whole and all(not batch.damaged for batch in store.batches)
+            whole = whole and not store.damaged_before and all(not batch.damaged for batch in store.batches)
             for batch in store.readable():
                 own += [(store.owner, piece) for piece in batch.own]
                 deltas += batch.deltas
@@ -140,3 +161,17 @@ class Deployment:
         remains = Remains(ends, own, deltas, shown, whole)
         bound = self.history.at(number)
         return open_epoch(number, remains, realtime=bound.realtime, planned=number in kept.offsets)
+
+
+def _of_version(node: Node, version: str, known: frozenset[str] = frozenset(), brought: bool = True) -> Node:
+    """With the functions of the versions that are known, and with what those bring up to date or not."""
+    if node.kind is not NodeKind.OPERATOR:
+        return node
+    previous = known - {version}
+    return replace(
+        node,
+        version=version,
+        migrates=MIGRATES,
+        previous=previous,
+        previous_migrates=frozenset((each, "") for each in previous if brought),
+    )

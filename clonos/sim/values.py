@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from clonos.core.destination import KeyColumn, KeyKind, Router, conform, route_by_key
 from clonos.core.instance import Row
-from clonos.sim.operator import KEYS, Ledger, Outside, Uses, held_by, key_at
+from clonos.sim.operator import KEYS, MIGRATES, Ledger, Outside, Uses, held_by, key_at
 from clonos.sim.records import Rows
 from clonos.store.state_cache import StateCache
 from clonos.surface.keys import pack
@@ -159,9 +159,17 @@ class RealLedger(Ledger):
     """The ledger over real keys and real state."""
 
     def __init__(
-        self, node: int, target: int, outside: Outside, uses: Uses, version: str = "1", *, kind: KeyKind
+        self,
+        node: int,
+        target: int,
+        outside: Outside,
+        uses: Uses,
+        version: str = "1",
+        migrates: frozenset[str] = MIGRATES,
+        *,
+        kind: KeyKind,
     ) -> None:
-        super().__init__(node, target, outside, uses, version)
+        super().__init__(node, target, outside, uses, version, migrates)
         self._kind = kind
         self._states = BundleState()
         self._before: list[dict[str, Any]] = []

@@ -110,7 +110,7 @@ def numbers_without_pages(checkpoint: Checkpoint, before: Topology, program: Top
         topic = _only_topic(nodes.get(node.number))
         if topic is None or _only_topic(node) is not None:
             continue
-        offsets = checkpoint.offsets_of([checkpoint.committed() + 1, checkpoint.committed()])
+        offsets = checkpoint.offsets_of([checkpoint.passed() + 1, checkpoint.passed()])
         partitions = {one for raw in offsets.values() for one in _partitions(raw, topic)}
         if not partitions:
             raise CheckpointMismatch(

@@ -30,13 +30,14 @@ from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.store import letters
 from clonos.store.channel_pages import ChannelPages, channel_numbers
 from clonos.store.commit_files import read_commit, write_commit
+from clonos.store.epoch_plan import OFFSETS
 from clonos.store.folder import TMP, Folder, resolve
 from clonos.store.sealed import sealed, unsealed
 
 QUERY = "query.json"
 GIVEN_UP = "given-up"
 PLACE = "place"
-OFFSETS, COMMITS = "offsets", "commits"  # Spark's own
+COMMITS = "commits"  # Spark's own, as are its offsets
 _NUMBERS_BITS_BEFORE = 44
 
 
@@ -52,7 +53,7 @@ class Checkpoint:
     """The `clonos` folder of one checkpoint location; any file system that PyArrow opens."""
 
     def __init__(self, location: str) -> None:
-        self.location = location.rstrip("/")
+        self.location = location.rstrip("/") or location
         filesystem, root = resolve(self.location)
         self._root = Folder(filesystem, root, tag="spark")
         self._folder = Folder(filesystem, f"{root}/clonos", tag=f"driver-{uuid.uuid4().hex}")
@@ -210,6 +211,13 @@ class Checkpoint:
             raise StorageUnavailable(f"Spark's files of epoch {epoch} in {self.location} say nothing")
         return offsets, commits
 
+    def sync_spark_files(self) -> None:
+        """Those that say with which epoch the query goes on."""
+        passed = self.passed()
+        for folder in (OFFSETS, COMMITS):
+            for epoch in self._epochs(folder) & {passed, passed + 1}:
+                self._root.sync(f"{folder}/{epoch}")
+
     def offsets_of(self, epochs: Iterable[int]) -> dict[int, bytes]:
         """Of those that Spark has planned."""
         found = {}
@@ -226,10 +234,11 @@ class Checkpoint:
         last = max(self._epochs(OFFSETS), default=-1)
         changed = {}
         for epoch, said in self.offsets_of(range(last - 1, last + 1)).items():
-            if fit(said) != said:
-                changed[epoch] = fit(said)
+            fitted = fit(said)
+            if fitted != said:
+                changed[epoch] = fitted
                 self._root.delete(f"{OFFSETS}/.{epoch}.crc")
-                self._root.write(f"{OFFSETS}/{epoch}", changed[epoch])
+                self._root.write(f"{OFFSETS}/{epoch}", fitted)
         return changed
 
     def write_spark_files(self, record: CommitRecord) -> None:

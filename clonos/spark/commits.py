@@ -19,6 +19,7 @@ from clonos.core.topology import NodeKind, Topology
 from clonos.errors import LogCorrupt
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.line import ends_of, snapshot_stores
+from clonos.store.line import newest_line
 from standby.log import about
 
 LOG = logging.getLogger("clonos")
@@ -76,8 +77,11 @@ class Commits:
             LOG.warning(
                 "%s; the other one is taken", error.message, extra=about("commit_damaged", query=self._query)
             )
+        line = newest_line(self._checkpoint.location)
         found = Found(
             committed=self._checkpoint.committed(),
+            passed=self._checkpoint.passed(),
+            begun=line.epoch if line is not None else 0,
             offsets=self._checkpoint.offsets_of(range(newest.epoch - 1, newest.epoch + 1)) if newest else {},
             kept=kept,
             shown=shown,
@@ -102,6 +106,7 @@ class Commits:
                 extra=about("commit_repaired", query=self._query, epoch=course.repair.epoch),
             )
             self._checkpoint.write_spark_files(course.repair)
+        self._checkpoint.sync_spark_files()  # what this start begins behind
         if course.newest is not None:
             self._keep(replace(course.newest, generation=generation))
 

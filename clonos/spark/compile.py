@@ -56,9 +56,8 @@ class Address:
     generation: int
     tls: Tls | None = None
     spread: bool = False  # conduits are on several hosts
-    tables: Mapping[int, str] = field(
-        default_factory=dict
-    )  # of sources whose channels go by name: of their numbers
+    # Of sources whose channels go by name: under which name their numbers are asked for.
+    tables: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +196,8 @@ class Compiled:
         return Topology(tuple(nodes), self._zone, self._session, realtime)
 
     def _operator_node(self, node: OperatorPlan) -> Node:
-        operator = node.operator(arrow_schema(node.input), self._name(node))()
+        given = arrow_schema(node.input)
+        operator = node.operator(given, self._name(node))()
         return Node(
             self._numbers[id(node)],
             NodeKind.OPERATOR,
@@ -213,8 +213,13 @@ class Compiled:
             timeout=facts.timeout_of(operator),
             watermark=node.event_time or ("", 0),
             state=facts.state_of(operator),
+            migrates=facts.migrates(operator),
             previous=frozenset(node.previous),
-            migrates=node.migrates,
+            previous_migrates=frozenset(
+                (version, variable)
+                for version, make in node.previous.items()
+                for variable in facts.migrates(make(given, self._name(node))())
+            ),
         )
 
     def slots_needed(self) -> int:

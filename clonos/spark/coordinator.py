@@ -23,7 +23,7 @@ from clonos.core.fence import Fence
 from clonos.core.holding import HolderReply, Index, told
 from clonos.core.identity import Origin
 from clonos.core.recovery import OnGap
-from clonos.core.recovery_line import RecoveryLine
+from clonos.core.recovery_line import RecoveryLine, beginnings
 from clonos.core.topology import NodeKind, Topology
 from clonos.core.upgrade import taken
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
@@ -304,10 +304,10 @@ class Coordinator:
                 )
             except ClonosError as error:
                 LOG.warning("the epoch is run from its beginning: %s", error)
-        ends = self._commits.ends(committed)
-        stable = {origin: end.log_offset for origin, end in ends.items()}
-        bases = {origin: end.snapshot for origin, end in ends.items()}
-        return RecoveryLine(generation, epoch, stable=stable, bases=bases)
+        ends = {
+            origin: (end.snapshot, end.log_offset) for origin, end in self._commits.ends(committed).items()
+        }
+        return RecoveryLine(generation, epoch, **beginnings(ends))
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""

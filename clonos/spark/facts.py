@@ -43,6 +43,12 @@ def form_of(operator: Any) -> str:
     return operator.form if hasattr(operator, "migrate") else STATELESS
 
 
+def migrates(operator: Any) -> frozenset[str]:
+    """The state variables that it brings up to date from those of another version."""
+    found: frozenset[str] = getattr(operator, "migrates", frozenset())
+    return found
+
+
 def timeout_of(operator: Any) -> str:
     return str(getattr(operator, "timeout", ""))
 

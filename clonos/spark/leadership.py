@@ -40,7 +40,7 @@ class DriverLeadership:
     """Taken by `take`, kept until `release`."""
 
     def __init__(self, location: str, data_dir: str = "") -> None:
-        filesystem, root = resolve(location.rstrip("/"))
+        filesystem, root = resolve(location)
         self.owner = secrets.token_hex(16)
         self._folder = Folder(filesystem, f"{root}/clonos", tag=f"leader-{self.owner}")
         self._path = lock_path(self._folder, location, data_dir)

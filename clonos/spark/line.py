@@ -12,7 +12,7 @@ from typing import Any
 
 from clonos.core.identity import Origin
 from clonos.core.incarnation import Candidate
-from clonos.core.recovery_line import RecoveryLine, Standing, recovery_line
+from clonos.core.recovery_line import RecoveryLine, Standing, recovery_line, since_of
 from clonos.core.topology import NodeKind, Topology
 from clonos.store.line import newest_line
 from clonos.store.snapshots import SnapshotStore
@@ -38,7 +38,7 @@ def ends_of(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Can
     ran."""
     line = newest_line(checkpoint)
     manifests = (
-        (origin, store.final(epoch, line.since(origin) if line is not None else None))
+        (origin, store.final(epoch, since_of(line, origin)))
         for origin, store in snapshot_stores(checkpoint, topology)
     )
     return {origin: metadata.candidate(found) for origin, found in manifests if found is not None}
@@ -49,7 +49,7 @@ def standings(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, S
     found: dict[Origin, Standing] = {}
     line = newest_line(checkpoint)
     for origin, store in snapshot_stores(checkpoint, topology):
-        base = store.final(epoch - 1, line.since(origin) if line is not None else None)
+        base = store.final(epoch - 1, since_of(line, origin))
         found[origin] = Standing(
             metadata.point(str(base.name), base.meta) if base is not None else None,
             [metadata.point(str(one.name), one.meta) for one in store.inside(epoch)],

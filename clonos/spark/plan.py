@@ -125,7 +125,6 @@ class OperatorPlan:
     previous: Mapping[str, OperatorFactory] = field(
         default_factory=dict
     )  # by version, to repeat what they began
-    migrates: frozenset[str] = frozenset()  # the state variables that this version can bring up to date
 
 
 PlanNode: TypeAlias = SourcePlan | OperatorPlan

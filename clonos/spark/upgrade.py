@@ -63,7 +63,7 @@ def consider(
     checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str, *, same_source: bool = False
 ) -> Upgrade:
     """What would become of the checkpoint. Raises CheckpointMismatch."""
-    history, number = checkpoint.history(), checkpoint.committed() + 1
+    history, number = checkpoint.history(), checkpoint.passed() + 1
     bound = history.at(number)
     epoch = OpenEpoch(number, begun=False, seen=number - 1)
     if is_changed(checkpoint, program):
@@ -145,7 +145,7 @@ def _remains(
         reader.close()
     whole = _is_here(checkpoint, data) and whole
     for path in _stores(data):
-        whole = _read(path, own, deltas) and whole
+        whole = read_store(path, own, deltas) and whole
     stood = {origin: (end.log_offset, end.emitted) for origin, end in ends.items()}
     return Remains(stood, own, deltas, cursors, whole)
 
@@ -165,15 +165,16 @@ def _stores(data: str) -> Iterator[Path]:
         yield from logs.glob("*/*")
 
 
-def _read(path: Path, own: list[tuple[Origin, Segment]], deltas: list[bytes]) -> bool:
-    """What a store holds, its own log and what others were sent; whether that could be read as a whole."""
+def read_store(path: Path, own: list[tuple[Origin, Segment]], deltas: list[bytes]) -> bool:
+    """What a store holds, its own log and what others were sent; whether that is all that it ever held: one that is in
+    the place of a damaged one holds what could be read of it."""
     origin = Origin(int(path.parent.name), int(path.name))
     try:
         reader = LogReader(str(path))
         try:
             own += [(origin, piece) for piece in reader.own()]
             deltas += reader.deltas()
-            return not reader.corrupt
+            return not (reader.corrupt or reader.damaged_before)
         finally:
             reader.close()
     except ClonosError:

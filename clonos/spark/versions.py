@@ -32,6 +32,14 @@ def factories(previous: Previous, of: Callable[[Any], OperatorFactory]) -> dict[
     return {version: of(given) for version, given in (previous or {}).items()}
 
 
-def pair(given: Any, second: Any) -> tuple[Any, Any]:
-    """A function, and what belongs to it: given with it, or else the same as now."""
-    return (given[0], given[1]) if isinstance(given, tuple) else (given, second)
+def parts(given: Any, *defaults: Any) -> tuple[Any, ...]:
+    """A function, and what belongs to it: given with it, as a tuple, or else the default. Raises
+    QueryDefinitionError."""
+    found = given if isinstance(given, tuple) else (given,)
+    if len(found) > 1 + len(defaults) or not found:
+        raise QueryDefinitionError(
+            f"a function that is given with what belongs to it is a tuple of up to {1 + len(defaults)}, not of "
+            f"{len(found)}: {found!r}",
+            hint="docs/upgrading.md says what belongs to one",
+        )
+    return (*found, *defaults[len(found) - 1 :])

@@ -38,7 +38,7 @@ def read_commit(folder: Folder) -> CommitRecord | None:
 
 def newest_commit(checkpoint: str) -> CommitRecord | None:
     """That of a checkpoint, for whoever only looks. Raises LogCorrupt."""
-    filesystem, root = resolve(checkpoint.rstrip("/"))
+    filesystem, root = resolve(checkpoint)
     return read_commit(Folder(filesystem, f"{root}/clonos", tag="looking"))
 
 

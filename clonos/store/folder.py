@@ -33,6 +33,7 @@ _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 
 def resolve(location: str) -> tuple[fs.FileSystem, str]:
     """The file system and path of a Spark checkpoint location: a URI, or a path on this host."""
+    location = location.rstrip("/") or location[:1]
     if not location:
         raise ConfigurationError("the checkpoint location is empty")
     scheme, colon, rest = location.partition(":")

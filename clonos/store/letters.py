@@ -92,7 +92,7 @@ class LetterBox:
     """The letters of one instance."""
 
     def __init__(self, checkpoint: str, node: int, instance: int, *, fence: int) -> None:
-        filesystem, root = resolve(checkpoint.rstrip("/"))
+        filesystem, root = resolve(checkpoint)
         self._folder = Folder(filesystem, f"{root}/{FOLDER}", tag=f"{node}-{instance}-{Fence(fence).text}")
         self._place = f"{node}/{instance}"
 

@@ -80,5 +80,5 @@ def _checksum(body: dict[str, Any]) -> int:
 
 
 def _folder(checkpoint: str, tag: str) -> Folder:
-    filesystem, root = resolve(checkpoint.rstrip("/"))
+    filesystem, root = resolve(checkpoint)
     return Folder(filesystem, f"{root}/clonos", tag=tag)

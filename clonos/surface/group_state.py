@@ -232,6 +232,7 @@ class GroupStateOperator:
         self.per_epoch = self._batches.per_epoch
         self._fn = fn
         self._migrate = migrate
+        self.migrates = frozenset([""] if migrate is not None else [])
         self._name = name
         self._frames = FrameMaker(input, tz)
         self._key_of = array_key([input.field(name).type for name in key])

@@ -60,6 +60,7 @@ class ProcessOperator:
     ) -> None:
         self._fn = fn
         self._migrate = migrate
+        self.migrates = frozenset([""] if migrate is not None else [])
         self._on_timer = on_timer
         self._name = name
         self._outputs = Outputs(output, name)

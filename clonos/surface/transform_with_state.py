@@ -245,6 +245,7 @@ class TransformWithStateOperator:
                 )
         self._processor = processor
         self._migrate = dict(migrate or {})
+        self.migrates = frozenset(self._migrate)
         self._mode = self.timeout = _MODES[time_mode.lower()]
         self._name = name
         self._tz = tz

@@ -73,6 +73,8 @@ def found(committed: int, kept: int | None, shown: int | None, **more: Any) -> F
     there = {epoch: b"offsets %d" % epoch for epoch in range(max(committed, newest) + 1)}
     return Found(
         committed=committed,
+        passed=more.pop("passed", committed),
+        begun=more.pop("begun", 0),
         offsets=more.pop("offsets", there),
         kept=more.pop("ours", record(kept) if kept is not None else None),
         shown=record(shown) if shown is not None else None,
@@ -102,6 +104,22 @@ def test_where_the_query_goes_on(
     course = reconcile(found(committed, kept, shown))
     assert course.committed == goes_on
     assert (course.repair.epoch if course.repair else None) == repairs
+
+
+def test_a_start_that_has_begun_is_not_gone_back_behind() -> None:
+    """What it began behind was durable: one part of the checkpoint is an older copy than another."""
+    for begun in (0, 4, 5):
+        assert reconcile(found(4, 4, 4, begun=begun)).committed == 4
+    assert reconcile(found(3, 4, 4, begun=5)).repair == record(4)
+    assert reconcile(found(3, None, None, passed=4, begun=5)).committed == 3  # Spark has planned epoch 5
+    with pytest.raises(
+        CheckpointMismatch, match=r"goes on with epoch 4, but its last start has begun with epoch 5"
+    ):
+        reconcile(found(3, 3, 3, begun=5))
+    with pytest.raises(
+        CheckpointMismatch, match=r"goes on with epoch 0, but its last start has begun with epoch 1"
+    ):
+        reconcile(found(-1, None, None, begun=1))
 
 
 def test_offsets_that_are_lost_with_the_commit_are_written_again_too() -> None:

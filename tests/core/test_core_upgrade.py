@@ -16,7 +16,7 @@ from clonos.core.delta import encode_delta, encode_entry
 from clonos.core.identity import Origin
 from clonos.core.programs import Programs
 from clonos.core.services import CausalServices
-from clonos.core.topology import Column
+from clonos.core.topology import Column, Topology
 from clonos.core.upgrade import History, OpenEpoch, Remains, Schedule, open_epoch, take_over
 from clonos.errors import CheckpointMismatch
 
@@ -206,6 +206,35 @@ def test_where_not_every_holder_can_be_asked_only_an_epoch_not_planned_is_unseen
     assert look(whole=False, planned=False, realtime=True).seen == 6
 
 
+# ---------------------------------------------------------- what was brought up to date
+
+MIGRATES = frozenset({""})
+MIGRATED = take_over(History.of(QUERY), with_node(2, version="2", migrates=MIGRATES), clean(5)).history
+ROLLED_BACK = with_node(2, previous=frozenset({"2"}))
+
+
+def test_what_a_version_brings_up_to_date_is_written_down() -> None:
+    known = History.from_document(MIGRATED.to_document())
+    assert known.schedule(2).migrates == {"1": frozenset(), "2": MIGRATES}
+    again = take_over(MIGRATED, with_node(2, version="2"), clean(7)).history
+    assert again.schedule(2).migrates["2"] == MIGRATES, "a program that is started later may lack it"
+    never_ran = take_over(MIGRATED, with_node(2, version="2"), clean(5)).history
+    assert never_ran.schedule(2).migrates["2"] == frozenset()
+
+
+@pytest.mark.parametrize("program", [ROLLED_BACK, with_node(2, version="2")])
+def test_the_first_epoch_of_a_version_is_repeated_with_what_it_brings_up_to_date(program: Topology) -> None:
+    with pytest.raises(
+        CheckpointMismatch, match=r"version '2' of 'totals' has brought .* epoch 5 was begun by it"
+    ):
+        take_over(MIGRATED, program, seen(5))
+    node = program.node(2)
+    brought = {"previous_migrates": frozenset({("2", "")})} if node.previous else {"migrates": MIGRATES}
+    whole = with_node(2, version=node.version, previous=node.previous, **brought)
+    assert take_over(MIGRATED, whole, seen(5)).history.schedule(2).at(5) == "2"
+    assert take_over(MIGRATED, program, seen(6)).history.schedule(2).at(6) == "2"
+
+
 # ------------------------------------------------------------------------ the instance
 
 
@@ -215,6 +244,7 @@ class Tally(Program):
     form = "process"
     record_at_a_time = True
     per_epoch = False
+    migrates = frozenset({""})
 
     def __init__(self, bench: Bench, version: str) -> None:
         super().__init__(bench)
@@ -332,6 +362,20 @@ def test_state_of_a_version_that_is_not_there_is_migrated_by_the_one_that_is() -
     again.open(1)
     again.take(records(2, 1))
     assert again.rows[-1][2][:2] == ("2", 3)
+
+
+def test_an_instance_that_has_not_run_since_needs_what_brings_its_state_up_to_date() -> None:
+    it = bench("1", Schedule(((0, "1"),)))
+    it.open(0)
+    it.take(records(0, 2))
+    again = bench("2", replace(SWITCH, migrates={"2": frozenset({"", "another"})}))
+    again.services.state.update(it.services.state)
+    again.saved = list(it.saved)
+    again.restore(b"", it.instance.snapshot())
+    with pytest.raises(
+        CheckpointMismatch, match=r"that version '1' has written.*\(function, on_timer, migrate\)"
+    ):
+        again.open(1)
 
 
 def test_a_function_that_is_the_only_one_is_opened_at_once() -> None:

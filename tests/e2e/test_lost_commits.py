@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,24 +90,25 @@ def test_a_file_of_sparks_that_says_nothing_is_written_again(
 
 def test_an_epoch_whose_offsets_spark_has_lost_may_be_another_one(spark: Any, tmp_path: Path) -> None:
     """Spark does not sync them: it takes more into the epoch than those who have run it had."""
-    gate = tmp_path / "open"
+    gate = tmp_path / "gate"
 
     def gated(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
-        while not gate.exists():
-            time.sleep(0.01)
+        with gate.open() as closed:
+            fcntl.flock(closed, fcntl.LOCK_SH)  # waits while the test holds it
         yield from second(key, row, ctx)
 
     setup = Run(tmp_path, count=100, second=gated)
     state = setup.checkpoint / "clonos" / "state"
-    with running(spark, setup) as query:
-        await_(query, setup, lambda: any(state.glob("*/*/*/*-final.manifest")))
+    with gate.open("w") as closing:
+        fcntl.flock(closing, fcntl.LOCK_EX)
+        with running(spark, setup) as query:
+            await_(query, setup, lambda: any(state.glob("*/*/*/*-final.manifest")))
     assert setup.epochs("offsets") == [0] and not setup.epochs("commits")
     gone = (setup.checkpoint / "offsets" / "0").read_bytes()
     for name in ("0", ".0.crc"):
         (setup.checkpoint / "offsets" / name).unlink(missing_ok=True)
     with LogWriter(setup.source, 2) as writer:
         setup.append(writer, 80)
-    gate.touch()
     run_to(spark, more(setup), 100)
     assert (setup.checkpoint / "offsets" / "0").read_bytes() != gone
     assert_exact(setup)

@@ -10,6 +10,7 @@ from planted import CRASHES, Planted, planted
 
 from clonos.core.instance import Instance
 from clonos.core.recovery import RecoveryState
+from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
@@ -56,6 +57,7 @@ def replay_of_an_epochs_end_fires_timers_alone(patch: Patch) -> None:
 
 def what_comes_after_a_repeated_end_is_not_processed(patch: Patch) -> None:
     """Spark has lost the epoch's offsets, and takes more into it than it had the first time."""
+    plan_of_an_epoch_is_not_kept(patch)
     real = Instance.end_epoch
 
     def end(self: Instance) -> Any:
@@ -63,6 +65,10 @@ def what_comes_after_a_repeated_end_is_not_processed(patch: Patch) -> None:
         return real(self)
 
     patch.setattr(Instance, "end_epoch", end)
+
+
+def plan_of_an_epoch_is_not_kept(patch: Patch) -> None:
+    patch.setattr(Checkpoint, "keep_offsets", lambda self, epoch: None)
 
 
 LATE = {"lateness": True, "event_time": True}
@@ -77,6 +83,7 @@ BATCHES: dict[str, Planted] = {
         (late_is_told_by_the_watermark_of_now, CRASHES, LATE),
         (snapshot_while_records_are_gathered, CRASHES, {**GATHERED, "snapshot_rate": 0.3}),
         (replay_of_an_epochs_end_fires_timers_alone, CRASHES, GATHERED),
+        (plan_of_an_epoch_is_not_kept, BEGUN_ANEW, {**GATHERED, "skips_idle": False, "faults": 20}),
         (
             what_comes_after_a_repeated_end_is_not_processed,
             BEGUN_ANEW,

@@ -12,6 +12,7 @@ from clonos.core.commit_reconciliation import Course
 from clonos.core.incarnation import Incarnation
 from clonos.core.sharing import FULL
 from clonos.sim import commits
+from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.commits import Commits
 from clonos.sim.plan import Fault
 
@@ -52,8 +53,19 @@ def start_that_the_checkpoint_has_not_heard_of_is_given_again(patch: Patch) -> N
     patch.setattr(Commits, "last_generation", shown)
 
 
+def start_does_not_make_durable_what_it_begins_behind(patch: Patch) -> None:
+    patch.setattr(Checkpoint, "sync_spark_files", lambda self: None)
+
+
+def start_goes_back_behind_the_one_before(patch: Patch) -> None:
+    """The line of that one says what counts of epochs that this one has not run."""
+    start_does_not_make_durable_what_it_begins_behind(patch)
+    patch.setattr(commits, "reconcile", commit_reconciliation._course)
+
+
 WORLD: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 0, "effects": False, "faults": 30}
 LOST = {Fault.DRIVER_LOSS: 0.01, Fault.COMMIT_LOST: 0.9}
+LOST_AT_ONCE = {Fault.DRIVER_LOSS: 0.1, Fault.COMMIT_LOST: 0.7}
 OLDER = {Fault.DRIVER_LOSS: 0.01, Fault.CHECKPOINT_OLDER: 0.8}
 GONE = {Fault.REPLICA_CRASH: 0.01, Fault.SNAPSHOTS_GONE: 0.2}
 
@@ -61,6 +73,8 @@ COMMITS: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
         planted(nothing_is_recorded_before_it_is_forgotten, rates=LOST, **WORLD),
+        planted(start_does_not_make_durable_what_it_begins_behind, first=40, rates=LOST_AT_ONCE, **WORLD),
+        planted(start_goes_back_behind_the_one_before, first=40, rates=LOST_AT_ONCE, **WORLD),
         planted(commits_are_recorded_in_the_checkpoint_alone, rates=OLDER, **WORLD),
         planted(checkpoint_is_believed_before_the_sink, rates=OLDER, **WORLD),
         planted(commit_is_repaired_whatever_snapshots_there_are, rates=OLDER, **WORLD),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, Planted, planted
 
-from clonos.core.incarnation import Incarnation
+from clonos.core.incarnation import Candidate, Incarnation
+from clonos.core.own_log import OwnLog
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 
@@ -23,12 +26,23 @@ def replacement_does_not_claim_its_snapshots(patch: Patch) -> None:
     patch.setattr(OperatorHost, "claim", lambda self: None)
 
 
+def who_took_a_snapshot_went_its_own_way_where_its_log_begins(patch: Patch) -> None:
+    """What it had still to repeat, and others had written, is not believed."""
+    real = Candidate.own_log.fget
+    assert real is not None
+
+    def own_log(self: Candidate) -> OwnLog:
+        return real(replace(self, live_since=0))
+
+    patch.setattr(Candidate, "own_log", property(own_log))
+
+
 STARTING: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
         planted(
             process_goes_on_although_another_attempt_ran,
-            first=380,
+            first=110,
             rates=CRASHES | SERVERS | TASKS,
             **{**STANDBYS, "executors": True},
         ),
@@ -37,6 +51,12 @@ STARTING: dict[str, Planted] = {
             first=20,
             rates={Fault.TASK_ZOMBIE: 0.05, Fault.REPLICA_STOP: 0.02},
             **{**STANDBYS, "effects": True, "executors": True, "realtime": False},
+        ),
+        planted(
+            who_took_a_snapshot_went_its_own_way_where_its_log_begins,
+            first=87,
+            rates={Fault.QUERY_RESTART: 0.02, Fault.HOST_LOST: 0.01, Fault.REPLICA_CRASH: 0.01},
+            **{**STANDBYS, "effects": True, "executors": True, "realtime": True, "faults": 40},
         ),
     )
 }

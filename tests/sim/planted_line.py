@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from planted import OTHERS, Planted, planted
+from planted_batches import plan_of_an_epoch_is_not_kept
 
 from clonos.core import incarnation, resumption
 from clonos.core.instance import Instance
@@ -82,6 +83,7 @@ def replacement_forgets_where_the_attempt_resumed(patch: Patch) -> None:
 
 def what_an_overtaken_start_made_of_an_epoch_counts(patch: Patch) -> None:
     """Spark has lost the epoch's offsets, and there is nothing for the instance in what it draws instead."""
+    plan_of_an_epoch_is_not_kept(patch)
     patch.setattr(Since, "counts", lambda self, name: True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from planted import Patch, Planted, blind, planted
@@ -10,9 +11,10 @@ from clonos.core import binding, determinant_codec as codec, upgrade
 from clonos.core.instance import Instance
 from clonos.core.programs import Programs
 from clonos.core.sharing import FULL
-from clonos.core.upgrade import OpenEpoch, Upgrade
+from clonos.core.upgrade import History, OpenEpoch, Upgrade
 from clonos.sim import programs as sim_programs
 from clonos.sim.plan import Fault
+from clonos.sim.programs import Deployment
 
 
 def new_version_repeats_the_old_epoch(patch: Patch) -> None:
@@ -82,12 +84,37 @@ def version_of_an_epoch_is_not_recorded(patch: Patch) -> None:
     patch.setattr(codec, "append_boundary", lambda out, epoch, seed, program="": real(out, epoch, seed))
 
 
+def an_earlier_version_need_not_bring_state_up_to_date(patch: Patch) -> None:
+    """What has to be repeated of its first epoch meets the state of the version before."""
+    real = History.schedule
+    patch.setattr(upgrade, "_check_migrated_alike", lambda *given: None)
+    patch.setattr(History, "schedule", lambda self, node: replace(real(self, node), migrates={}))
+    patch.setattr(Deployment, "_brings_everything_up_to_date", lambda self, history: True)
+
+
+def what_is_left_of_a_damaged_store_counts_as_all_of_it(patch: Patch) -> None:
+    real = Deployment._look
+
+    def look(self: Deployment, number: int) -> OpenEpoch:
+        replaced = [store for store in self._world.stores() if store.damaged_before]
+        for store in replaced:
+            store.damaged_before = False
+        try:
+            return real(self, number)
+        finally:
+            for store in replaced:
+                store.damaged_before = True
+
+    patch.setattr(Deployment, "_look", look)
+
+
 def zone_is_not_bound(patch: Patch) -> None:
     patch.setattr(binding, "_query_changes", lambda bound, program: iter(()))
 
 
 CHANGES = {"faults": 30, "impure": False, "executors": False, "depth": FULL, "poison": 0}
 RATES = {Fault.PROGRAM_CHANGED: 0.02, Fault.REPLICA_CRASH: 0.01}
+DAMAGE = {Fault.PROGRAM_CHANGED: 0.05, Fault.REPLICA_CRASH: 0.08, Fault.STORE_PAGE: 0.3}
 
 CHANGING: dict[str, Planted] = {
     bug.plant.__name__: bug
@@ -98,7 +125,13 @@ CHANGING: dict[str, Planted] = {
         planted(version_changes_in_the_middle_of_an_epoch, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
         planted(state_is_migrated_twice, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
         planted(state_is_not_migrated_after_a_restore, rates=RATES, **CHANGES),
+        planted(an_earlier_version_need_not_bring_state_up_to_date, rates=RATES, **CHANGES),
         planted(version_of_an_epoch_is_not_recorded, rates=RATES, **CHANGES),
+        planted(
+            what_is_left_of_a_damaged_store_counts_as_all_of_it,
+            rates=DAMAGE,
+            **{**CHANGES, "effects": True, "realtime": False, "standbys": 0, "faults": 60},
+        ),
         planted(zone_is_not_bound, rates=RATES, **CHANGES),
     )
 }

@@ -26,7 +26,7 @@ def plan_of(seed: int) -> Plan:
     return plan.with_rates(FILES_LOST=0.3)
 
 
-@pytest.mark.parametrize("seed", [22, 29])
+@pytest.mark.parametrize("seed", [72, 96])
 def test_an_epoch_that_has_ended_ends_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the rule, rows that came out only the second time are missed by those who had read the first."""
     report = run(plan_of(seed))

@@ -95,6 +95,18 @@ class Place:
         assert len({row.pop("clonos_id") for row in rows}) == count
         return rows
 
+    def await_commit(self) -> None:
+        """Until no epoch is open that Spark has planned."""
+
+        def closed() -> bool:
+            offsets, commits = (
+                {path.name for path in (self.checkpoint / name).glob("[0-9]*")}
+                for name in ("offsets", "commits")
+            )
+            return bool(commits) and offsets <= commits
+
+        self.until(closed, "the last epoch is committed")
+
     def until(self, done: Callable[[], bool], what: object, deadline: float = DEADLINE) -> None:
         end = time.monotonic() + deadline
         while not done():

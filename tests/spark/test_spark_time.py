@@ -131,6 +131,7 @@ def test_a_new_version_may_have_timers(place: Place) -> None:
         return [(key[0], timer.name, ctx.state["n"])]
 
     shown = 0
+    before: dict[str, Any] = {}
     for version, function, on_timer in (
         ("1", count, None),
         ("2", begin, close),
@@ -145,12 +146,14 @@ def test_a_new_version_may_have_timers(place: Place) -> None:
             name="timed",
             version=version,
             on_timer=on_timer,
-            previous=dict.fromkeys(map(str, range(1, int(version))), count),
+            previous=before,
         )
         place.start(timed)
         shown += 2 if function is begin else 1
         place.await_rows(shown)
+        place.await_commit()
         place.stop()
+        before = {version: (function, on_timer)}
     assert [(row["what"], row["n"]) for row in place.rows()] == [
         ("row", 1),
         ("row", 2),

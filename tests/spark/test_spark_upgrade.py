@@ -45,15 +45,7 @@ def run(place: Place, stream: Any, rows: int, mode: str = "microbatch", new: int
 def settle(place: Place) -> None:
     """Until what was read is committed, so that no epoch is open."""
     place.query.processAllAvailable()
-    folder = place.checkpoint
-
-    def closed() -> bool:
-        offsets, commits = (
-            {path.name for path in (folder / name).glob("[0-9]*")} for name in ("offsets", "commits")
-        )
-        return bool(commits) and offsets <= commits
-
-    place.until(closed, "the last epoch is committed")
+    place.await_commit()
 
 
 def test_state_under_timestamps_is_not_looked_for_in_another_zone(place: Place) -> None:
@@ -137,6 +129,48 @@ def test_state_is_migrated_once(place: Place) -> None:
     assert run(place, counting(place, listed, "2", migrate=to_list), 4) == [1, 2, 3, 4]
     assert run(place, counting(place, listed, "2", migrate=to_list), 6) == [1, 2, 3, 4, 5, 6]
     assert run(place, counting(place, migrate=back), 8) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_an_open_first_epoch_of_a_version_is_repeated_with_its_migrate(place: Place) -> None:
+    """Whoever rolls back, or takes it that everything has been brought up to date, brings it along."""
+    assert run(place, counting(place), 2) == [1, 2]
+
+    def listed(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state["seen"] = [*ctx.state.get("seen", []), 0]
+        yield key[0], len(ctx.state["seen"])
+
+    def to_list(state: dict[str, Any], version: str) -> dict[str, Any]:
+        return {"seen": [0] * state["n"]}
+
+    def back(state: dict[str, Any], version: str) -> dict[str, Any]:
+        return {"n": len(state["seen"])}
+
+    def put(key: str) -> None:
+        before = len(place.rows())
+        place.write([{"k": key, "n": 0}] * 2)
+        place.await_rows(before + 2)
+
+    place.query = long_epoch(place, counting(place, listed, "2", migrate=to_list))
+    put("b")
+    place.stop()
+    for forgetful in (
+        counting(place, listed, "2"),
+        counting(place, previous={"2": listed}, migrate=back),
+    ):
+        with pytest.raises(
+            CheckpointMismatch, match=r"with its migrate, which .* \(function, on_timer, migrate\)"
+        ):
+            place.start(forgetful, "realtime")
+    place.query = long_epoch(place, counting(place, previous={"2": (listed, None, to_list)}, migrate=back))
+    put("a")
+    place.stop()
+    place.start(counting(place, previous={"2": (listed, None, to_list)}, migrate=back), "realtime")
+    since = max(Checkpoint(str(place.checkpoint)).history().schedule(2).entries)[0]
+    place.until(lambda: Checkpoint(str(place.checkpoint)).committed() >= since, "the old version runs again")
+    put("a")
+    put("b")
+    numbers = [(row["k"], row["n"]) for row in place.rows()]
+    assert sorted(numbers) == [("a", n) for n in range(1, 7)] + [("b", n) for n in range(1, 5)]
 
 
 def test_a_function_changed_on_purpose_goes_on_as_the_hint_says(place: Place) -> None:

@@ -27,17 +27,15 @@ class Gaps:
         self._truncation = truncation
         self._losses = losses
 
-    def _offsets_lost(self) -> bool:
-        return any(
-            one.kind in (Fault.OFFSETS_LOST, Fault.CHECKPOINT_OLDER) for one in self._world.faults.struck
-        )
+    def _is_an_older_checkpoint(self) -> bool:
+        return any(one.kind is Fault.CHECKPOINT_OLDER for one in self._world.faults.struck)
 
     def failed(self, replica: Replica, error: ClonosError) -> None:
         """An instance that returns has stopped because of a gap in its log."""
         origin = replica.origin
         if not isinstance(error, GapError) or self._world.plan.standbys or self._losses.may_hide(origin):
             return
-        if self._world.plan.per_epoch and self._offsets_lost():
+        if self._world.plan.per_epoch and self._is_an_older_checkpoint():
             return  # what is gone stands in no log: records that were gathered
         holders = [readable(store) for store in self._world.stores()]
         holders += [readable_sink(place) for place in self._world.sinks.values()]

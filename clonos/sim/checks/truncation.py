@@ -26,6 +26,22 @@ if TYPE_CHECKING:
     from clonos.sim.world import World
 
 
+class Settled:
+    """Log offsets at the end of an epoch that nobody runs again; the epoch goes on, and seldom back."""
+
+    def __init__(self, truncation: Truncation) -> None:
+        self._truncation = truncation
+        self._epoch = -1
+        self._ends: dict[Origin, int] = {}
+
+    def at(self, epoch: int) -> dict[Origin, int]:
+        """An instance whose snapshots are gone is not asked again for what lies before its last one."""
+        if self._epoch != epoch:
+            before = self._ends if self._epoch <= epoch else {}
+            self._epoch, self._ends = epoch, {**before, **self._truncation.ends(epoch)}
+        return self._ends
+
+
 class Truncation:
     """Also keeps, for everybody, what stores and sink logs hold."""
 
@@ -33,7 +49,8 @@ class Truncation:
         self._world = world
         self._stores: dict[int, tuple[LogStore, int, int, Held]] = {}
         self._sinks: dict[Origin, tuple[int, int, Held]] = {}
-        self._stable: tuple[int, dict[Origin, int]] = (-1, {})
+        self._now = Settled(self)
+        self._durably = Settled(self)
         self._starts: list[tuple[int, int]] = []
 
     # ------------------------------------------------------- what is needed
@@ -58,18 +75,15 @@ class Truncation:
         )
 
     def stable(self) -> dict[Origin, int]:
-        """Log offsets before which no recovery asks."""
-        committed = self._world.checkpoint.settled
-        if self._stable[0] != committed:
-            self._stable = (committed, {**self._before(committed), **self._compute(committed)})
-        return self._stable[1]
+        """Log offsets before which no recovery asks, as the checkpoint stands."""
+        return self._now.at(self._world.checkpoint.settled)
 
-    def _before(self, committed: int) -> dict[Origin, int]:
-        """An instance whose snapshots are gone is not asked again for what lies before its last one."""
-        earlier, found = self._stable
-        return found if earlier <= committed else {}
+    def _durably_stable(self) -> dict[Origin, int]:
+        """Nor would one after a power failure."""
+        return self._durably.at(self._world.checkpoint.durably_settled)
 
-    def _compute(self, committed: int) -> dict[Origin, int]:
+    def ends(self, committed: int) -> dict[Origin, int]:
+        """Log offsets with which instances ended an epoch, of those whose snapshots are there."""
         found: dict[Origin, int] = {}
         for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
             kept = self._world.checkpoint.snapshots(origin).kept
@@ -116,7 +130,7 @@ class Truncation:
         self._nothing_needed_is_gone(f"the log of sink {place.origin}", before, self.sink(place))
 
     def _nothing_needed_is_gone(self, where: str, before: Held, after: Held) -> None:
-        stable = self.stable()
+        stable = self._durably_stable()
         for origin, intervals in before.data.items():
             for start, end in intervals.beyond(stable.get(origin, 0)):
                 if not after.covers(origin, start, end):
@@ -130,7 +144,7 @@ class Truncation:
                 raise Violation("I7", f"{where} does not know any more that {origin} reached {reach}")
 
     def snapshots_forgotten(self, snapshots: Snapshots, before: set[SnapshotName]) -> None:
-        committed = self._world.checkpoint.settled
+        committed = self._world.checkpoint.durably_settled
         needed = self._end(before, committed)
         if needed is not None and needed not in snapshots.kept:
             raise Violation(
