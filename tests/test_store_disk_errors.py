@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,8 +225,9 @@ def test_a_write_waits_for_compaction_but_not_for_a_disk_that_fails(
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr("clonos.store.database.time.sleep", sleep)
-    monkeypatch.setattr("clonos.store.database.time.monotonic", lambda: now)
+    # In place of the module, which threads of other tests share.
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: now)
+    monkeypatch.setattr("clonos.store.database.time", clock)
     state = KeyedState(str(tmp_path / "db"), memory_bytes=2 * MIB)
     really = state.database.raw
     busy = Stalled(refusals=10, failures=0)

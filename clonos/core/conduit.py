@@ -599,6 +599,8 @@ class Conduit:
         self._connected, self._paused = True, False
         self._heard_at = standby.heard_at
         self._sent, self._taken, self._under_way = standby.sent, standby.taken, standby.under_way
+        # Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
+        self._stable = min(self._stable, standby.taken)
         self._actions.append(Promote(self.fence, self._passed))
 
     def _time(self, now: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from clonos.errors import ConfigurationError
 from clonos.sim.dimensions import widened
 from clonos.sim.plan import Plan, draw_plan, draw_storm
 from clonos.sim.run import Report, run as run_plan
@@ -34,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run, print, and say by the exit code whether everything was right."""
+    if arguments.seeds < 1:
+        raise ConfigurationError("--seeds must be at least 1", hint="Give the number of seeds to run")
     first = drawn_by(arguments)(arguments.seed)
     if arguments.plan:
         print(first)

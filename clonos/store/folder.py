@@ -101,11 +101,11 @@ class Folder:
         with self._storing(doing, name):
             try:
                 yield
-            except FileNotFoundError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 missing = error
             else:
                 return
-        raise missing
+        raise FileNotFoundError(*missing.args) from missing
 
     def _full(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -513,6 +513,7 @@ LOSSES = {Fault.QUERY_RESTART: 0.01, Fault.STORE_LOST: 0.6}
 OTHERS = {"faults": 20, "impure": False, "executors": False}
 STANDBYS = {**OTHERS, "standbys": 1, "passive": False, "effects": False, "depth": FULL}
 PASSIVE = {**STANDBYS, "passive": True}
+MANY_BUNDLES = {"faults": 150, "records": 300, "epoch": 150, "bundle": 1, "window": 2, "realtime": True}
 
 PLANTED: dict[str, Planted] = {
     bug.plant.__name__: bug
@@ -540,6 +541,13 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
         planted(
             bugs.promoted_passive_standby_is_not_sent_what_came_since, first=130, rates=CRASHES, **PASSIVE
+        ),
+        planted(
+            bugs.promoted_standby_takes_over_what_is_stable,
+            first=20,
+            rates={Fault.REPLICA_CRASH: 0.01, Fault.TASK_CRASH: 0.003},
+            snapshot_rate=0.5,
+            **{**PASSIVE, **MANY_BUNDLES},
         ),
         planted(bugs.effects_do_not_wait_for_the_conduit, rates=CRASHES, **{**STANDBYS, "effects": True}),
         planted(

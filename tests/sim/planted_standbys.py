@@ -59,6 +59,18 @@ def promoted_passive_standby_is_not_sent_what_came_since(patch: Patch) -> None:
     patch.setattr(Conduit, "_promote", promote)
 
 
+def promoted_standby_takes_over_what_is_stable(patch: Patch) -> None:
+    """Although it is behind: its snapshots replace those that reach further, and what they need is forgotten."""
+    real = Conduit._promote
+
+    def promote(self: Conduit) -> None:
+        stable = self._stable
+        real(self)
+        self._stable = stable
+
+    patch.setattr(Conduit, "_promote", promote)
+
+
 def passive_standby_is_at_a_snapshot_that_its_primary_is_past(patch: Patch) -> None:
     """It is not told of newer ones, but what only they make unnecessary is forgotten."""
     whatever_a_snapshot_depends_on(patch)

@@ -108,6 +108,9 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         pytest.param(
             111579, id="a promoted standby was lost before it was sent again what the snapshot depends on"
         ),
+        pytest.param(
+            207610, id="the conduit forgot what snapshots of a standby that was promoted behind still needed"
+        ),
     ],
 )
 def test_a_storm_in_all_dimensions_that_once_went_wrong_is_right(seed: int) -> None:

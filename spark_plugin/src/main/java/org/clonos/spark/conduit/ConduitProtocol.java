@@ -553,6 +553,8 @@ public final class ConduitProtocol {
     sent = promoted.sent;
     taken = promoted.taken;
     underWayBytes = promoted.underWay;
+    // Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
+    stable = Math.min(stable, promoted.taken);
     actions.add(new Action.Promote(fence, passed));
   }
 
