@@ -116,7 +116,10 @@ def test_it_says_what_the_checkpoint_is_bound_to(
     ):
         assert words in text, text
     rows = [line.split() for line in text.splitlines()]
-    assert [row[:2] for row in rows if len(row) == 2 and row[0] in "12"] == [["2", "3"], ["1", "4"]]
+    assert [row[:2] for row in rows if row[:1] in (["1"], ["2"])][-2:] == [["2", "3"], ["1", "4"]]
+    assert "state (n int64)" in text.splitlines()[[row[:2] for row in rows].index(["1", "4"])], (
+        "of the newest"
+    )
 
 
 def test_the_same_for_programs(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,12 +245,24 @@ def test_delete_if_exists_purges_every_key() -> None:
 
     class Newer(Script):
         def init(self, handle: Any) -> None:
+            self.list = handle.getListState("list", "n BIGINT")
             handle.deleteIfExists("value")
             handle.deleteIfExists("never")
-            super().init(handle)
 
     make(Newer(), services)
     assert len(services.state.data) == 2
+
+
+def test_a_variable_is_not_deleted_and_declared_in_one_init() -> None:
+    """Every replica that takes over would begin with an empty one."""
+
+    class Both(Script):
+        def init(self, handle: Any) -> None:
+            handle.deleteIfExists("value")
+            super().init(handle)
+
+    with pytest.raises(QueryDefinitionError, match=r"deleted and declared in the same init.*another name"):
+        make(Both(), FakeServices())
 
 
 def test_processing_timers() -> None:
@@ -347,6 +359,40 @@ def test_time_to_live_hides_and_then_removes() -> None:
     assert sorted(len(str(v)) > 0 for v in services.state.data.values()) == [True, True]  # list and map
     assert len(services.timers.queue) == 2
     advance(operator, services, 6_000)
+    assert services.state.data == {}
+    assert services.timers.queue == []
+
+
+def test_what_expires_while_a_version_does_not_use_the_variable_goes() -> None:
+    services = FakeServices()
+
+    class Without(Script):
+        def init(self, handle: Any) -> None:
+            self.handle = handle
+
+    def act(p: Any, key: Any, rows: Any, _: Any) -> Any:
+        if rows[0].amount == 1:
+            p.value.update((1, "x"))
+            p.list.appendValue((1,))
+            p.map.updateValue(("x",), ([],))
+        elif rows[0].amount == 2:
+            p.list.appendValue((2,))
+            p.map.updateValue(("y",), ([],))
+        alive = (p.value.exists(), [v[0] for v in p.list.get()], [k[0] for k, _ in p.map.iterator()])
+        return iter([(repr(alive), 0)])
+
+    used = make(Script(act, ttl=10), services, time_mode="ProcessingTime")
+    used.bundle(*rows(("a", 1)))
+    services.time += 6_000
+    used.bundle(*rows(("a", 2)))
+    without = make(Without(lambda *_: None), services, time_mode="ProcessingTime")
+    advance(without, services, 4_000)
+    assert len(services.timers.queue) == 2, "of the list and of the map, of which something is left"
+    again = make(Script(act, ttl=10), services, time_mode="ProcessingTime")
+    assert again.bundle(*rows(("a", 3)))[0][0] == "(False, [2], ['y'])"
+    again.bundle(*rows(("a", 1)))
+    assert len(services.timers.queue) == 3
+    advance(without, services, 20_000)
     assert services.state.data == {}
     assert services.timers.queue == []
 

@@ -85,7 +85,8 @@ def _rows(node: dict[str, Any]) -> Iterator[list[str]]:
         version = (
             [entry["version"], str(entry["since"])] if node["kind"] == NodeKind.OPERATOR.value else ["", ""]
         )
-        yield [*own, *version, ", ".join(node["key"]) if at == 0 else "", what if at == 0 else ""]
+        newest = at == len(node["versions"]) - 1  # whose columns and state these are
+        yield [*own, *version, ", ".join(node["key"]) if at == 0 else "", what if newest else ""]
 
 
 def _bound(node: dict[str, Any]) -> Iterator[str]:

@@ -41,7 +41,11 @@ class Change:
         return f"{self.what} of {self.where} {self.says}"
 
 
-def compare(bound: Topology, program: Topology) -> list[Change]:
+Unused = Mapping[int, Mapping[str, StateVariable]]
+"""By node, state variables that earlier programs declared and the last one does not: what they have kept is there."""
+
+
+def compare(bound: Topology, program: Topology, unused: Unused | None = None) -> list[Change]:
     """What a program changes of what a checkpoint is bound to."""
     changes = list(_query_changes(bound, program))
     old, new = ({node.number: node for node in each.nodes} for each in (bound, program))
@@ -56,7 +60,7 @@ def compare(bound: Topology, program: Topology) -> list[Change]:
             continue
         fixed = list(_fixed_changes(before, after))
         # What another node is bound to says nothing about this one.
-        changes += fixed or _node_changes(before, after)
+        changes += fixed or _node_changes(before, after, (unused or {}).get(number, {}))
     return changes
 
 
@@ -120,7 +124,7 @@ def _fixed_changes(before: Node, after: Node) -> Iterator[Change]:
             yield Change(_at(after), what, f"was {shown[0]!r} and is {shown[1]!r} now", When.REFUSED, todo)
 
 
-def _node_changes(before: Node, after: Node) -> list[Change]:
+def _node_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]) -> list[Change]:
     changes = []
     if before.version != after.version:
         says = f"was {before.version!r} and is {after.version!r} now"
@@ -130,7 +134,7 @@ def _node_changes(before: Node, after: Node) -> list[Change]:
     changes += _output_changes(before, after)
     changes += _time_changes(before, after)
     if before.state is not None and after.state is not None:
-        changes += [replace(change, node=after.number) for change in _state_changes(before, after)]
+        changes += [replace(change, node=after.number) for change in _state_changes(before, after, unused)]
     return changes
 
 
@@ -241,12 +245,21 @@ def _watermark(node: Node) -> str:
 # --------------------------------------------------------------------------- state
 
 
-def _state_changes(before: Node, after: Node) -> Iterator[Change]:
+def _state_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]) -> Iterator[Change]:
     old = {variable.name: variable for variable in before.state or ()}
     new = {variable.name: variable for variable in after.state or ()}
     for name in sorted(old.keys() | new.keys()):
         what = f"state variable {name!r}" if name else "the state"
-        if name not in old or name not in new:
+        if name in unused and name in new:
+            yield Change(
+                _at(after), what, "is used again, with what it kept when it was last used", When.EPOCH
+            )
+            # The version before has left nothing that could be migrated.
+            fresh = replace(after, migrates=after.migrates - {name})
+            todo = f"declare it as it was then, or give {what} another name"
+            for change in _variable_changes(what, unused[name], new[name], before, fresh):
+                yield replace(change, todo=todo) if change.when is When.REFUSED else change
+        elif name not in old or name not in new:
             yield Change(
                 _at(after), what, "is new" if name not in old else "is not used any more", When.EPOCH
             )

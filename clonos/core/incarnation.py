@@ -536,9 +536,11 @@ class Incarnation(ABC, Generic[S]):
         return max(self._numbers_from, began.emitted if began is not None else 0)
 
     def _committed(self) -> int:
-        """The last epoch that is recorded to have committed, -1 before the first: Spark's own commit may be lost."""
+        """The last epoch that is recorded to have committed, -1 before the first: Spark's own commit may be lost. What
+        this start began behind has committed, too, and its record may not be written yet."""
         record = self.commit_record()
-        return record.epoch if record is not None else -1
+        begun_behind = self._line(self._hello.generation).epoch - 1
+        return max(record.epoch if record is not None else -1, begun_behind)
 
     def _may_be_asked_for(self, snapshot: InstanceSnapshot) -> bool:
         """Whether an epoch up to which it depends on logs may still be run again."""

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos.core import determinant_codec as codec
-from clonos.core.binding import PLACES, Change, When, compare
+from clonos.core.binding import PLACES, Change, Unused, When, compare
 from clonos.core.causal_log import Segment
 from clonos.core.delta import decode_delta
 from clonos.core.determinant import Kind
 from clonos.core.identity import Origin, channel_origin
-from clonos.core.topology import Node, NodeKind, Topology
+from clonos.core.topology import Node, NodeKind, StateVariable, Topology
 from clonos.errors import CheckpointMismatch, LogCorrupt
 
 
@@ -69,6 +69,17 @@ class History:
     def changes_at(self, epoch: int) -> bool:
         """Whether it is the first one of another program: then what is left inside it is of the one before."""
         return any(one.since == epoch for one in self.bindings[1:])
+
+    def unused(self, epoch: int) -> Unused:
+        """State variables that the program of an epoch does not declare, and one of those before it did."""
+        left: dict[int, dict[str, StateVariable]] = {}
+        for one in self.bindings:
+            for node in one.program.nodes if one.since <= epoch else ():
+                left.setdefault(node.number, {}).update({each.name: each for each in node.state or ()})
+        for node in self.at(epoch).nodes:
+            for variable in node.state or ():
+                left[node.number].pop(variable.name, None)
+        return left
 
     def schedule(self, node: int) -> Schedule:
         entries: list[tuple[int, str]] = []
@@ -118,32 +129,54 @@ class Upgrade:
 def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_source: bool = False) -> Upgrade:
     """Raises CheckpointMismatch, with everything that stands against it. `same_source`: a source that is at another
     place has the same records."""
-    changes = taken(history.at(epoch.seen), program, same_source=same_source)
+    changes = taken(history, epoch.seen, program, same_source=same_source)
     later = any(change.when is When.EPOCH for change in changes)
     for number in range(epoch.number, epoch.seen + 1):
         _check_repeatable(number, history.at(number), program)
         _check_migrated_alike(number, history, program)
     since = epoch.seen + 1
     kept = [one for one in history.bindings if one.since < since or one.since == 0]
+    begun_unseen = epoch.begun and epoch.seen < epoch.number
+    # Not by the program that goes on, but by one that was to take over with it.
+    later = later or (begun_unseen and len(kept) < len(history.bindings))
     if later and since > 0:
         made = (*kept, Binding(since, program))
     else:  # as it was, with what an older format did not say and what changes at once
         made = (*kept[:-1], Binding(kept[-1].since, _with_what_was_migrated(kept[-1].program, program)))
-    return Upgrade(
-        History(made), tuple(changes), since, drops=later and epoch.begun and epoch.seen < epoch.number
-    )
+    return Upgrade(History(made), tuple(changes), since, drops=later and begun_unseen)
 
 
-def taken(bound: Topology, program: Topology, *, same_source: bool = False) -> list[Change]:
-    """What the program changes. Raises CheckpointMismatch where no epoch can begin with one of these."""
-    changes = [
+def changed(history: History, epoch: int, program: Topology, *, same_source: bool = False) -> list[Change]:
+    """What the program changes of the one that runs an epoch."""
+    return [
         replace(change, when=When.AT_ONCE) if same_source and change.what in PLACES else change
-        for change in compare(bound, program)
+        for change in compare(history.at(epoch), program, history.unused(epoch))
     ]
+
+
+def taken(history: History, epoch: int, program: Topology, *, same_source: bool = False) -> list[Change]:
+    """What the program changes. Raises CheckpointMismatch where no epoch can begin with one of these."""
+    changes = changed(history, epoch, program, same_source=same_source)
     refused = [change for change in changes if change.when is When.REFUSED]
     if refused:
         raise refusal(refused)
     return changes
+
+
+def another_query(
+    history: History, program: Topology, *, same_source: bool = False
+) -> CheckpointMismatch | None:
+    """What stands against a program where it can go on from none that the checkpoint had. One that was written down may
+    never have run, so that which of them it has to go on from is decided when all is known of the open epoch."""
+    why = None
+    for one in reversed(history.bindings):
+        try:
+            taken(history, one.since, program, same_source=same_source)
+        except CheckpointMismatch as error:
+            why = why or error
+        else:
+            return None
+    return why
 
 
 def refusal(refused: Iterable[Change]) -> CheckpointMismatch:

@@ -25,7 +25,7 @@ from clonos.core.identity import Origin
 from clonos.core.recovery import OnGap
 from clonos.core.recovery_line import RecoveryLine, beginnings
 from clonos.core.topology import NodeKind, Topology
-from clonos.core.upgrade import taken
+from clonos.core.upgrade import another_query
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.sinks.port import SinkLogReader
 from clonos.spark.channels import SourceChannels, numbers_without_pages
@@ -128,14 +128,15 @@ class Coordinator:
     def _begin(self) -> None:
         self.query = self._checkpoint.open(self._topology)
         # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
-        before = self._checkpoint.history().bindings[-1].program
-        taken(before, self._topology, same_source=self._same_source)
+        history = self._checkpoint.history()
+        if why := another_query(history, self._topology, same_source=self._same_source):
+            raise why
         self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
         heard_of = self._commits.last_generation
         self._claimed = self._claim()
-        self._begin_channels(before, heard_of)
+        self._begin_channels(history.bindings[-1].program, heard_of)
         if self._commits.look().repair is not None:  # before it matters which epoch is the next
             self._depose(self._claimed)
         self._history = take_over(

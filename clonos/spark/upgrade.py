@@ -20,7 +20,15 @@ from clonos.core.binding import Change, When, compare
 from clonos.core.causal_log import Segment
 from clonos.core.identity import Origin, channel_origin
 from clonos.core.topology import NodeKind, Topology
-from clonos.core.upgrade import History, OpenEpoch, Remains, Upgrade, open_epoch, take_over as decide
+from clonos.core.upgrade import (
+    History,
+    OpenEpoch,
+    Remains,
+    Upgrade,
+    changed,
+    open_epoch,
+    take_over as decide,
+)
 from clonos.errors import CheckpointMismatch, ClonosError
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.line import ends_of
@@ -63,17 +71,21 @@ def consider(
     checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str, *, same_source: bool = False
 ) -> Upgrade:
     """What would become of the checkpoint. Raises CheckpointMismatch."""
-    history, number = checkpoint.history(), checkpoint.passed() + 1
-    bound = history.at(number)
-    epoch = OpenEpoch(number, begun=False, seen=number - 1)
-    if is_changed(checkpoint, program):
-        epoch = open_epoch(
-            number,
-            _remains(checkpoint, bound, sink, query, data, number),
-            realtime=bound.realtime,
-            planned=checkpoint.planned(number),
-        )
-    return decide(history, program, epoch, same_source=same_source)
+    epoch = _look(checkpoint, program, sink, query, data)
+    return decide(checkpoint.history(), program, epoch, same_source=same_source)
+
+
+def _look(checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str) -> OpenEpoch:
+    number = checkpoint.passed() + 1
+    if not is_changed(checkpoint, program):
+        return OpenEpoch(number, begun=False, seen=number - 1)
+    bound = checkpoint.history().at(number)
+    return open_epoch(
+        number,
+        _remains(checkpoint, bound, sink, query, data, number),
+        realtime=bound.realtime,
+        planned=checkpoint.planned(number),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +111,11 @@ def explain(
     history = checkpoint.history()
     sink.bind(checkpoint.location)
     data = data_directory(checkpoint.location, query, settings)
+    epoch = _look(checkpoint, program, sink, query, data)
     try:
-        upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
+        upgrade = decide(history, program, epoch, same_source=same_source)
     except CheckpointMismatch as error:
-        changes = compare(history.bindings[-1].program, program)
+        changes = changed(history, epoch.seen, program, same_source=same_source)
         return UpgradeReport(tuple(changes), None, drops=False, refused=str(error))
     return UpgradeReport(upgrade.changes, upgrade.since, upgrade.drops, None)
 

@@ -290,3 +290,20 @@ class MapState(_Variable):
     def _unexpired(self) -> tuple[Any, list[int]] | None:
         left = dict(self._alive_items())
         return (left, [entry[1] for entry in left.values()]) if left else None
+
+
+def purge_unused(handle: StatefulProcessorHandle, name: str) -> None:
+    """A timer is due of a variable that an earlier version declared and this one does not. It may be used again, so
+    what has expired goes, and the rest is waited for, as ever."""
+    kept = handle.services.state.get(pack(name) + handle.key_bytes(name))
+    if not kept:
+        return
+    no_codec: Any = None  # nothing of it is read
+    variable: _Variable
+    if type(kept) is dict:
+        variable = MapState(handle, name, no_codec, no_codec, 0)
+    elif type(kept[0]) is tuple:
+        variable = ValueState(handle, name, no_codec, 0)
+    else:
+        variable = ListState(handle, name, no_codec, 0)
+    variable.purge()

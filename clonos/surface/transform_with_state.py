@@ -29,7 +29,7 @@ from clonos.surface.outputs import Outputs, failed
 from clonos.surface.pyspark_rows import PySparkRows, arrow_key, frame_key, naive_as_utc
 from clonos.surface.rows import zone_of
 from clonos.surface.spark_errors import spark_error
-from clonos.surface.state_variables import TTL_TIMER, ListState, MapState, ValueState
+from clonos.surface.state_variables import TTL_TIMER, ListState, MapState, ValueState, purge_unused
 from clonos.surface.types import arrow_schema
 from clonos.surface.values import Codec
 
@@ -84,6 +84,7 @@ class StatefulProcessorHandle:
         self._zone = zone_of(tz)
         self._operator = name
         self._key: bytes | None = None
+        self._deleted: set[str] = set()
 
     def set_key(self, data: bytes | None) -> None:
         self._key = data
@@ -123,6 +124,7 @@ class StatefulProcessorHandle:
         declared = self.variables.pop(stateName, None)
         if declared is not None:
             declared.delete()
+        self._deleted.add(stateName)
         for slot in [slot for slot, _ in self.services.state.scan(pack(stateName))]:
             self.services.state.delete(slot)
 
@@ -185,6 +187,11 @@ class StatefulProcessorHandle:
             raise QueryDefinitionError(f"a state variable needs a name, not {name!r}")
         if name in self.variables:
             raise QueryDefinitionError(f"state variable {name!r} of {self._operator!r} is declared twice")
+        if name in self._deleted:  # else every replica that takes over would begin with an empty one
+            raise QueryDefinitionError(
+                f"state variable {name!r} of {self._operator!r} is deleted and declared in the same init()",
+                hint="Give the new variable another name",
+            )
         if ttl_ms is None:
             return None
         if self._mode != "ProcessingTime":
@@ -368,6 +375,8 @@ class TransformWithStateOperator:
         declared = self._handle.variables.get(variable)
         if declared is not None:
             declared.purge()
+        else:
+            purge_unused(self._handle, variable)
 
     def _fire(self, expiry: int, values: TimerValues, made: list[Any]) -> None:
         handler = getattr(self._processor, "handleExpiredTimer", None)

@@ -16,8 +16,16 @@ from clonos.core.delta import encode_delta, encode_entry
 from clonos.core.identity import Origin
 from clonos.core.programs import Programs
 from clonos.core.services import CausalServices
-from clonos.core.topology import Column, Topology
-from clonos.core.upgrade import History, OpenEpoch, Remains, Schedule, open_epoch, take_over
+from clonos.core.topology import Column, StateVariable, Topology
+from clonos.core.upgrade import (
+    History,
+    OpenEpoch,
+    Remains,
+    Schedule,
+    another_query,
+    open_epoch,
+    take_over,
+)
 from clonos.errors import CheckpointMismatch
 
 SECOND = with_node(2, version="2")
@@ -107,6 +115,71 @@ def test_a_program_that_was_to_take_over_and_did_not_is_replaced() -> None:
     assert take_over(history, QUERY, seen(5)).history == History.of(QUERY)
     third = with_node(2, version="3", previous=frozenset({"1"}))
     assert take_over(history, third, seen(5)).history.schedule(2).entries == ((0, "1"), (6, "3"))
+
+
+def test_back_to_the_old_program_what_the_new_one_has_begun_is_dropped() -> None:
+    """Nobody has seen anything of it. Nor may the old one go on from what the new one has left inside the epoch."""
+    history = take_over(History.of(QUERY), SECOND, clean(5)).history
+    back = take_over(history, QUERY, OpenEpoch(5, begun=True, seen=4))
+    assert back.drops
+    assert back.history.schedule(2).entries == ((0, "1"),)
+    assert back.history.changes_at(5)
+
+
+def test_what_never_ran_stands_in_nobodys_way() -> None:
+    """A program with more columns and migrated state was started, and none of its epochs has begun."""
+    state = (replace(KEPT, columns=KEPT.columns[:1]),)
+    more = with_node(2, SECOND, columns=(*OUT, Column("n", "int")), state=state, migrates=frozenset({""}))
+    history = take_over(History.of(QUERY), more, clean(5)).history
+    assert another_query(history, QUERY) is None
+    assert take_over(history, QUERY, clean(5)).history == History.of(QUERY)
+    with pytest.raises(CheckpointMismatch, match="lacks 'n'"):
+        take_over(history, QUERY, clean(6))
+    assert "lacks 'total'" in str(another_query(history, with_node(2, columns=OUT[:1])))
+
+
+def variables(*declared: StateVariable, version: str) -> Topology:
+    return with_node(2, version=version, state=declared)
+
+
+CENTS = StateVariable("x", "value", (Column("cents", "bigint"),))
+OTHER = StateVariable("other", "value", (Column("n", "int"),))
+
+
+def without_x() -> History:
+    """Version 1 keeps x, version 2 from epoch 5 on does not, and never runs under a third one."""
+    history = take_over(
+        History.of(variables(CENTS, version="1")), variables(OTHER, version="2"), clean(5)
+    ).history
+    return take_over(history, variables(OTHER, version="3"), clean(7)).history
+
+
+def test_a_state_variable_that_is_used_again_is_as_it_was() -> None:
+    changes = take_over(without_x(), variables(CENTS, OTHER, version="4"), clean(9)).changes
+    assert (
+        "state variable 'x' of node 2 ('totals') is used again, with what it kept when it was last used"
+        in map(str, changes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "why"),
+    [
+        (replace(CENTS, columns=(Column("euros", "double"),)), "lacks 'cents'"),
+        (replace(CENTS, kind="list"), "has another kind"),
+        (replace(CENTS, ttl=1), "has a time to live now"),
+    ],
+)
+def test_a_state_variable_that_is_used_again_for_something_else_is_refused(
+    declared: StateVariable, why: str
+) -> None:
+    """What it kept would be taken for what it is not: columns are read by their place."""
+    program = with_node(2, version="4", state=(declared, OTHER), migrates=frozenset({"x"}))
+    with pytest.raises(
+        CheckpointMismatch, match=f"{why}.*declare it as it was then, or give .* another name"
+    ):
+        take_over(without_x(), program, clean(9))
+    take_over(without_x(), with_node(2, program, state=(replace(declared, name="y"), OTHER)), clean(9))
 
 
 def test_rolling_back_is_another_change_of_version() -> None:

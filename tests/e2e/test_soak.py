@@ -139,6 +139,7 @@ def test_any_process_at_any_time(spark: Any, tmp_path: Path, mode: str, depth: s
     assert_exact(setup)
 
 
+@pytest.mark.timeout(0)  # every wait in it has its own
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("standbys", ("0", "1"))
 def test_kills_in_a_row(spark: Any, tmp_path: Path, mode: str, standbys: str) -> None:

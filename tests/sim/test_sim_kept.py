@@ -10,6 +10,7 @@ import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
 from planted_standbys import whatever_a_snapshot_depends_on
 
+from clonos.core.incarnation import Incarnation
 from clonos.sim.command import run_storm
 from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.run import run
@@ -111,11 +112,29 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         pytest.param(
             207610, id="the conduit forgot what snapshots of a standby that was promoted behind still needed"
         ),
+        pytest.param(
+            303618, id="epochs that the start began behind were not settled before their commit was recorded"
+        ),
+        pytest.param(
+            305058, id="an instance kept its log and nobody what it depends on: the state is another one"
+        ),
     ],
 )
 def test_a_storm_in_all_dimensions_that_once_went_wrong_is_right(seed: int) -> None:
     report = run_storm(seed)
     assert report.right, str(report)
+
+
+def test_what_a_start_began_behind_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storm kept above, without the rule: two histories of an epoch that nobody runs again stop the query."""
+
+    def recorded(self: Incarnation[Any]) -> int:
+        record = self.commit_record()
+        return record.epoch if record is not None else -1
+
+    monkeypatch.setattr(Incarnation, "_committed", recorded)
+    report = run_storm(303618)
+    assert "two histories" in str(report.violation), str(report)
 
 
 def test_a_promoted_standby_is_not_taken_to_hold_what_a_snapshot_depends_on(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streams import Place
 
-from clonos.errors import CheckpointMismatch, DivergenceError
+from clonos.errors import CheckpointMismatch, DivergenceError, UserFunctionError
 from clonos.spark.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.spark
@@ -224,6 +224,30 @@ def test_the_other_way_out_is_to_finish_the_epoch(place: Place) -> None:
     place.start(counting(place, tens, "2"), "realtime")
     place.write([{"k": "a", "n": 0}] * 2)
     assert [row["n"] for row in place.await_rows(4)] == [1, 2, 12, 22]
+
+
+def test_a_version_of_which_nothing_was_seen_stands_in_nobodys_way(place: Place) -> None:
+    """It has a column and a field more, and its migrate fails: the old program goes on as if it had not been there."""
+    assert run(place, counting(place), 2) == [1, 2]
+
+    def fails(state: dict[str, Any], version: str) -> dict[str, Any]:
+        raise ValueError("not yet")
+
+    def wider(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        yield key[0], 0, "x"
+
+    new = counting(place, wider, "2", output="k string, n long, extra string", migrate=fails)
+    query = place.start(new)
+    place.write([{"k": "a", "n": 0}] * 2)
+    with pytest.raises(UserFunctionError, match="not yet"):
+        query.awaitTermination()
+    place.stop()
+    report = place.writer(counting(place)).explain_upgrade()
+    assert (report.refused, report.changes) == (None, ())
+    assert run(place, counting(place), 6) == [1, 2, 3, 4, 5, 6]
+    assert [version for _, version in Checkpoint(str(place.checkpoint)).history().schedule(2).entries] == [
+        "1"
+    ]
 
 
 def test_the_description_says_what_it_is_bound_to(place: Place) -> None:

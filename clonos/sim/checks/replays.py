@@ -36,7 +36,8 @@ class Replays:
             zlib.crc32(repr(instance.random_state).encode()),
         )
         digest = repr(parts)
-        known = self._truth.states[host.origin].setdefault(instance.log_offset, digest)
+        states = self._truth.states[host.origin]
+        known, _ = states.setdefault(instance.log_offset, (digest, dict(host.depends)))
         if known != digest:
             raise Violation(
                 "I2",

@@ -20,7 +20,7 @@ class Truth:
         self.logs: dict[Origin, bytearray] = defaultdict(bytearray)
         self.sent: dict[Origin, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.rows: dict[Origin, dict[int, str]] = defaultdict(dict)
-        self.states: dict[Origin, dict[int, str]] = defaultdict(dict)
+        self.states: dict[Origin, dict[int, tuple[str, dict[Origin, int]]]] = defaultdict(dict)
         self.visible: dict[Origin, int] = defaultdict(int)
 
     def extend(self, origin: Origin, start: int, data: bytes) -> None:
@@ -44,7 +44,15 @@ class Truth:
             states = self.states[origin]
             for later in [at for at in states if at > offset]:
                 del states[later]
+            self._never_happened(origin, offset)
         return max(gone, 0)
+
+    def _never_happened(self, origin: Origin, offset: int) -> None:
+        """Nor did states that it was made of; that nobody may have seen anything of them is `Orphans`' to say. An
+        instance may have kept its own log of that: it is repeated with what comes in its place."""
+        for states in self.states.values():
+            for at in [at for at, (_, depends) in states.items() if depends.get(origin, 0) > offset]:
+                del states[at]
 
     def cut_rows(self, origin: Origin, last: int) -> None:
         """Rows numbered beyond `last` never happened."""
