@@ -74,7 +74,7 @@ class History:
         """State variables that the program of an epoch does not declare, and one of those before it did."""
         left: dict[int, dict[str, StateVariable]] = {}
         for one in self.bindings:
-            for node in one.program.nodes if one.since <= epoch else ():
+            for node in one.program.nodes if one.since <= max(epoch, 0) else ():
                 left.setdefault(node.number, {}).update({each.name: each for each in node.state or ()})
         for node in self.at(epoch).nodes:
             for variable in node.state or ():

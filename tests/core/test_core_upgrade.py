@@ -154,6 +154,11 @@ def without_x() -> History:
     return take_over(history, variables(OTHER, version="3"), clean(7)).history
 
 
+def test_a_new_query_has_left_no_state_variable() -> None:
+    history = History.of(variables(CENTS, version="1"))
+    assert take_over(history, variables(CENTS, version="1"), clean(0)).changes == ()
+
+
 def test_a_state_variable_that_is_used_again_is_as_it_was() -> None:
     changes = take_over(without_x(), variables(CENTS, OTHER, version="4"), clean(9)).changes
     assert (
