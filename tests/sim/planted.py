@@ -532,10 +532,9 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
-            first=400,
-            rates=CRASHES,
-            snapshot_rate=0.3,
-            **STANDBYS,
+            rates={Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_SLOW: 0.02},
+            snapshot_rate=0.6,
+            **{**STANDBYS, "faults": 60, "realtime": True},
         ),
         planted(bugs.log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
         planted(bugs.increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
