@@ -9,6 +9,7 @@ import cloudpickle
 
 from clonos.core.binding import PLACES
 from clonos.core.topology import Column, Columns, StateVariable
+from clonos.errors import QueryDefinitionError
 
 STATELESS = "stateless"
 SETTINGS = (
@@ -54,12 +55,15 @@ def timeout_of(operator: Any) -> str:
 
 
 def state_of(operator: Any) -> tuple[StateVariable, ...] | None:
-    """What it declares to keep; None where that cannot be known here, on the driver."""
+    """What it declares to keep; None where that cannot be known here, on the driver. Raises QueryDefinitionError where
+    nothing may be declared like that."""
     declared = getattr(operator, "declared", None)
     if declared is None:
         return ()
     try:
         said: tuple[StateVariable, ...] = cloudpickle.loads(cloudpickle.dumps(operator)).declared()
+    except QueryDefinitionError:
+        raise
     except Exception:  # what is wrong with it shows where it runs
         return None
     return said

@@ -28,6 +28,39 @@ def stream(place: Place) -> Any:
     return place.causal(SCHEMA)
 
 
+class Declaring:
+    """A processor whose `init` does what the test says."""
+
+    def __init__(self, init: Any) -> None:
+        self._init = init
+
+    def init(self, handle: Any) -> None:
+        self._init(handle)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("init", "says"),
+    [
+        (lambda handle: handle.getValueState("x", "n int", 1000), "has a time to live, which needs timeMode"),
+        (lambda handle: [handle.getListState("x", "n int") for _ in "ab"], "'x' of .* is declared twice"),
+        (
+            lambda handle: (handle.deleteIfExists("x"), handle.getValueState("x", "n int")),
+            "deleted and declared in the same init",
+        ),
+    ],
+)
+def test_what_init_may_not_declare_is_refused_at_the_start(
+    stream: Any, place: Place, init: Any, says: str
+) -> None:
+    grouped = stream.groupBy("k").transformWithState(Declaring(init), "n int", "update", "None", name="x")
+    with pytest.raises(QueryDefinitionError, match=says):
+        place.start(grouped)
+    assert not (place.checkpoint / "clonos" / "query.json").exists(), "it is bound to nothing"
+
+
 # Sources
 
 
