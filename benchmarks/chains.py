@@ -21,9 +21,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import clonos
-from clonos.bench.stock import REALTIME_SETTINGS, create_table, shown, tune
-from clonos.ledger import extend
-from clonos.nexmark.native import FUNCTION, at_work
+from clonos.testing.ledger import extend
+from clonos.tools.bench.stock import REALTIME_SETTINGS, create_table, shown, tune
+from clonos.tools.nexmark.native import FUNCTION, at_work
 
 FIRST = "k string, n bigint, id string, draw bigint, at bigint, prev string, hash string, sent bigint"
 SECOND = f"b string, m bigint, ref string, draw2 bigint, at2 bigint, prev2 string, hash2 string, {FIRST}"

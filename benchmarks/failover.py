@@ -40,7 +40,7 @@ from typing import Any
 from chains import session
 from failover_sides import ENTRY_CHARACTERS, INSTANCES, Causal, Feeder, Kill, Native, Watch
 
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
 
 TRIGGERS: dict[str, dict[str, Any]] = {
     "realtime": {"realTime": "30 seconds"},

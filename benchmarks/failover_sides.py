@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 from chains import Stage, native_stages, source
 
 import clonos
-from clonos.bench.stock import create_table, shown, tune
-from clonos.bench.strike import workers
-from clonos.core.destination import destination
-from clonos.source.writer import LogWriter
+from clonos.protocol.destination import destination
+from clonos.sources.log_writer import LogWriter
+from clonos.tools.bench.stock import create_table, shown, tune
+from clonos.tools.bench.strike import workers
 
 INSTANCES = 2
 ENTRY_CHARACTERS = 1000

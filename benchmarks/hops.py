@@ -24,7 +24,7 @@ from typing import Any
 from chains import causal_query, session
 from latency import BATCH_SECONDS, WARM_UP, Feeder, away_from_commits, follow
 
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
 
 TICKS = os.sysconf("SC_CLK_TCK")
 JVM = "JVM, of which"

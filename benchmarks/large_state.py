@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos.core.fence import Fence
-from clonos.faults import FaultInjector
-from clonos.surface.process import ProcessOperator
-from clonos.surface.types import arrow_schema
+from clonos.operators.process import ProcessOperator
+from clonos.operators.types import arrow_schema
+from clonos.protocol.fence import Fence
+from clonos.testing.faults import FaultInjector
 from clonos.wire.messages import Bundle, Hello, Resume
-from standby.operator_host import OperatorHost
-from standby.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
+from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
+from clonos_standby.replica.operator_host import OperatorHost
 
 INPUT = arrow_schema("k long")
 OUTPUT = arrow_schema("k long, n long")

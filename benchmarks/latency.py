@@ -23,7 +23,7 @@ from typing import Any
 
 from chains import causal_query, native_query, record, session
 
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
 
 BATCH_SECONDS = 30
 AROUND_BOUNDARY = 2.0

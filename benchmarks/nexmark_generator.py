@@ -14,10 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from clonos.nexmark.events import events
-from clonos.nexmark.feed import AT_ONCE, EventLogs
-from clonos.nexmark.payload import payloads
-from clonos.nexmark.workload import Kind, Workload
+from clonos.tools.nexmark.events import events
+from clonos.tools.nexmark.feed import AT_ONCE, EventLogs
+from clonos.tools.nexmark.payload import payloads
+from clonos.tools.nexmark.workload import Kind, Workload
 
 
 def make(workload: Workload, first: int, count: int) -> None:

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import clonos
-from clonos.bench.side import INSTANCES, session
-from clonos.bench.stock import create_table, shown, tune
-from clonos.bench.watch import TABLE
-from clonos.nexmark.feed import EventLogs
-from clonos.nexmark.queries import QUERIES
-from clonos.nexmark.query import Query, Source, causal
-from clonos.nexmark.workload import Workload
+from clonos.tools.bench.side import INSTANCES, session
+from clonos.tools.bench.stock import create_table, shown, tune
+from clonos.tools.bench.watch import TABLE
+from clonos.tools.nexmark.feed import EventLogs
+from clonos.tools.nexmark.queries import QUERIES
+from clonos.tools.nexmark.query import Query, Source, causal
+from clonos.tools.nexmark.workload import Workload
 
 BATCHES = 6
 LOOK_S = 0.1

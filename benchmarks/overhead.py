@@ -19,7 +19,7 @@ from typing import Any
 
 from chains import causal_query, native_query, record, session
 
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
 
 BATCHES = 6
 SIDES = ("recorded", "unrecorded", "passive", "hot", "native")

@@ -1,10 +1,10 @@
 """Clonos beside its peers: one operator that diverges when it is repeated, one input, one kill, several systems.
 
-The operator is the ledger (`clonos.ledger`): per key a hash chain over input ids, random draws and clock readings, so
-that what becomes visible judges itself. Each system follows the same embedded log. When it is warm a burst is appended
-(throughput), then records come at a steady rate (latency until visible), and with --kill one process that runs the
-function is killed after a third of that (recovery, and what a reader saw that was not so). Every run is in fresh
-processes and a fresh folder; the systems take turns.
+The operator is the ledger (`clonos.testing.ledger`): per key a hash chain over input ids, random draws and clock
+readings, so that what becomes visible judges itself. Each system follows the same embedded log. When it is warm a
+burst is appended (throughput), then records come at a steady rate (latency until visible), and with --kill one
+process that runs the function is killed after a third of that (recovery, and what a reader saw that was not so).
+Every run is in fresh processes and a fresh folder; the systems take turns.
 
     python benchmarks/peers.py [--peers flink,bytewax,clonos] [--rate 500] [--seconds 60] [--kill] [--rounds 3]
 

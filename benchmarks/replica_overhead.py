@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos.core.fence import Fence
-from clonos.core.recovery_line import RecoveryLine
-from clonos.faults import FaultInjector
-from clonos.ledger import LEDGER_SCHEMA, ledger
-from clonos.store.line import write_line
-from clonos.surface.process import ProcessOperator
-from clonos.surface.types import arrow_schema
+from clonos.operators.process import ProcessOperator
+from clonos.operators.types import arrow_schema
+from clonos.protocol.fence import Fence
+from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.storage.recovery_line_file import write_line
+from clonos.testing.faults import FaultInjector
+from clonos.testing.ledger import LEDGER_SCHEMA, ledger
 from clonos.wire.messages import Bundle, Hello, Resume
-from standby.operator_host import OperatorHost
-from standby.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
+from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
+from clonos_standby.replica.operator_host import OperatorHost
 
 INPUT = arrow_schema("k string, input_id string")
 NODE = 2

@@ -21,22 +21,22 @@ from typing import Any
 import cloudpickle
 from replica_overhead import NODE, ledger_node
 
-from clonos.core.delta import encode_delta, encode_entry
-from clonos.core.destination import route_by_key
-from clonos.core.fence import Fence
-from clonos.core.identity import Origin
-from clonos.core.instance import Bundle, Emit, Instance, InstanceConfig, Persist
-from clonos.core.services import CausalServices
-from clonos.core.sharing import FULL, Journal
+from clonos.protocol.destination import route_by_key
+from clonos.protocol.engine.instance import Bundle, Emit, Instance, InstanceConfig, Persist
+from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
+from clonos.protocol.recovery.causal.delta_journal import FULL, Journal
 from clonos.sim.cost_model import Costs, Load, recovery
-from clonos.sim.furniture import Outcomes, Timers
+from clonos.sim.fake_services import Outcomes, Timers
 from clonos.sim.operator import Ledger, Outside, Uses, key_column
 from clonos.sim.records import Rows, Tag
 from clonos.sim.scale import Cluster, Figures, simulate
 from clonos.wire import messages
 from clonos.wire.framing import read_frame, send_frames
-from standby.launcher import ReplicaServer
-from standby.spec import QuerySpec
+from clonos_standby.cluster.launcher import ReplicaServer
+from clonos_standby.cluster.spec import QuerySpec
 
 KILLS = 15
 COLUMNS = (

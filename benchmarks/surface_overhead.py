@@ -26,10 +26,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from surface_services import FakeServices, opened  # noqa: E402
 
-from clonos.surface.group_state import GroupStateOperator  # noqa: E402
-from clonos.surface.process import MapOperator, ProcessOperator  # noqa: E402
-from clonos.surface.rows import RowDecoder, RowEncoder  # noqa: E402
-from clonos.surface.transform_with_state import TransformWithStateOperator  # noqa: E402
+from clonos.operators.group_state import GroupStateOperator  # noqa: E402
+from clonos.operators.process import MapOperator, ProcessOperator  # noqa: E402
+from clonos.operators.rows import RowDecoder, RowEncoder  # noqa: E402
+from clonos.operators.transform_with_state import TransformWithStateOperator  # noqa: E402
 
 IN = pa.schema([("card", pa.string()), ("amount", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 OUT = pa.schema([("card", pa.string()), ("n", pa.int64()), ("draw", pa.float64())])

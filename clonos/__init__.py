@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clonos.api import causal
+    from clonos.api.streams import causal
     from clonos.environment import jar_path
+    from clonos.operators.current import current
     from clonos.spark.session import configure
-    from clonos.surface.current import current
 
 __all__ = ["causal", "configure", "current", "jar_path"]
 
 _HOMES = {
-    "causal": "clonos.api",
+    "causal": "clonos.api.streams",
     "configure": "clonos.spark.session",
-    "current": "clonos.surface.current",
+    "current": "clonos.operators.current",
     "jar_path": "clonos.environment",
 }
-_MODULES = ("errors", "faults", "ledger", "sinks")
+_MODULES = ("errors", "sinks", "testing")
 
 
 def __getattr__(name: str) -> Any:

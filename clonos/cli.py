@@ -37,19 +37,19 @@ class Command:
 
 
 COMMANDS = (
-    Command("demo", "clonos.demo.command", "a causal query, failures injected, and its output judged"),
-    Command("doctor", "clonos.doctor", "check whether this machine has what a causal query needs"),
-    Command("standby", "standby.command", "run a replica server on this host"),
-    Command("status", "clonos.status", "what a query's coordinator and replicas are doing"),
+    Command("demo", "clonos.tools.demo.command", "a causal query, failures injected, and its output judged"),
+    Command("doctor", "clonos.tools.doctor", "check whether this machine has what a causal query needs"),
+    Command("standby", "clonos_standby.service.command", "run a replica server on this host"),
+    Command("status", "clonos.tools.status", "what a query's coordinator and replicas are doing"),
     Command(
         "checkpoint",
-        "clonos.checkpoint_command",
+        "clonos.tools.checkpoint",
         "what a checkpoint is bound to, what a program would change",
     ),
-    Command("log", "clonos.log", "read and check causal logs, and run a function on a dead letter"),
-    Command("inject", "clonos.inject", "make a part of a running query fail"),
+    Command("log", "clonos.tools.log", "read and check causal logs, and run a function on a dead letter"),
+    Command("inject", "clonos.tools.inject", "make a part of a running query fail"),
     Command("simulate", "clonos.sim.command", "run the protocol under seeded schedules and faults"),
-    Command("bench", "clonos.bench.command", "measure what causal logging costs"),
+    Command("bench", "clonos.tools.bench.command", "measure what causal logging costs"),
 )
 
 

@@ -1,8 +1,8 @@
 """A nondeterministic operator that recovers exactly: `python examples/quickstart.py`.
 
 Every payment is approved or not by a random number, and stamped with the clock. Kill any process of it while
-it runs (`pgrep -f standby.server` finds some) and start it again: no payment is lost, shown twice, or shown
-with another outcome.
+it runs (`pgrep -f clonos_standby.server.replica_server` finds some) and start it again: no payment is lost, shown
+twice, or shown with another outcome.
 """
 
 import sqlite3
@@ -12,7 +12,7 @@ import time
 from pyspark.sql import SparkSession
 
 import clonos
-from clonos.source import LogWriter
+from clonos.sources import LogWriter
 
 FOLDER = "/tmp/clonos-quickstart"
 

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import clonos
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
 
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "5 seconds"}}
 DEADLINE_SECONDS = 120

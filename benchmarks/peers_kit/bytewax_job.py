@@ -19,8 +19,8 @@ from bytewax.dataflow import Dataflow
 from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 
-from clonos.ledger import extend
-from clonos.source.writer import partitions_of
+from clonos.sources.log_writer import partitions_of
+from clonos.testing.ledger import extend
 from peers_kit.tail import START, Tail
 
 TABLE = (

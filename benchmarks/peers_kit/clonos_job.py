@@ -15,7 +15,7 @@ from typing import Any
 from chains import session
 
 import clonos
-from clonos.ledger import LEDGER_SCHEMA, ledger_of
+from clonos.testing.ledger import LEDGER_SCHEMA, ledger_of
 
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "5 minutes"}}
 INSTANCES = 2

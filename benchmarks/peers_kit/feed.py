@@ -10,7 +10,7 @@ import json
 import threading
 import time
 
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
 
 PARTITIONS = 2
 KEYS = 1000

@@ -1,7 +1,8 @@
 """What one run says in figures, and what several say together.
 
 *Throughput* is that of a burst: so many records appended at once to a job that runs, over the time until the last of
-them is visible. Latency, recovery and silence are as `clonos.bench.metrics` defines them, of each input's first row.
+them is visible. Latency, recovery and silence are as `clonos.tools.bench.metrics` defines them, of each input's first
+row.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clonos.bench.metrics import Samples, kept_pace, recovery
-from clonos.ledger import judge
+from clonos.testing.ledger import judge
+from clonos.tools.bench.metrics import Samples, kept_pace, recovery
 
 Rows = Sequence[tuple[object, ...]]
 

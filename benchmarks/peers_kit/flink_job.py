@@ -26,8 +26,8 @@ from pyflink.datastream.functions import SourceFunction
 from pyflink.datastream.state import ValueStateDescriptor
 from pyflink.java_gateway import get_gateway
 
-from clonos.ledger import extend
-from clonos.source.writer import partitions_of
+from clonos.sources.log_writer import partitions_of
+from clonos.testing.ledger import extend
 
 SETTINGS = {
     "restart-strategy.type": "fixed-delay",

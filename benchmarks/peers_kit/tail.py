@@ -6,7 +6,7 @@ import os
 import struct
 from pathlib import Path
 
-from clonos.source.writer import MAGIC
+from clonos.sources.log_writer import MAGIC
 
 START = len(MAGIC)
 _HEADER = struct.Struct("<IIq")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from clonos.core.channels import ChannelNumbers, Numbered
-from clonos.core.numbering import Numbering, Page
+from clonos.protocol.channel_numbering import Numbering, Page
+from clonos.protocol.source_channels import ChannelNumbers, Numbered
 from clonos.sim.kernel import Steps
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Pages:
-    """For `clonos.core.numbering`."""
+    """For `clonos.protocol.channel_numbering`."""
 
     def __init__(self, world: World, driver: Driver) -> None:
         self._checkpoint = world.checkpoint

@@ -1,6 +1,6 @@
 """Checkpoint storage: what survives everything. Spark's offsets and commits, the generation, and snapshots.
 
-Snapshots follow `clonos.store.snapshots`: a snapshot exists when its manifest does; incarnations claim an instance
+Snapshots follow `clonos.storage.snapshots`: a snapshot exists when its manifest does; incarnations claim an instance
 under their fence before they change anything; names hold the fence, so a successor's snapshot of the same epoch wins
 over one that a predecessor was still writing.
 """
@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from clonos.core import snapshot_name
-from clonos.core.channels import Numbered
-from clonos.core.identity import Origin
-from clonos.core.instance import InstanceSnapshot
-from clonos.core.leadership import Claim, Lease
-from clonos.core.numbering import Page
-from clonos.core.recovery_line import Point, RecoveryLine, Resume, Standing, since_of
-from clonos.core.snapshot_name import Since, SnapshotName
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
+from clonos.protocol.channel_numbering import Page
+from clonos.protocol.engine.instance import InstanceSnapshot
+from clonos.protocol.ids import Origin
+from clonos.protocol.line import snapshot_name
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, Standing, since_of
+from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.roles.leadership import Claim, Lease
+from clonos.protocol.source_channels import Numbered
 
 
 @dataclass(slots=True)

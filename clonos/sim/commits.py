@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clonos.core.commit_reconciliation import Found, newest_of, reconcile
-from clonos.core.commit_record import CommitRecord, Ended
-from clonos.core.fence import Fence, generation_of
-from clonos.core.identity import Origin
-from clonos.core.topology import NodeKind
+from clonos.protocol.fence import Fence, generation_of
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_reconciliation import Found, newest_of, reconcile
+from clonos.protocol.line.commit_record import CommitRecord, Ended
+from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
     from clonos.sim.world import World

@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from clonos.core.delta import still_needed
-from clonos.core.fence import Fence
-from clonos.core.holding import HolderReply, Index, told
-from clonos.core.identity import Origin
-from clonos.core.sink_trim import Page
 from clonos.errors import ClonosError, Fenced
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.sink_trim import Page
+from clonos.protocol.recovery.causal.delta import still_needed
+from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
 
 if TYPE_CHECKING:
     from clonos.sim.commits import Commits

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from clonos.core.identity import Origin
-from clonos.core.topology import Node, NodeKind, Topology
+from clonos.protocol.ids import Origin
+from clonos.protocol.topology import Node, NodeKind, Topology
 
 
 @dataclass(frozen=True)

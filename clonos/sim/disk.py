@@ -1,4 +1,4 @@
-"""Causal log stores on local disk, as `clonos.store.log_store` keeps them.
+"""Causal log stores on local disk, as `clonos.storage.log_store` keeps them.
 
 One store per instance: the own log in pieces, and the deltas it received, appended in batches that are there as a whole
 or not at all. What `append` has returned from survives the process; what was synced survives the host. A page can be
@@ -14,15 +14,15 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from clonos.core.admission import GENERATION, Fences
-from clonos.core.causal_log import CausalLog, Segment
-from clonos.core.delta import still_needed
-from clonos.core.holding import Damage, HolderReply, Index, told
-from clonos.core.identity import Origin
-from clonos.core.own_log import Incarnation, OwnLog
-from clonos.core.retrieval import OpenedLog
-from clonos.core.sharing import fold_deltas
 from clonos.errors import LogConflict, LogCorrupt, StorageUnavailable
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
+from clonos.protocol.recovery.causal.delta import still_needed
+from clonos.protocol.recovery.causal.delta_journal import fold_deltas
+from clonos.protocol.recovery.causal.holding import Damage, HolderReply, Index, told
+from clonos.protocol.recovery.causal.own_log import Incarnation, OwnLog
+from clonos.protocol.recovery.causal.retrieval import OpenedLog
+from clonos.protocol.roles.admission import GENERATION, Fences
 
 
 @dataclass(slots=True)
@@ -229,8 +229,8 @@ class LogStore:
 
     def lose_power(self, rng: Random, *, torn: bool) -> None:
         """Of what was not synced the kernel had written a part, in any order; the store comes back as of some moment
-        since then (tests/test_power_failure.py tries it with RocksDB). One that is torn has zeros from there on, with
-        or without something behind them: that cannot be told from damage, and nothing behind it is read."""
+        since then (tests/storage/test_power_failure.py tries it with RocksDB). One that is torn has zeros from there
+        on, with or without something behind them: that cannot be told from damage, and nothing behind it is read."""
         survived = self._not_synced[: rng.randint(0, len(self._not_synced))]
         self.version += 1
         self._batches = [replace(batch) for batch in self._on_disk[0]]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from html import escape
 
-from clonos.core.identity import Origin, channel_origin
-from clonos.core.topology import NodeKind
+from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.topology import NodeKind
 from clonos.sim.checks.violation import Violation
 from clonos.sim.faults import Struck
 from clonos.sim.plan import Plan

@@ -14,11 +14,11 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from clonos import errors
-from clonos.core.fence import Fence
-from clonos.core.identity import Origin
-from clonos.core.recovery_line import RecoveryLine, beginnings, ends_among, recovery_line
-from clonos.core.topology import NodeKind
 from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout, ResumeFailed
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.recovery_line import RecoveryLine, beginnings, ends_among, recovery_line
+from clonos.protocol.topology import NodeKind
 from clonos.sim.channel_pages import Channels
 from clonos.sim.commits import Commits
 from clonos.sim.coordinator import Coordinator

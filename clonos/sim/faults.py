@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clonos.core.identity import Origin
 from clonos.errors import StorageUnavailable
+from clonos.protocol.ids import Origin
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.clocks import HostClock
 from clonos.sim.disk import Disk, LogStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clonos.core.conduit import Output
-from clonos.core.instance import Bundle
+from clonos.protocol.engine.instance import Bundle
+from clonos.protocol.roles.conduit_model import Output
 from clonos.sim.records import Record
 
 

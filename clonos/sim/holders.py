@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clonos.core.asking import Asking
-from clonos.core.identity import Origin
 from clonos.errors import StorageUnavailable, Where
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.asking import Asking
 from clonos.sim.kernel import Steps
 
 if TYPE_CHECKING:

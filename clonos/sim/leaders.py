@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from clonos.core.leadership import LEASE_SECONDS, RENEWALS_PER_LEASE, Claim, Leadership, Lease
 from clonos.errors import Fenced
+from clonos.protocol.roles.leadership import LEASE_SECONDS, RENEWALS_PER_LEASE, Claim, Leadership, Lease
 from clonos.sim.checks.violation import Violation
 from clonos.sim.kernel import Steps
 
@@ -23,7 +23,8 @@ LEASE = int(LEASE_SECONDS * SECOND)
 
 
 class Shelf:
-    """For `clonos.core.leadership`. The storage creates nothing exclusively; a driver's own clock has a speed."""
+    """For `clonos.protocol.roles.leadership`. The storage creates nothing exclusively; a driver's own clock has a
+    speed."""
 
     def __init__(self, world: World, driver: Driver) -> None:
         self._world = world

@@ -1,13 +1,14 @@
-"""The second server runs under a lease, as `standby.named` and `standby.service` have it around `core.lease`: while the
-driver can renew it, it counts; when it could not for long enough, the query goes on without it. Messages take time, and
-may be lost or late in one direction."""
+"""The second server runs under a lease, as `clonos_standby.cluster.leased_server` and
+`clonos_standby.service.replica_service` have it around `protocol.roles.lease`: while the driver can renew it, it
+counts; when it could not for long enough, the query goes on without it. Messages take time, and may be lost or late
+in one direction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from clonos.core.lease import DriverLease, HostLease
+from clonos.protocol.roles.lease import DriverLease, HostLease
 from clonos.sim.partitions import Place
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clonos.core.channels import ChannelNumbers
-from clonos.core.identity import Origin, channel_id
+from clonos.protocol.ids import Origin, channel_id
+from clonos.protocol.source_channels import ChannelNumbers
 from clonos.sim.records import Record
 
 if TYPE_CHECKING:

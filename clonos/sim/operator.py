@@ -1,10 +1,10 @@
 """The user function: a ledger at every node, out of everything that a replay could get wrong.
 
-Each record that a node lets out is the next link of its key's chain (`clonos.ledger`), whose hash covers a random draw,
-a clock, perhaps an exact clock, the answer of a service that never answers twice alike, and so the order in which
-records came. Some records are held back, and let out by a later record, a processing-time timer or event time, so that
-determinants of steps without output matter too. A record carries the links of all nodes it has passed; the oracle
-judges every node's chain by what the sinks made visible, and nothing else.
+Each record that a node lets out is the next link of its key's chain (`clonos.testing.ledger`), whose hash covers a
+random draw, a clock, perhaps an exact clock, the answer of a service that never answers twice alike, and so the order
+in which records came. Some records are held back, and let out by a later record, a processing-time timer or event
+time, so that determinants of steps without output matter too. A record carries the links of all nodes it has passed;
+the oracle judges every node's chain by what the sinks made visible, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from clonos.core.destination import KeyColumn, KeyKind
-from clonos.core.event_time import is_late
-from clonos.core.instance import Row
-from clonos.core.operator import Services
 from clonos.errors import StateError
-from clonos.ledger import Entry, extend
-from clonos.sim.furniture import Refused
+from clonos.protocol.destination import KeyColumn, KeyKind
+from clonos.protocol.engine.instance import Row
+from clonos.protocol.event_time import is_late
+from clonos.protocol.operator import Services
+from clonos.sim.fake_services import Refused
 from clonos.sim.records import Tag
+from clonos.testing.ledger import Entry, extend
 
 KEYS = 5
 EVENT_STEP = 10

@@ -1,7 +1,8 @@
-"""An operator's instance inside a replica, as `standby.operator_host` is one.
+"""An operator's instance inside a replica, as `clonos_standby.replica.operator_host` is one.
 
-Drives `core.incarnation` and `core.instance`: bundles in, `Persist` to the log store and `Emit` to the conduit out, in
-the order given; takes snapshots, between epochs in the background, at an epoch's end in the foreground.
+Drives `protocol.roles.incarnation` and `protocol.engine.instance`: bundles in, `Persist` to the log store and `Emit`
+to the conduit out, in the order given; takes snapshots, between epochs in the background, at an epoch's end in the
+foreground.
 """
 
 from __future__ import annotations
@@ -12,14 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clonos.core.care import Doubt
-from clonos.core.causal_log import Segment
-from clonos.core.commit_record import CommitRecord
-from clonos.core.conduit import Follow, Output, Stable
-from clonos.core.destination import KeyKind, Router, route_by_key, route_to
-from clonos.core.identity import Origin
-from clonos.core.incarnation import Candidate, Greeting, Incarnation, Reached
-from clonos.core.instance import (
+from clonos.errors import LogCorrupt, StorageUnavailable
+from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
+from clonos.protocol.engine.instance import (
     Action,
     Emit,
     Instance,
@@ -28,18 +24,23 @@ from clonos.core.instance import (
     Persist,
     Row,
 )
-from clonos.core.programs import Programs
-from clonos.core.recovery_line import RecoveryLine, Resume
-from clonos.core.retrieval import OpenedLog, Recovered
-from clonos.core.services import CausalServices
-from clonos.core.snapshot_name import SnapshotName
-from clonos.core.topology import Node, NodeKind
-from clonos.errors import LogCorrupt, StorageUnavailable
+from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.line.recovery_line import RecoveryLine, Resume
+from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
+from clonos.protocol.recovery.quarantine import Doubt
+from clonos.protocol.roles.conduit_model import Follow, Output, Stable
+from clonos.protocol.roles.incarnation import Candidate, Greeting, Incarnation, Reached
+from clonos.protocol.topology import Node, NodeKind
+from clonos.protocol.versions.programs import Programs
 from clonos.sim import holders, values as real
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.disk import LogStore
+from clonos.sim.fake_services import Outcomes, Timers
 from clonos.sim.frames import BundleFrame, OutputFrame
-from clonos.sim.furniture import Outcomes, Timers
 from clonos.sim.kernel import Died, Steps
 from clonos.sim.operator import Ledger, Outside, Uses, key_column, watermark_of
 from clonos.sim.partitions import Place

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
-from clonos.core.sharing import FULL
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.dataflow import Dataflow, draw_dataflow
 
 

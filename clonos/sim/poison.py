@@ -1,4 +1,5 @@
-"""Records that kill every replica that takes them, and what is known of who died where. Mirrors `standby.suspect`.
+"""Records that kill every replica that takes them, and what is known of who died where. Mirrors
+`clonos_standby.server.crash_marks`.
 
 A record is poison for the first operator that it meets. So every node's ledger must come out whole without it.
 """
@@ -9,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from clonos.core.identity import Origin
+from clonos.protocol.ids import Origin
 from clonos.sim.records import Tag
 
 DEADLY = 2

@@ -1,9 +1,9 @@
 """The program that a run's driver is started with, and how it changes: other versions of functions, forth and back, and
 changes that no checkpoint takes.
 
-Mirrors `clonos.spark.upgrade`; the rules are `clonos.core.upgrade`'s. A version has its own way of keeping state and
-says so in its output: what is repeated by another one, migrated twice or not at all shows. Whoever is refused does
-what the hint says.
+Mirrors `clonos.spark.upgrade`; the rules are `clonos.protocol.versions.upgrade`'s. A version has its own way of
+keeping state and says so in its output: what is repeated by another one, migrated twice or not at all shows. Whoever
+is refused does what the hint says.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clonos.core.causal_log import Segment
-from clonos.core.identity import Origin
-from clonos.core.topology import Node, NodeKind, Topology
-from clonos.core.upgrade import History, OpenEpoch, Remains, open_epoch, take_over
 from clonos.errors import CheckpointMismatch
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.topology import Node, NodeKind, Topology
+from clonos.protocol.versions.upgrade import History, OpenEpoch, Remains, open_epoch, take_over
 from clonos.sim.operator import MIGRATES
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clonos.core.identity import Origin
-from clonos.core.instance import Row
+from clonos.protocol.engine.instance import Row
+from clonos.protocol.ids import Origin
 
 
 class Tag(NamedTuple):

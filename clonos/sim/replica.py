@@ -1,4 +1,4 @@
-"""A replica process: its loop, and what a connection brings. Mirrors `standby.replica`.
+"""A replica process: its loop, and what a connection brings. Mirrors `clonos_standby.replica.process`.
 
 Single-threaded and event-driven: frames from the conduit, words from the server, finished background work. An error
 that the protocol foresees goes to the conduit; then the process ends, because what it holds in memory is no longer
@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clonos.core.conduit import (
+from clonos.errors import ClonosError, Fenced, ReplicaLost, ResumeFailed
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.conduit_model import (
     End,
     Ended,
     EndStandby,
@@ -26,9 +28,7 @@ from clonos.core.conduit import (
     Tick,
     Welcome,
 )
-from clonos.core.identity import Origin
-from clonos.core.incarnation import Greeting
-from clonos.errors import ClonosError, Fenced, ReplicaLost, ResumeFailed
+from clonos.protocol.roles.incarnation import Greeting
 from clonos.sim import network
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Died, Process, Steps

@@ -1,9 +1,10 @@
 """Virtual clusters: what causal logging costs on the wire and in memory, far beyond what one machine can run.
 
 In a layered all-to-all dataflow all instances of a layer are alike, so one representative per layer is enough: it
-keeps a real journal (`core.sharing`), receives real deltas of real steps from as many upstream instances as there
-would be, and stamps rows for as many destinations. What is assumed is only that its upstream instances know a piece
-one bundle per hop after it was made. Nothing is fitted: the bytes are those that the codec makes.
+keeps a real journal (`protocol.recovery.causal.delta_journal`), receives real deltas of real steps from as many
+upstream instances as there would be, and stamps rows for as many destinations. What is assumed is only that its
+upstream instances know a piece one bundle per hop after it was made. Nothing is fitted: the bytes are those that the
+codec makes.
 
 A destination is sent what it lacks whenever a row goes to it, so with P instances per layer every piece of a log
 reaches an instance of the next layer P times, and is taken once. That is why the cost per record grows with P and
@@ -15,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from clonos.core import determinant_codec as codec
-from clonos.core.delta import encode_delta, encode_entry
-from clonos.core.frontier import runs_of
-from clonos.core.identity import Origin
-from clonos.core.sharing import FULL, Journal
+from clonos.protocol.frontier import runs_of
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
+from clonos.protocol.recovery.causal.delta_journal import FULL, Journal
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The replica server: which process runs which instance. Mirrors `standby.supervisor`.
+"""The replica server: which process runs which instance. Mirrors `clonos_standby.server.supervisor`.
 
 For every connection that shows a newer fence exactly one process serves the instance: the one that already does, if it
 stands at the end of an earlier epoch; otherwise a spare, and then only after the old process is dead and reaped. Fences
@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clonos.core.admission import goes_on
-from clonos.core.conduit import ReplicaError
-from clonos.core.identity import Origin
-from clonos.core.incarnation import Greeting
-from clonos.core.topology import NodeKind
 from clonos.errors import Fenced
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.admission import goes_on
+from clonos.protocol.roles.conduit_model import ReplicaError
+from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.topology import NodeKind
 from clonos.sim.disk import Disk
 from clonos.sim.kernel import Process
 from clonos.sim.network import Link

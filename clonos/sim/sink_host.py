@@ -1,16 +1,16 @@
-"""A sink's instance inside a replica. Mirrors `standby.sink_host`: every bundle becomes one atomic write of rows,
-determinants and cursors, after which the conduit may forget it."""
+"""A sink's instance inside a replica. Mirrors `clonos_standby.replica.sink_host`: every bundle becomes one atomic
+write of rows, determinants and cursors, after which the conduit may forget it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from clonos.core.conduit import Output, Stable
-from clonos.core.identity import Origin
-from clonos.core.incarnation import Greeting
-from clonos.core.sink_log import SinkInstance, Write
 from clonos.errors import SinkUnavailable
+from clonos.protocol.engine.output_commit import SinkInstance, Write
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.conduit_model import Output, Stable
+from clonos.protocol.roles.incarnation import Greeting
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Steps
 from clonos.sim.sinks import SinkPlace

@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from clonos.core.identity import Origin
-from clonos.core.instance import Row
-from clonos.core.kept_commit import KeptCommit, supersedes
-from clonos.core.sink_fence import Holder, check_driver, check_holding, check_taking
-from clonos.core.sink_log import Write
-from clonos.core.sink_trim import Entry, Page, next_number, numbers
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
+from clonos.protocol.engine.instance import Row
+from clonos.protocol.engine.output_commit import Write
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.kept_commit import KeptCommit, supersedes
+from clonos.protocol.line.sink_trim import Entry, Page, next_number, numbers
+from clonos.protocol.roles.sink_fence import Holder, check_driver, check_holding, check_taking
 from clonos.sim.kernel import Steps
 from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault, SinkKind
@@ -55,7 +55,8 @@ class KeptDelta:
 
 @dataclass
 class SinkCommits:
-    """The commit record that all sinks of the query share, as the outside keeps it. See `clonos.core.kept_commit`."""
+    """The commit record that all sinks of the query share, as the outside keeps it. See
+    `clonos.protocol.line.kept_commit`."""
 
     floor: int = -1
     kept: KeptCommit | None = None

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clonos.core import conduit as rules
-from clonos.core.fence import Fence
-from clonos.core.identity import Origin
-from clonos.core.incarnation import Greeting
-from clonos.core.instance import Bundle
+from clonos.protocol.engine.instance import Bundle
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles import conduit_model as rules
+from clonos.protocol.roles.incarnation import Greeting
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Process
 from clonos.sim.network import End, Link

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from clonos.core.determinant import Kind
-from clonos.core.determinant_codec import decode_steps
-from clonos.core.frontier import runs_of
-from clonos.core.identity import Origin, channel_origin
 from clonos.errors import LogCorrupt
+from clonos.protocol.frontier import runs_of
+from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.kernel import Kernel
 
 

@@ -21,15 +21,15 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from clonos.core.destination import KeyColumn, KeyKind, Router, conform, route_by_key
-from clonos.core.instance import Row
+from clonos.protocol.destination import KeyColumn, KeyKind, Router, conform, route_by_key
+from clonos.protocol.engine.instance import Row
 from clonos.sim.operator import KEYS, MIGRATES, Ledger, Outside, Uses, held_by, key_at
 from clonos.sim.records import Rows
-from clonos.store.state_cache import StateCache
-from clonos.surface.keys import pack
 from clonos.values.bundle_state import BundleState
 from clonos.values.digest import digest_of
-from clonos.values.keys import key_of
+from clonos.values.grouping_keys import key_of
+from clonos.values.key_codec import pack
+from clonos.values.state_cache import StateCache
 
 ZONE: Final = ZoneInfo("America/New_York")
 _KINDS: Final = tuple(KeyKind)

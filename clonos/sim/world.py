@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from clonos.core.channels import ChannelNumbers
-from clonos.core.counters import LAST_LONG
-from clonos.core.destination import destination
-from clonos.core.holding import HolderReply
-from clonos.core.identity import Origin
-from clonos.core.topology import Node, NodeKind
 from clonos.errors import StorageUnavailable
+from clonos.protocol.counters import LAST_LONG
+from clonos.protocol.destination import destination
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.holding import HolderReply
+from clonos.protocol.source_channels import ChannelNumbers
+from clonos.protocol.topology import Node, NodeKind
 from clonos.sim import values as real
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.checks import Checks
@@ -25,8 +25,8 @@ from clonos.sim.commits import Commits
 from clonos.sim.coordinator import look_up_sinks
 from clonos.sim.disk import Disk, LogStore
 from clonos.sim.driver import Driver
+from clonos.sim.fake_services import Refused
 from clonos.sim.faults import Faults
-from clonos.sim.furniture import Refused
 from clonos.sim.kernel import Kernel
 from clonos.sim.leases import Hosting
 from clonos.sim.naming import Naming

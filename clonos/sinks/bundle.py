@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clonos.core.identity import channel_id
 from clonos.errors import SinkError, Where
+from clonos.protocol.ids import channel_id
 from clonos.sinks.port import Cursors, Row
 
 

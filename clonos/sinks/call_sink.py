@@ -29,14 +29,14 @@ from clonos.errors import (
     SinkUnavailable,
     Where,
 )
-from clonos.sinks.ahead_files import local_path
-from clonos.sinks.ahead_format import Kind, Record
-from clonos.sinks.ahead_log import AheadLog, Found
 from clonos.sinks.bundle import channel_of, check_bundle, position_of
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
+from clonos.sinks.sink_wal import AheadLog, Found
 from clonos.sinks.values import check_names
+from clonos.sinks.wal_files import local_path
+from clonos.sinks.wal_format import Kind, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
-from clonos.core.kept_commit import KeptCommit
-from clonos.sinks.ahead_format import Kind
-from clonos.sinks.ahead_log import AheadReader, last_commit, raise_floor, read_floor, record_commit, trim
+from clonos.protocol.line.kept_commit import KeptCommit
 from clonos.sinks.patience import Patience, check_patience
+from clonos.sinks.sink_wal import AheadReader, last_commit, raise_floor, read_floor, record_commit, trim
+from clonos.sinks.wal_format import Kind
 
 
 class FileSink(ABC):

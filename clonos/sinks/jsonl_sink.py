@@ -7,7 +7,7 @@ the middle of a line, and the next `open` writes the rest: the same bytes at the
 and no line stays torn. A crash before the record is whole leaves nothing visible, and the record is cut.
 
     <path>/part-<query>-<node>-<instance>.jsonl     the rows
-    <path>/_clonos/<query>/...                      logs and fences, see `clonos.sinks.ahead_log`
+    <path>/_clonos/<query>/...                      logs and fences, see `clonos.sinks.sink_wal`
 
 Spark and most readers of data folders pass over names that begin with `_`.
 """
@@ -19,16 +19,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clonos.durable import fsync_directory
 from clonos.errors import ConfigurationError, LogCorrupt, QueryDefinitionError, SinkError
-from clonos.sinks.ahead_files import file_name, local_path, write_all
-from clonos.sinks.ahead_format import Kind, Record
-from clonos.sinks.ahead_log import SEGMENT_BYTES, AheadLog, Found
 from clonos.sinks.bundle import check_bundle
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
+from clonos.sinks.sink_wal import SEGMENT_BYTES, AheadLog, Found
 from clonos.sinks.values import Encode, check_names, check_type, encode_json, json_encoder, to_columns
+from clonos.sinks.wal_files import file_name, local_path, write_all
+from clonos.sinks.wal_format import Kind, Record
+from clonos.storage.durable_names import fsync_directory
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ A sink makes an output row visible only together with the determinants that row 
 rule is what lets output leave before the epoch commits: whatever the outside world has seen can be repeated exactly
 (the determinants are kept beside it) and is never repeated to the outside (the cursor says so).
 
-Every writer holds a *fence*, which no other writer has taken (`clonos.core.sink_fence`). Once a higher one stands,
-nothing written under the older one takes effect, not even a transaction that was already under way. A recovery
-therefore raises the fences first (`Sink.raise_fence`, or the `open` of each new writer) and reads the logs afterwards:
-read earlier, a log may lack what a zombie still made visible.
+Every writer holds a *fence*, which no other writer has taken (`clonos.protocol.roles.sink_fence`). Once a higher one
+stands, nothing written under the older one takes effect, not even a transaction that was already under way. A
+recovery therefore raises the fences first (`Sink.raise_fence`, or the `open` of each new writer) and reads the logs
+afterwards: read earlier, a log may lack what a zombie still made visible.
 
 Life of a writer: `open` once, `write` any number of times, `close`. After `SinkUnavailable` it is unknown whether the
 bundle took effect. The caller either calls `write` again with the very same bundle, which then finds out, or opens a
@@ -109,8 +109,8 @@ class Sink(Protocol):
 
     def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
         """Keep what the driver of `fence` says of the epoch that has committed, in place of what was kept for an
-        earlier one; see `clonos.core.kept_commit`. All sink nodes of the query share it. When this returns it is as
-        durable as the sink's rows. Raises Fenced, SinkUnavailable, SinkError."""
+        earlier one; see `clonos.protocol.line.kept_commit`. All sink nodes of the query share it. When this returns
+        it is as durable as the sink's rows. Raises Fenced, SinkUnavailable, SinkError."""
         ...
 
     def last_commit(self, query: str) -> tuple[int, bytes] | None:

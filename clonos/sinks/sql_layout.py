@@ -16,9 +16,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from clonos.core.fence import Fence
-from clonos.core.sink_fence import NOBODY
 from clonos.errors import SinkError
+from clonos.protocol.fence import Fence
+from clonos.protocol.roles.sink_fence import NOBODY
 from clonos.sinks.sql_dialect import lock_schema
 from clonos.sinks.sql_tables import FLOOR, Books
 

@@ -2,7 +2,7 @@
 
 The log is read in pages, each in a transaction of its own, so that a long log does not hold SQLite's write-ahead file
 or PostgreSQL's old row versions. Rows are only ever appended beyond the last page or deleted, so pages fit together. It
-is deleted in pages, too; `clonos.core.sink_trim` has the rule of what one may remove, however late it comes.
+is deleted in pages, too; `clonos.protocol.line.sink_trim` has the rule of what one may remove, however late it comes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from clonos.core.fence import Fence
-from clonos.core.kept_commit import KeptCommit, supersedes
-from clonos.core.sink_fence import NOBODY, Holder, check_driver, check_holding, check_taking
-from clonos.core.sink_trim import Entry, Page, next_number
 from clonos.errors import SinkError, SinkUnavailable
+from clonos.protocol.fence import Fence
+from clonos.protocol.line.kept_commit import KeptCommit, supersedes
+from clonos.protocol.line.sink_trim import Entry, Page, next_number
+from clonos.protocol.roles.sink_fence import NOBODY, Holder, check_driver, check_holding, check_taking
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Origin
 from clonos.sinks.sql_dialect import is_unavailable, reason

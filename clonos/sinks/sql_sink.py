@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from clonos.core.kept_commit import KeptCommit
 from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.protocol.line.kept_commit import KeptCommit
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
 from clonos.sinks.sql_layout import ddl, prepare_books

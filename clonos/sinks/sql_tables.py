@@ -7,7 +7,7 @@
 | `clonos_cursor` | per sink instance and channel the last output number that is visible |
 | `clonos_log` | the determinants, each with a CRC-32, in the order written |
 | `clonos_trimmed` | per sink instance the highest number that was ever removed from `clonos_log` |
-| `clonos_commit` | per query the commit record, as `clonos.core.kept_commit` packs it |
+| `clonos_commit` | per query the commit record, as `clonos.protocol.line.kept_commit` packs it |
 
 The user's table has one more column than the rows: their id, unique. It is the last line of defence: should anything
 try to make an output number visible a second time, the database itself refuses.

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from clonos.core.sink_fence import Holder
-from clonos.core.sink_trim import numbers
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
+from clonos.protocol.line.sink_trim import numbers
+from clonos.protocol.roles.sink_fence import Holder
 from clonos.sinks.bundle import check_bundle
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition

@@ -1,4 +1,5 @@
-"""The numbers of source channels that have names, as a driver gives them (`clonos.core.numbering` has the rules).
+"""The numbers of source channels that have names, as a driver gives them (`clonos.protocol.channel_numbering` has the
+rules).
 
 A task that meets a name without a number asks the driver (`org.clonos.spark.executor.ChannelNumbers`), where a thread
 answers as soon as the number is durable in the checkpoint. Each start of the query asks anew, so that nobody remembers
@@ -14,17 +15,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from clonos.core.channels import Numbered
-from clonos.core.identity import channel_origin
-from clonos.core.numbering import Numbering
-from clonos.core.topology import Node, Topology
 from clonos.errors import CheckpointMismatch, ClonosError, StorageUnavailable
+from clonos.protocol.channel_numbering import Numbering
+from clonos.protocol.ids import channel_origin
+from clonos.protocol.source_channels import Numbered
+from clonos.protocol.topology import Node, Topology
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.identity import only_topic
-from clonos.store.channel_pages import ChannelPages
+from clonos.storage.channel_pages import ChannelPages
 
 _CHANNEL: Final = re.compile(r"channel from node (\d+), partition (\d+)")
-"""As `clonos.core.frontier` says it."""
+"""As `clonos.protocol.frontier` says it."""
 _NUMBER: Final = re.compile(r"\bchannel (\d+)(?=, position \d)")
 """As a place says it (`clonos.errors.Where`)."""
 

@@ -1,13 +1,13 @@
 """What of a query is kept in its checkpoint beside Spark's own: shape, identity, generation.
 
     <checkpoint>/clonos/query.json      format version, query id, the programs it ran and from which epoch on, checksum
-    <checkpoint>/clonos/generations/    claims of starts, and leases/ of drivers (clonos.store.generations)
+    <checkpoint>/clonos/generations/    claims of starts, and leases/ of drivers (clonos.storage.generations)
     <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
-    <checkpoint>/clonos/epochs/         what epochs have left that committed (clonos.store.commit_files)
+    <checkpoint>/clonos/epochs/         what epochs have left that committed (clonos.storage.commit_files)
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once"), and the
                                         highest output number that was given until then
-    <checkpoint>/clonos/channels/       the numbers of source channels that have names (clonos.store.channel_pages)
-    <checkpoint>/clonos/state/...       snapshots (clonos.store.snapshots)
+    <checkpoint>/clonos/channels/       the numbers of source channels that have names (clonos.storage.channel_pages)
+    <checkpoint>/clonos/state/...       snapshots (clonos.storage.snapshots)
 
 What is written here, its leader writes (clonos.spark.leadership).
 """
@@ -22,17 +22,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from clonos.core.channels import ChannelNumbers
-from clonos.core.commit_record import CommitRecord
-from clonos.core.topology import Topology
-from clonos.core.upgrade import History
 from clonos.errors import CheckpointMismatch, StorageUnavailable
-from clonos.store import letters
-from clonos.store.channel_pages import ChannelPages, channel_numbers
-from clonos.store.commit_files import read_commit, write_commit
-from clonos.store.epoch_plan import OFFSETS
-from clonos.store.folder import TMP, Folder, resolve
-from clonos.store.sealed import sealed, unsealed
+from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.source_channels import ChannelNumbers
+from clonos.protocol.topology import Topology
+from clonos.protocol.versions.upgrade import History
+from clonos.storage import dead_letters as letters
+from clonos.storage.channel_pages import ChannelPages, channel_numbers
+from clonos.storage.commit_files import read_commit, write_commit
+from clonos.storage.epoch_plan import OFFSETS
+from clonos.storage.folder import TMP, Folder, resolve
+from clonos.storage.sealed import sealed, unsealed
 
 QUERY = "query.json"
 GIVEN_UP = "given-up"

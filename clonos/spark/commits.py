@@ -1,7 +1,8 @@
 """The commits of one query: recorded before anything is forgotten, compared with Spark's at every start.
 
-The rules are `clonos.core.commit_reconciliation`'s. Here is what they need of the checkpoint and the sink, and what
-follows from them: records in both places, and Spark's own files, synced before they are acted on, or written again.
+The rules are `clonos.protocol.line.commit_reconciliation`'s. Here is what they need of the checkpoint and the sink,
+and what follows from them: records in both places, and Spark's own files, synced before they are acted on, or written
+again.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from clonos.core.commit_reconciliation import Course, Found, newest_of, reconcile
-from clonos.core.commit_record import CommitRecord, Ended
-from clonos.core.fence import Fence, generation_of
-from clonos.core.identity import Origin
-from clonos.core.topology import NodeKind, Topology
 from clonos.errors import LogCorrupt
+from clonos.protocol.fence import Fence, generation_of
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_reconciliation import Course, Found, newest_of, reconcile
+from clonos.protocol.line.commit_record import CommitRecord, Ended
+from clonos.protocol.topology import NodeKind, Topology
 from clonos.spark.checkpoint import Checkpoint
-from clonos.spark.line import ends_of, snapshot_stores
-from clonos.store.line import newest_line
-from standby.log import about
+from clonos.spark.recovery_line_builder import ends_of, snapshot_stores
+from clonos.storage.recovery_line_file import newest_line
+from clonos_standby.server.log import about
 
 LOG = logging.getLogger("clonos")
 

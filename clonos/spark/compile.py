@@ -16,18 +16,18 @@ from typing import Any
 
 import cloudpickle
 
-from clonos.core.identity import NODE_BITS, NODE_MAX
-from clonos.core.topology import Node, NodeKind, Topology
-from clonos.core.upgrade import History
 from clonos.errors import QueryDefinitionError
+from clonos.operators.types import arrow_schema
+from clonos.protocol.ids import NODE_BITS, NODE_MAX
+from clonos.protocol.topology import Node, NodeKind, Topology
+from clonos.protocol.versions.upgrade import History
 from clonos.spark import facts, routing
 from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
 from clonos.spark.settings import Settings
 from clonos.spark.types import quoted
-from clonos.surface.types import arrow_schema
 from clonos.wire.tls import Tls
-from standby.address import ServerAddress
-from standby.spec import NodeSpec, Route, RouteKind
+from clonos_standby.cluster.address import ServerAddress
+from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
 
 CHANNEL, POSITION, DESTINATION, DELTA = (
     "_clonos_channel",

@@ -18,34 +18,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clonos.core.delta import still_needed
-from clonos.core.fence import Fence
-from clonos.core.holding import HolderReply, Index, told
-from clonos.core.identity import Origin
-from clonos.core.recovery import OnGap
-from clonos.core.recovery_line import RecoveryLine, beginnings
-from clonos.core.topology import NodeKind, Topology
-from clonos.core.upgrade import another_query
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.recovery_line import RecoveryLine, beginnings
+from clonos.protocol.recovery.causal.delta import still_needed
+from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
+from clonos.protocol.recovery.causal.longest_prefix import OnGap
+from clonos.protocol.topology import NodeKind, Topology
+from clonos.protocol.versions.upgrade import another_query
 from clonos.sinks.port import SinkLogReader
 from clonos.spark.channels import SourceChannels, numbers_without_pages
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.commits import Commits
 from clonos.spark.compile import Address, Compiled
-from clonos.spark.elsewhere import executors_servers, named_servers, reached_at
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.failure import named
 from clonos.spark.leadership import DriverLeadership
-from clonos.spark.line import draw_line
+from clonos.spark.recovery_line_builder import draw_line
+from clonos.spark.remote_servers import executors_servers, named_servers, reached_at
 from clonos.spark.settings import Settings
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, take_over
-from clonos.store.line import write_line
+from clonos.storage.recovery_line_file import write_line
 from clonos.wire.determinant_service import DeterminantServer
-from standby.holders import SERVER_FOLDER
-from standby.log import LogFormat, about, driver_writes_json
-from standby.servers import Placement, ReplicaServers
-from standby.spec import QuerySpec, ReplicaSettings
+from clonos_standby.cluster.servers import Placement, ReplicaServers
+from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
+from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.server.log import LogFormat, about, driver_writes_json
 
 LOG = logging.getLogger("clonos")
 

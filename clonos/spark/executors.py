@@ -12,7 +12,7 @@ from typing import Any
 from clonos.errors import ConfigurationError
 from clonos.spark.session import PLUGIN
 from clonos.spark.settings import PREFIX, Settings
-from standby.log import about
+from clonos_standby.server.log import about
 
 LOG = logging.getLogger("clonos")
 

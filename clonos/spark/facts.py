@@ -7,9 +7,9 @@ from typing import Any
 
 import cloudpickle
 
-from clonos.core.binding import PLACES
-from clonos.core.topology import Column, Columns, StateVariable
 from clonos.errors import QueryDefinitionError
+from clonos.protocol.topology import Column, Columns, StateVariable
+from clonos.protocol.versions.binding import PLACES
 
 STATELESS = "stateless"
 SETTINGS = (

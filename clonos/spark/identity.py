@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clonos.core.identity import NODE_BITS
 from clonos.errors import QueryDefinitionError
+from clonos.protocol.ids import NODE_BITS
 from clonos.spark.before_causal import check_before_causal, items
 from clonos.spark.plan import SourcePlan
 from clonos.spark.types import quoted

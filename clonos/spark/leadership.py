@@ -2,7 +2,8 @@
 
 The lock comes first. It is the kernel's, on a file beside the checkpoint or, where that is remote, in the directory for
 such things: it goes with the process, so after a crash the next driver on this host begins at once, and two on one host
-never share a data directory. Drivers on different hosts know each other by the lease alone (`clonos.core.leadership`).
+never share a data directory. Drivers on different hosts know each other by the lease alone
+(`clonos.protocol.roles.leadership`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from clonos.core.leadership import LEASE_SECONDS, RENEWALS_PER_LEASE, Leadership, Steps, already_running
 from clonos.errors import ClonosError, ConfigurationError, Fenced
-from clonos.store.folder import Folder, resolve
-from clonos.store.generations import Generations, Machine
-from standby.processes import look_at
+from clonos.protocol.roles.leadership import (
+    LEASE_SECONDS,
+    RENEWALS_PER_LEASE,
+    Leadership,
+    Steps,
+    already_running,
+)
+from clonos.storage.folder import Folder, resolve
+from clonos.storage.generations import Generations, Machine
+from clonos_standby.server.processes import look_at
 
 LOG = logging.getLogger("clonos")
 

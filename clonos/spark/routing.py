@@ -1,6 +1,6 @@
 """The source side of routing: destinations as Spark expressions.
 
-The twin of `clonos.core.destination`: CRC-32 over the canonical text of the key, modulo the parallelism. Both are
+The twin of `clonos.protocol.destination`: CRC-32 over the canonical text of the key, modulo the parallelism. Both are
 tested against each other for every type that may be a key.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clonos.core.destination import NULL, SEPARATOR
 from clonos.errors import QueryDefinitionError
+from clonos.protocol.destination import NULL, SEPARATOR
 from clonos.spark.types import quoted
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from clonos.core.recovery import OnGap
-from clonos.core.sharing import FULL
 from clonos.errors import ConfigurationError
-from standby.log import LogFormat
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.recovery.causal.longest_prefix import OnGap
+from clonos_standby.server.log import LogFormat
 
 PREFIX = "spark.clonos."
 

@@ -1,7 +1,7 @@
 """A program is started over a checkpoint: what it changes, whether that can be taken over, and from which epoch on.
 
-The rules are `clonos.core.upgrade`'s; here is looked what of the open epoch there is: in Spark's logs, in the sink, and
-in the causal logs on this host. What cannot be looked into counts as seen.
+The rules are `clonos.protocol.versions.upgrade`'s; here is looked what of the open epoch there is: in Spark's logs,
+in the sink, and in the causal logs on this host. What cannot be looked into counts as seen.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from clonos.core.binding import Change, When, compare
-from clonos.core.causal_log import Segment
-from clonos.core.identity import Origin, channel_origin
-from clonos.core.topology import NodeKind, Topology
-from clonos.core.upgrade import (
+from clonos.errors import CheckpointMismatch, ClonosError
+from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.topology import NodeKind, Topology
+from clonos.protocol.versions.binding import Change, When, compare
+from clonos.protocol.versions.upgrade import (
     History,
     OpenEpoch,
     Remains,
@@ -29,14 +30,13 @@ from clonos.core.upgrade import (
     open_epoch,
     take_over as decide,
 )
-from clonos.errors import CheckpointMismatch, ClonosError
 from clonos.spark.checkpoint import Checkpoint
-from clonos.spark.line import ends_of
+from clonos.spark.recovery_line_builder import ends_of
 from clonos.spark.settings import Settings
-from clonos.store.log_store import LogReader
-from standby.holders import HOLDERS_FILE, SERVER_FOLDER
-from standby.log import about
-from standby.server import lock_data
+from clonos.storage.log_store import LogReader
+from clonos_standby.replica.holders import HOLDERS_FILE, SERVER_FOLDER
+from clonos_standby.server.log import about
+from clonos_standby.server.replica_server import lock_data
 
 LOG = logging.getLogger("clonos")
 

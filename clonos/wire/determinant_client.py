@@ -2,8 +2,9 @@
 
 Who holds what is not known beforehand, and a holder may be gone for the same reason for which somebody recovers. So all
 are asked in parallel, under one deadline, and the answer is who said what, and who could not be asked or broke off, and
-why. Whether that suffices is not decided here (`clonos.core.asking`, `clonos.core.recovery`). Only a refusal for good
-is an error at once: a wrong token or version does not get better by asking others.
+why. Whether that suffices is not decided here (`clonos.protocol.recovery.causal.asking`,
+`clonos.protocol.recovery.causal.longest_prefix`). Only a refusal for good is an error at once: a wrong token or
+version does not get better by asking others.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any, Final
 
 import grpc
 
-from clonos.core.fence import Fence
-from clonos.core.holding import Damage, HolderReply
-from clonos.core.identity import Origin
-from clonos.core.own_log import OwnLog
 from clonos.errors import ProtocolError, Unauthenticated
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.holding import Damage, HolderReply
+from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.boundary import bearer
 from clonos.wire.determinant_service import VERSION

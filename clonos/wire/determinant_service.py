@@ -16,10 +16,10 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 
-from clonos.core.causal_log import Segment
-from clonos.core.fence import Fence
-from clonos.core.holding import Damage, HolderReply
 from clonos.errors import ClonosError
+from clonos.protocol.fence import Fence
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.boundary import abort, bind, check_caller
 from clonos.wire.tls import Tls

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
-from clonos.core.counters import LAST_LONG
-from clonos.core.fence import FENCE_BYTES, Fence
-from clonos.core.replacement import Move
 from clonos.errors import ProtocolError
+from clonos.protocol.counters import LAST_LONG
+from clonos.protocol.fence import FENCE_BYTES, Fence
+from clonos.protocol.recovery.causal.replacement import Move
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 
 VERSION: Final = 2

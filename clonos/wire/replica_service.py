@@ -43,7 +43,7 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Granted:
     """What it gets: a lease, and the ports where its replica server and determinant service are. `answer` counts what
-    was said under this lease (`core.lease`)."""
+    was said under this lease (`protocol.roles.lease`)."""
 
     lease: int
     seconds: float

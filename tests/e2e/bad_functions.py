@@ -13,7 +13,7 @@ from typing import Any
 
 from ledger_job import first
 
-from clonos.ledger import extend, micros
+from clonos.testing.ledger import extend, micros
 
 
 @dataclass

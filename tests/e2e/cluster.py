@@ -29,7 +29,7 @@ _SPARK = Path(pyspark.__file__).parent
 _JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _START = (
-    "import os, sys; from standby.processes import die_with_parent; "
+    "import os, sys; from clonos_standby.server.processes import die_with_parent; "
     "die_with_parent(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
 )
 _EXECUTOR = b"CoarseGrainedExecutorBackend"

@@ -3,7 +3,7 @@
 The first operator, keyed by `k`, keeps a ledger with a recorded random draw and the bundle clock. The second, keyed by
 a bucket of the input id, keeps a ledger over the first one's hashes, with a recorded call that never answers the same
 twice and the exact clock. Every nondeterministic outcome thus stands in a hash chain, and so does the arrival order.
-A run is right exactly when both ledgers are (`clonos.ledger.judge`).
+A run is right exactly when both ledgers are (`clonos.testing.ledger.judge`).
 
 Half of the input is there when the query starts, so that the first epoch has enough of it for any fault; the rest
 comes bit by bit once an epoch has committed, so that there is another. A job that `goes_on` gets more of it until its
@@ -26,10 +26,10 @@ from typing import Any
 import pytest
 
 import clonos
-from clonos.ledger import Verdict, extend, judge, micros
-from clonos.source.writer import LogWriter
-from clonos.store import letters
-from clonos.store.letters import DeadLetter
+from clonos.sources.log_writer import LogWriter
+from clonos.storage import dead_letters as letters
+from clonos.storage.dead_letters import DeadLetter
+from clonos.testing.ledger import Verdict, extend, judge, micros
 
 FIRST = "a_key string, a_n bigint, id string, a_draw bigint, a_at bigint, a_prev string, a_hash string, bucket string"
 SECOND = (

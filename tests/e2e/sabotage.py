@@ -11,14 +11,14 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from clonos.core import determinant_codec as codec
-from clonos.core.determinant import Kind
-from clonos.core.instance import Bundle, Instance
-from clonos.core.replayer import StepReplayer
-from clonos.core.sink_log import SinkInstance, Write
-from clonos.core.waiting import Waiting
+from clonos.protocol.engine.instance import Bundle, Instance
+from clonos.protocol.engine.output_commit import SinkInstance, Write
+from clonos.protocol.engine.waiting import Waiting
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.sinks import sql_writer
-from standby import replica
+from clonos_standby.replica import process as replica
 
 
 def forget_clocks() -> None:

@@ -31,10 +31,10 @@ from test_chaos import send
 from test_executors import ON_EXECUTORS, services
 
 from clonos.errors import ConfigurationError, NotRunning
-from clonos.inject.plan import Action, Server, Strike, Target
-from clonos.inject.strike import strike
-from clonos.live_query import LiveNode, find
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
+from clonos.tools.inject.plan import Action, Server, Strike, Target
+from clonos.tools.inject.strike import strike
+from clonos.tools.live_query import LiveNode, find
 from clonos.wire.replica_client import Unreachable
 from clonos.wire.strikes import Kind, NoProcess
 

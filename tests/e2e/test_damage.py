@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from ledger_job import Run, assert_exact, await_, await_end, await_quarter, running
 
-from clonos.store.log_store import LogStore
-from clonos.store.snapshots import SnapshotStore
-from standby import metadata
-from standby.damage import damage
+from clonos.storage.log_store import LogStore
+from clonos.storage.snapshots import SnapshotStore
+from clonos_standby.replica import snapshot_metadata as metadata
+from clonos_standby.server.damage import damage
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ import pytest
 from driver import Driver, processes_of, until
 from ledger_job import LATER, MODES, SOON, Run, assert_exact
 
-from clonos.faults import Fault, Point, Strike, script
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ledger_job import LATER, SOON, Run, assert_exact, in_turns, run
 
-from clonos.faults import Fault, Point, Strike, script
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 

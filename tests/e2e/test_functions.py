@@ -20,11 +20,11 @@ from bad_functions import (
 )
 from ledger_job import LATER, MODES, Run, assert_exact, await_end, first, in_turns, run, running
 
-from clonos.core.determinant_codec import decode_steps
 from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
-from clonos.faults import Fault, Point, Strike, script
-from clonos.log.desk import at_the_desk
-from clonos.log.reading import read
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
+from clonos.testing.faults import Fault, Point, Strike, script
+from clonos.tools.log.dead_letter_replay import at_the_desk
+from clonos.tools.log.reading import read
 
 pytestmark = pytest.mark.spark
 

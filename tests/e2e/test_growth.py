@@ -15,7 +15,7 @@ import pytest
 from driver import processes_of
 from ledger_job import MODES, Run, assert_exact, await_, await_end, running
 
-from standby.processes import resident_bytes
+from clonos_standby.server.processes import resident_bytes
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -15,7 +15,7 @@ import pytest
 from ledger_job import LATER, MODES, SOON, Run, assert_exact, await_, await_end, in_turns, run, running
 
 from clonos.errors import FaultInjected, GapError
-from clonos.faults import Fault, Point, Strike, script
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from driver import processes_of, until
 from ledger_job import MODES, Run, await_, await_end, running
 
 from clonos.errors import UserFunctionError
-from clonos.faults import Fault, Point, Strike, script
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 

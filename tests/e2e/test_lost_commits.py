@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ledger_job import MODES, Run, assert_exact, await_, await_end, running, second
 
-from clonos.core.commit_record import CommitRecord
 from clonos.errors import CheckpointMismatch
-from clonos.source.writer import LogWriter
+from clonos.protocol.line.commit_record import CommitRecord
+from clonos.sources.log_writer import LogWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 

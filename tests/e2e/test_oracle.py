@@ -12,8 +12,8 @@ import pytest
 from ledger_job import Run, assert_exact, await_, await_end, run, running
 
 from clonos.errors import DivergenceError, ProtocolError
-from clonos.faults import Fault, Point, Strike, script
 from clonos.spark.coordinator import Coordinator
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ledger_job import Run, assert_exact, await_, await_end, running
 
-from clonos.faults import Fault, Point, Strike, script
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 

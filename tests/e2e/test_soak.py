@@ -22,8 +22,8 @@ from driver import Driver, processes_of, until
 from ledger_job import MODES, Run, assert_exact, await_end, run, running
 
 from clonos.errors import ClonosError
-from clonos.faults import Fault, Point, Strike, script
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -14,9 +14,9 @@ import pytest
 from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, running
 from services import Authority, Service, service
 
-from clonos.live_query import find
-from clonos.status.describe import describe
-from clonos.status.text import render
+from clonos.tools.live_query import find
+from clonos.tools.status.describe import describe
+from clonos.tools.status.text import render
 
 pytestmark = pytest.mark.spark
 

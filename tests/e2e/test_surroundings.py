@@ -16,7 +16,7 @@ import pytest
 from ledger_job import MODES, Run, assert_exact, await_, await_end, run, running
 
 from clonos.errors import ReplicaLost, SnapshotCorrupt, StorageUnavailable
-from clonos.store.snapshots import SnapshotStore
+from clonos.storage.snapshots import SnapshotStore
 
 pytestmark = pytest.mark.spark
 

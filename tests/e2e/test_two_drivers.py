@@ -15,11 +15,11 @@ import pytest
 from driver import Driver, processes_of, until
 from ledger_job import MODES, Run, assert_exact
 
-from clonos.core.leadership import Claim, Lease
 from clonos.errors import AlreadyRunning, Fenced
+from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.spark.leadership import DriverLeadership
-from clonos.store.folder import Folder, resolve
-from clonos.store.generations import Generations, Machine
+from clonos.storage.folder import Folder, resolve
+from clonos.storage.generations import Generations, Machine
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 
@@ -82,8 +82,16 @@ def wrong(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
 
 def replicas_below(pid: int) -> list[int]:
     """The processes that serve instances, of the driver `pid`: forked by its replica server."""
-    servers = [int(text.split()[0]) for text in processes_of("standby.server") if parent(text) == pid]
-    return [int(text.split()[0]) for text in processes_of("standby.server") if parent(text) in servers]
+    servers = [
+        int(text.split()[0])
+        for text in processes_of("clonos_standby.server.replica_server")
+        if parent(text) == pid
+    ]
+    return [
+        int(text.split()[0])
+        for text in processes_of("clonos_standby.server.replica_server")
+        if parent(text) in servers
+    ]
 
 
 def parent(text: str) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from ledger_job import BUCKETS, MODES, Run, assert_exact, await_, first
 
-from clonos.ledger import extend, micros
-from clonos.source.writer import LogWriter
+from clonos.sources.log_writer import LogWriter
 from clonos.spark.checkpoint import Checkpoint
+from clonos.testing.ledger import extend, micros
 
 pytestmark = pytest.mark.spark
 

@@ -20,23 +20,24 @@ from planted_fencing import (
     token_is_ignored_by_the_sink,
 )
 
-from clonos.core import instance as instance_module, replacement, retrieval
-from clonos.core.causal_log import CausalLog, Segment
-from clonos.core.conduit import Conduit
-from clonos.core.determinant import Kind
-from clonos.core.frontier import Frontier
-from clonos.core.identity import Origin
-from clonos.core.instance import Instance, Persist
-from clonos.core.own_log import OwnLog
-from clonos.core.recorder import StepRecorder
-from clonos.core.recovery import HolderReply
-from clonos.core.replayer import StepReplayer
-from clonos.core.retrieval import Recovered
-from clonos.core.sequence import BundlesTaken
-from clonos.core.sharing import FULL, Journal
-from clonos.core.sink_log import SinkInstance
-from clonos.core.waiting import Waiting
 from clonos.errors import ClonosError
+from clonos.protocol.engine import instance as instance_module
+from clonos.protocol.engine.bundle_gap_detector import BundlesTaken
+from clonos.protocol.engine.instance import Instance, Persist
+from clonos.protocol.engine.output_commit import SinkInstance
+from clonos.protocol.engine.waiting import Waiting
+from clonos.protocol.frontier import Frontier
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal import replacement, retrieval
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
+from clonos.protocol.recovery.causal.delta_journal import FULL, Journal
+from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.recovery.causal.longest_prefix import HolderReply
+from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.recovery.causal.recorder import StepRecorder
+from clonos.protocol.recovery.causal.replayer import StepReplayer
+from clonos.protocol.recovery.causal.retrieval import Recovered
+from clonos.protocol.roles.conduit_model import Conduit
 from clonos.sim import operator_host
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.coordinator import Coordinator

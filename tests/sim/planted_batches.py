@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from planted import CRASHES, Planted, planted
 
-from clonos.core.instance import Instance
-from clonos.core.recovery import RecoveryState
+from clonos.protocol.engine.instance import Instance
+from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.plan import Fault
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from planted import OTHERS, Planted, planted
 
-from clonos.core import commit_reconciliation
-from clonos.core.commit_reconciliation import Course
-from clonos.core.incarnation import Incarnation
-from clonos.core.sharing import FULL
+from clonos.protocol.line import commit_reconciliation
+from clonos.protocol.line.commit_reconciliation import Course
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim import commits
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.commits import Commits

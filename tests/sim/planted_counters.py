@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from planted import CRASHES, LOSSES, OTHERS, RESTARTS, Planted, planted
 
-from clonos.core import admission
-from clonos.core.counters import LAST_LONG
-from clonos.core.fence import LAST_REPLACEMENT, Fence
-from clonos.core.frontier import Frontier
-from clonos.core.instance import Instance
-from clonos.core.sink_trim import Entry, Page
+from clonos.protocol.counters import LAST_LONG
+from clonos.protocol.engine.instance import Instance
+from clonos.protocol.fence import LAST_REPLACEMENT, Fence
+from clonos.protocol.frontier import Frontier
+from clonos.protocol.line.sink_trim import Entry, Page
+from clonos.protocol.roles import admission
 from clonos.sim import sinks
 from clonos.sim.plan import Fault, SinkKind
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from planted import OTHERS, STANDBYS, Planted, planted
 
-from clonos.core import retrieval
-from clonos.core.causal_log import Segment
-from clonos.core.sharing import FULL
+from clonos.protocol.recovery.causal import retrieval
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.disk import Batch, Disk, LogStore
 from clonos.sim.plan import Fault
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clonos.core.identity import Origin
+from clonos.protocol.ids import Origin
 from clonos.sim.server import ReplicaServer
 from clonos.sim.sinks import SinkPlace
 

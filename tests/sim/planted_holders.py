@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from planted import OTHERS, Planted, planted
 
-from clonos.core import retrieval
-from clonos.core.asking import Asking
-from clonos.core.holding import HolderReply
-from clonos.core.sharing import FULL
+from clonos.protocol.recovery.causal import retrieval
+from clonos.protocol.recovery.causal.asking import Asking
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.sim.disk import LogStore
 from clonos.sim.plan import Fault
 from clonos.sim.world import World

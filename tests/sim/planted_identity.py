@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from planted import OTHERS, Planted, planted
 
-from clonos.core import instance as instance_module
-from clonos.core.channels import ChannelNumbers, Numbered
-from clonos.core.frontier import Arrivals
-from clonos.core.instance_snapshot import InstanceSnapshot
-from clonos.core.numbering import Numbering
+from clonos.protocol.channel_numbering import Numbering
+from clonos.protocol.engine import instance as instance_module
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.frontier import Arrivals
+from clonos.protocol.source_channels import ChannelNumbers, Numbered
 from clonos.sim.channel_pages import Channels
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, Planted, planted
 
-from clonos.core.incarnation import Candidate, Incarnation
-from clonos.core.own_log import OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.roles.incarnation import Candidate, Incarnation
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 

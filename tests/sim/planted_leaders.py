@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from planted import OTHERS, Planted, planted
 
-from clonos.core import leadership
-from clonos.core.leadership import Claim, Leadership, Verdict, Watch
-from clonos.core.sharing import FULL
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.roles import leadership
+from clonos.protocol.roles.leadership import Claim, Leadership, Verdict, Watch
 from clonos.sim.driver import Driver
 from clonos.sim.leaders import Shelf
 from clonos.sim.plan import Fault

@@ -9,11 +9,12 @@ import pytest
 from planted import OTHERS, Planted, planted
 from planted_batches import plan_of_an_epoch_is_not_kept
 
-from clonos.core import incarnation, resumption
-from clonos.core.instance import Instance
-from clonos.core.recovery_line import Standing
-from clonos.core.sharing import FULL, Receipts
-from clonos.core.snapshot_name import Since
+from clonos.protocol.engine.instance import Instance
+from clonos.protocol.line.recovery_line import Standing
+from clonos.protocol.line.snapshot_name import Since
+from clonos.protocol.recovery.causal import resumption
+from clonos.protocol.recovery.causal.delta_journal import FULL, Receipts
+from clonos.protocol.roles import incarnation
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.plan import Fault
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from planted import Patch, Planted, blind, planted
 
-from clonos.core import binding, determinant_codec as codec, upgrade
-from clonos.core.instance import Instance
-from clonos.core.programs import Programs
-from clonos.core.sharing import FULL
-from clonos.core.upgrade import History, OpenEpoch, Upgrade
+from clonos.protocol.engine.instance import Instance
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.versions import binding, upgrade
+from clonos.protocol.versions.programs import Programs
+from clonos.protocol.versions.upgrade import History, OpenEpoch, Upgrade
 from clonos.sim import programs as sim_programs
 from clonos.sim.plan import Fault
 from clonos.sim.programs import Deployment

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from clonos.core import incarnation, retrieval
-from clonos.core.conduit import Conduit, Secure
-from clonos.core.instance import Instance
-from clonos.core.own_log import OwnLog
-from clonos.core.retrieval import Recovered
+from clonos.protocol.engine.instance import Instance
+from clonos.protocol.recovery.causal import retrieval
+from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.recovery.causal.retrieval import Recovered
+from clonos.protocol.roles import incarnation
+from clonos.protocol.roles.conduit_model import Conduit, Secure
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.replica import Replica
 

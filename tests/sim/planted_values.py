@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from planted import Planted
 
-from clonos.core import destination as destinations, instance as instance_module
-from clonos.core.destination import KeyKind, Router, conform
-from clonos.core.instance import Row
+from clonos.protocol import destination as destinations
+from clonos.protocol.destination import KeyKind, Router, conform
+from clonos.protocol.engine import instance as instance_module
+from clonos.protocol.engine.instance import Row
 from clonos.sim import values as real
 from clonos.sim.values import RealLedger, SentRows
-from clonos.store import state_cache, values as codec
-from clonos.store.state_cache import StateCache
+from clonos.values import state_cache, state_codec as codec
+from clonos.values.state_cache import StateCache
 
 Patch = pytest.MonkeyPatch
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from planted import OTHERS, Planted, planted
 
-from clonos.core.lease import HostLease
-from clonos.core.sharing import FULL
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.roles.lease import HostLease
 from clonos.sim.disk import LogStore
 from clonos.sim.leases import Hosting
 from clonos.sim.partitions import Place

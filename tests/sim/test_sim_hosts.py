@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from planted_standbys import whatever_a_snapshot_depends_on
 
-from clonos.core import incarnation
-from clonos.core.incarnation import Incarnation
-from clonos.core.sharing import FULL
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.roles import incarnation
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.plan import Fault, Plan, draw_plan
 from clonos.sim.run import Report, run
 

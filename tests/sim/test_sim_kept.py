@@ -10,7 +10,7 @@ import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
 from planted_standbys import whatever_a_snapshot_depends_on
 
-from clonos.core.incarnation import Incarnation
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.command import run_storm
 from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.run import run

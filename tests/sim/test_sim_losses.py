@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from clonos.core.identity import Origin
 from clonos.errors import LogCorrupt
+from clonos.protocol.ids import Origin
 from clonos.sim.checks.held import Held, Intervals
 from clonos.sim.checks.losses import readable
 from clonos.sim.disk import Disk, LogStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clonos.core.sharing import FULL
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.cost_model import Costs, Load, recovery
 from clonos.sim.scale import Cluster, simulate
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from clonos.core.sharing import FULL, Journal
+from clonos.protocol.recovery.causal.delta_journal import FULL, Journal
 from clonos.sim.command import run_seed, run_storm
 from clonos.sim.plan import Fault, SinkKind, draw_plan
 from clonos.sim.run import Report, run

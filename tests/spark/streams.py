@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import clonos
-from clonos.api import CausalStream
-from clonos.source.writer import LogWriter
+from clonos.api.streams import CausalStream
+from clonos.sources.log_writer import LogWriter
 
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "2 seconds"}}
 MODES = tuple(TRIGGERS)

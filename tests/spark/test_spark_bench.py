@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from streams import Place
 
-from clonos.bench.cell import Cell, Failure, Mode, Pattern, Protection
-from clonos.bench.presets import PRESETS
-from clonos.bench.results import Results
-from clonos.bench.run import run_cell
+from clonos.tools.bench.cell import Cell, Failure, Mode, Pattern, Protection
+from clonos.tools.bench.presets import PRESETS
+from clonos.tools.bench.results import Results
+from clonos.tools.bench.run import run_cell
 
 pytestmark = pytest.mark.spark
 

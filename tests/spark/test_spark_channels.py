@@ -13,15 +13,15 @@ import pytest
 from streams import MODES, Place
 
 import clonos
-from clonos.checkpoint_command.describe import described, render
-from clonos.core.channels import Numbered
-from clonos.core.topology import Node, NodeKind, Topology
 from clonos.errors import CheckpointMismatch, ConfigurationError, Fenced, InputError
+from clonos.protocol.source_channels import Numbered
+from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.spark import session as sessions
 from clonos.spark.channels import numbers_without_pages
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.failure import translate
 from clonos.spark.identity import carried, only_topic
+from clonos.tools.checkpoint.describe import described, render
 
 pytestmark = pytest.mark.spark
 
@@ -156,7 +156,7 @@ def test_one_channel_for_everything(place: Place) -> None:
 
 
 def test_names_need_the_plugins_class(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clonos.spark import writer
+    from clonos.api.streams import writer
 
     def told_of_nothing(spark: Any, why: str) -> None:
         monkeypatch.setattr(sessions, "PLUGIN", "another.Plugin")

@@ -100,7 +100,7 @@ def test_downtime(place: Place, mode: str) -> None:
 
 
 def clonos_instance(key: str) -> int:
-    from clonos.core.destination import destination
+    from clonos.protocol.destination import destination
 
     return destination((key,), 2)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from streams import MODES, Place
 
-from clonos.faults import Fault, Point, Strike, script
+from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 

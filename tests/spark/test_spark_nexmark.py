@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from streams import MODES, Place
 
-from clonos.nexmark.feed import EventLogs
-from clonos.nexmark.native import STATE_STORE
-from clonos.nexmark.pace import Pace
-from clonos.nexmark.queries import QUERIES
-from clonos.nexmark.query import Judgement, Query, Run, Source, causal
-from clonos.nexmark.workload import Workload
+from clonos.tools.nexmark.feed import EventLogs
+from clonos.tools.nexmark.native import STATE_STORE
+from clonos.tools.nexmark.pace import Pace
+from clonos.tools.nexmark.queries import QUERIES
+from clonos.tools.nexmark.query import Judgement, Query, Run, Source, causal
+from clonos.tools.nexmark.workload import Workload
 
 pytestmark = pytest.mark.spark
 

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from clonos.core.destination import destination
 from clonos.errors import QueryDefinitionError
+from clonos.operators.rows import RowDecoder
+from clonos.operators.types import arrow_schema
+from clonos.protocol.destination import destination
 from clonos.spark import routing
-from clonos.surface.rows import RowDecoder
-from clonos.surface.types import arrow_schema
 
 pytestmark = pytest.mark.spark
 

@@ -165,7 +165,7 @@ def test_a_new_version_may_have_timers(place: Place) -> None:
 
 def _has(place: Place, instance: int) -> bool:
     """Whether an instance of the first operator owns the key 'a'."""
-    from clonos.core.destination import destination
+    from clonos.protocol.destination import destination
 
     return destination(("a",), 2) == instance
 

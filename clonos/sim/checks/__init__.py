@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from clonos.core.identity import Origin
-from clonos.core.incarnation import Greeting
-from clonos.core.instance import Emit, Persist, Row
-from clonos.core.lease import HostLease
-from clonos.core.retrieval import Recovered
 from clonos.errors import ClonosError
+from clonos.protocol.engine.instance import Emit, Persist, Row
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.retrieval import Recovered
+from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.roles.lease import HostLease
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection
 from clonos.sim.checks.fencing import Fencing

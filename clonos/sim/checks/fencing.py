@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clonos.core.fence import generation_of, of_same_attempt
-from clonos.core.identity import Origin
+from clonos.protocol.fence import generation_of, of_same_attempt
+from clonos.protocol.ids import Origin
 from clonos.sim.checks.violation import Violation
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from clonos.core.identity import Origin, channel_origin
+from clonos.protocol.ids import Origin, channel_origin
 from clonos.sim.checks.violation import Violation
 from clonos.sim.records import Tag
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from clonos.core.identity import Origin
+from clonos.protocol.ids import Origin
 from clonos.sim.disk import Batch
 
 
@@ -22,7 +22,7 @@ class Said(NamedTuple):
 
 
 def entries_of(raw: bytes) -> Iterator[Said]:
-    """The entries of an undamaged delta (format: `clonos.core.delta`)."""
+    """The entries of an undamaged delta (format: `clonos.protocol.recovery.causal.delta`)."""
     at, stop = 1, len(raw) - 4
 
     def varint() -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clonos.core.identity import Origin
-from clonos.core.incarnation import Greeting
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.incarnation import Greeting
 from clonos.sim.checks.violation import Violation
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from clonos.core.holding import Damage
-from clonos.core.identity import Origin
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.holding import Damage
 from clonos.sim.checks.held import Held, Intervals
 from clonos.sim.disk import LogStore
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clonos.core.identity import Origin
-from clonos.core.instance import Row
-from clonos.ledger import Judge
+from clonos.protocol.engine.instance import Row
+from clonos.protocol.ids import Origin
 from clonos.sim.checks.violation import Violation
 from clonos.sim.operator import entry_of_link
+from clonos.testing.ledger import Judge
 
 if TYPE_CHECKING:
     from clonos.sim.world import World

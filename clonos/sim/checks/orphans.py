@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from clonos.core.fence import attempt_of, generation_of
-from clonos.core.identity import Origin
-from clonos.core.incarnation import Greeting
+from clonos.protocol.fence import attempt_of, generation_of
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.incarnation import Greeting
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.truncation import Truncation

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from clonos.core.determinant_codec import decode_steps
-from clonos.core.fence import attempt_of
-from clonos.core.identity import Origin
-from clonos.core.instance import Emit, Row
+from clonos.protocol.engine.instance import Emit, Row
+from clonos.protocol.fence import attempt_of
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.records import Rows, Tag

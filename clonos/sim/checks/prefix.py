@@ -6,8 +6,8 @@ been truncated comes back with what a later incarnation, of which it has not hea
 
 from __future__ import annotations
 
-from clonos.core.identity import Origin
-from clonos.core.retrieval import Recovered
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from clonos.core.fence import attempt_of, generation_of
-from clonos.core.identity import Origin
-from clonos.core.snapshot_name import SnapshotName
-from clonos.core.topology import NodeKind
+from clonos.protocol.fence import attempt_of, generation_of
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.topology import NodeKind
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.losses import readable

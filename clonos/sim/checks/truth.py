@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from clonos.core.identity import Origin
+from clonos.protocol.ids import Origin
 from clonos.sim.checks.violation import Violation
 
 

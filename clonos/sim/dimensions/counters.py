@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from clonos.core.counters import LAST_LONG
-from clonos.core.fence import LAST_REPLACEMENT
+from clonos.protocol.counters import LAST_LONG
+from clonos.protocol.fence import LAST_REPLACEMENT
 from clonos.sim.plan import Plan
 
 SHARE = 0.3

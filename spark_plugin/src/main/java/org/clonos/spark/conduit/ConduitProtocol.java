@@ -11,7 +11,7 @@ import java.util.List;
  * {@code sent} (on this connection). Losing a replica sets the last two back to the first; nothing else changes, so a
  * replacement sees the same bundles under the same numbers. With a standby there is a second connection, which is sent
  * every bundle and every increment of the log, and takes the place of the first when that is lost. The same scripted
- * scenarios run against this class and its model in {@code clonos/core/conduit.py}.
+ * scenarios run against this class and its model in {@code clonos/protocol/roles/conduit_model.py}.
  *
  * <p>Not thread safe: one thread owns it.
  */

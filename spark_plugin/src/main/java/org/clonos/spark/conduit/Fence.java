@@ -3,7 +3,7 @@ package org.clonos.spark.conduit;
 import java.util.HexFormat;
 
 /**
- * A number of 128 bits that rises with every incarnation of an instance; the same as {@code clonos/core/fence.py}. The
+ * A number of 128 bits that rises with every incarnation of an instance; the same as {@code clonos/protocol/fence.py}. The
  * generation is the start of the query and has 64 bits, the attempt is Spark's number of the task attempt plus one and
  * has 48, the replacement has 16. No part may reach into the one above it.
  */

@@ -1,0 +1,1 @@
+"""What users build queries with: causal streams, their writer, and the handle of a running query."""

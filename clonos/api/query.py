@@ -1,0 +1,264 @@
+"""The handle of a running causal query: Spark's methods, and restarts.
+
+A retryable failure does not end the query: the handle raises the generation, builds the Spark query anew over the same
+checkpoint and starts it, with back-off, up to a number of times without an epoch committed in between. Everything else
+ends it, with the error translated to one of ours; so does the end of the Spark session under it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from clonos.errors import ClonosError, Fenced, GapError
+from clonos.protocol.recovery.causal.longest_prefix import OnGap
+from clonos.spark.coordinator import Coordinator
+from clonos.spark.failure import QueryFailed, SessionStopped, translate
+from clonos.spark.settings import Settings
+from clonos_standby.server.log import about
+
+LOG = logging.getLogger("clonos")
+
+LONGEST_BACKOFF_SECONDS = 30.0
+CHANGE_SECONDS = 60.0
+
+
+class Taken:
+    """That another driver has taken the query over: told by the thread that notices, heard by the query, once there
+    is one."""
+
+    def __init__(self) -> None:
+        self.error: Fenced | None = None
+        self._hear: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+
+    def tell(self, error: Fenced) -> None:
+        with self._lock:
+            self.error = error
+            hear = self._hear
+        if hear is not None:
+            hear()
+
+    def listen(self, hear: Callable[[], None]) -> None:
+        with self._lock:
+            self._hear = hear
+            told = self.error is not None
+        if told:
+            hear()
+
+
+class CausalQuery:
+    """A started query. Thread-safe."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """For `isinstance(query, StreamingQuery)`."""
+        from pyspark.sql.streaming.query import StreamingQuery
+
+        return StreamingQuery
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        launch: Callable[[], Any],
+        settings: Settings,
+        session_stopped: Callable[[], bool],
+        taken: Taken,
+    ) -> None:
+        self._taken = taken
+        self._coordinator = coordinator
+        self._launch = launch
+        self._session_stopped = session_stopped
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._changed = threading.Condition()
+        self._error: ClonosError | None = None
+        self.restarts: list[str] = []
+        self._spark_query = launch()
+        self._keeper = threading.Thread(target=self._keep, name="clonos-query", daemon=True)
+        self._keeper.start()
+        taken.listen(self._stop_spark)
+
+    def _stop_spark(self) -> None:
+        """Another driver leads: nothing of this one goes on."""
+        with self._lock, contextlib.suppress(Exception):  # it has ended by itself, or its session has
+            self._spark_query.stop()
+
+    # -------------------------------------------------------------- keeping
+
+    def _keep(self) -> None:
+        try:
+            failures, committed = 0, self._coordinator.committed
+            error = self._wait_for_end()
+            while error is not None and not self._stopping.is_set():
+                if self._session_stopped():
+                    self._error = SessionStopped(
+                        "the Spark session has ended under the query: it was stopped, or its JVM has died",
+                        hint="A new session continues the query from its checkpoint",
+                    )
+                    return
+                now = self._coordinator.committed
+                failures = 1 if now > committed else failures + 1
+                committed = now
+                given_up = isinstance(error, GapError) and self._settings.on_gap is OnGap.AT_LEAST_ONCE
+                if not (error.retryable or given_up) or failures > self._settings.restart_limit:
+                    self._error = self._coordinator.named(error)
+                    return
+                try:
+                    if given_up:
+                        self._warn(
+                            "history_given_up", f"output since the last committed epoch may repeat: {error}"
+                        )
+                        self._coordinator.give_up_history()
+                    if not self._restart(error, failures):
+                        return
+                except Exception as failure:  # it could not even be started: that is one more failure
+                    error = translate(failure)
+                else:
+                    error = self._wait_for_end()
+        except Exception as error:
+            self._error = translate(error)
+        finally:
+            self._coordinator.stop()
+            self._ended.set()
+            with self._changed:
+                self._changed.notify_all()
+
+    def _wait_for_end(self) -> ClonosError | None:
+        try:
+            self._spark_query.awaitTermination()
+        except Exception as error:
+            if self._taken.error is not None:
+                return self._taken.error
+            failure = translate(error)
+            if isinstance(failure, QueryFailed):  # of Spark's own, or a neighbour's echo of the real one
+                return self._coordinator.cause_of_failure() or failure
+            return failure
+        return self._taken.error
+
+    def _warn(self, event: str, text: str) -> None:
+        where = about(event, query=self._coordinator.query, epoch=self._coordinator.committed + 1)
+        LOG.warning("%s", text, extra=where)
+
+    def _restart(self, error: ClonosError, failures: int) -> bool:
+        pause = min(self._settings.restart_backoff * 2 ** (failures - 1), LONGEST_BACKOFF_SECONDS)
+        self._warn(
+            "query_restarts",
+            f"restarting the query in {pause:.1f} s (failure {failures}): {_first_line(error)}",
+        )
+        if self._stopping.wait(pause):
+            return False
+        with self._lock:
+            if self._stopping.is_set():
+                return False
+            self._spark_query = self._launch()
+        self.restarts.append(_first_line(error))
+        with self._changed:
+            self._changed.notify_all()
+        return True
+
+    # ------------------------------------------------------- Spark's methods
+
+    @property
+    def id(self) -> str:
+        return str(self._spark_query.id)
+
+    @property
+    def runId(self) -> str:
+        return str(self._spark_query.runId)
+
+    @property
+    def name(self) -> str | None:
+        name: str | None = self._spark_query.name
+        return name
+
+    @property
+    def isActive(self) -> bool:
+        return not self._ended.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self._spark_query.status
+        return status
+
+    @property
+    def lastProgress(self) -> Any:
+        return self._spark_query.lastProgress
+
+    @property
+    def recentProgress(self) -> Any:
+        return self._spark_query.recentProgress
+
+    def exception(self) -> ClonosError | None:
+        """Why the query ended, or None."""
+        return self._error
+
+    def explain(self, extended: bool = False) -> None:
+        self._spark_query.explain(extended)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait for the end; raises its error. With a timeout in seconds: whether it has ended."""
+        ended = self._ended.wait(timeout)
+        if ended and self._error is not None:
+            raise self._error
+        return ended if timeout is not None else None
+
+    def processAllAvailable(self) -> None:
+        """Wait until everything that the source has now is processed, across restarts."""
+        while not self._ended.is_set():
+            current = self._spark_query
+            try:
+                current.processAllAvailable()
+            except Exception:
+                self._await_change(current)
+                continue
+            if current is self._spark_query:
+                return
+        if self._error is not None:
+            raise self._error
+
+    def _await_change(self, current: Any) -> None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._ended.is_set() or self._spark_query is not current, timeout=CHANGE_SECONDS
+            )
+
+    def stop(self) -> None:
+        """Stop; no process, socket or thread of the query is left when this returns."""
+        self._stopping.set()
+        with self._lock:
+            try:
+                self._spark_query.stop()
+            except Exception:
+                if not self._session_stopped():
+                    raise
+        self._keeper.join()
+
+    # ------------------------------------------------------------------ ours
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """The replica processes: node, instance, pid, epoch."""
+        replicas: list[dict[str, Any]] = self._coordinator.status()["replicas"]
+        return replicas
+
+    def causal_status(self) -> dict[str, Any]:
+        """Replicas, spares, recent deaths, the last committed epoch."""
+        return self._coordinator.status()
+
+    def wait_for_epoch(self, epoch: int, timeout: float) -> bool:
+        """Wait until Spark has committed an epoch; whether it has."""
+        until = time.monotonic() + timeout
+        while self._coordinator.committed < epoch:
+            if self._ended.wait(0.05) or time.monotonic() > until:
+                return self._coordinator.committed >= epoch
+        return True
+
+
+def _first_line(error: ClonosError) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

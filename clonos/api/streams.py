@@ -1,0 +1,571 @@
+"""The causal stream: PySpark's own names and signatures wherever PySpark has the concept.
+
+    causal(df).groupBy("card").process(fn, "card string, total double", name="totals").writeStream.to(sink)...start()
+
+Spark's own expressions are free before `causal`, on the source DataFrame. From there to the sink the stream is
+Clonos's: a row that Spark dropped in between would drop the determinants that it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from clonos.api.writer import CausalStreamWriter
+from clonos.errors import ClonosError, QueryDefinitionError
+from clonos.spark.facts import described
+from clonos.spark.identity import identify
+from clonos.spark.parity import covered, tell_what_differs
+from clonos.spark.plan import Binding, OperatorFactory, OperatorPlan, PlanNode
+from clonos.spark.routing import check_key_types
+from clonos.spark.session import require_dataframe, require_session
+from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
+from clonos.spark.versions import Previous, check_previous, factories, parts
+
+_SPARKS_OWN = (
+    "select selectExpr where withColumn withColumns withColumnRenamed drop dropDuplicates "
+    "dropDuplicatesWithinWatermark join agg repartition repartitionByRange coalesce limit sort orderBy distinct "
+    "explode mapInPandas mapInArrow sample intersect subtract unionByName crossJoin"
+).split()
+_GROUPS_OWN = "agg count sum avg mean min max pivot apply applyInPandas applyInArrow cogroup".split()
+
+
+def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStream:
+    """Start a causal stream from a streaming DataFrame.
+
+    `channel` (an integer or text column: the source's partition) and `position` (an integer column, strictly increasing
+    within it, the same each time) identify a record. The embedded log and Kafka carry them, also where the query leaves
+    their columns out; for any other source give both.
+    Raises QueryDefinitionError, naming the source, where a record has no identity.
+    """
+    require_dataframe(df)
+    require_session(df.sparkSession)
+    check_columns(df.schema, "the source", df.sparkSession)
+    _arrow(df.schema)
+    plan = replace(identify(df, channel, position), described=described(df, channel, position))
+    return CausalStream(df.sparkSession, (plan,), df.schema)
+
+
+class CausalStream:
+    """A stream whose operators recover exactly. Immutable; each method returns a new one."""
+
+    def __init__(
+        self,
+        spark: Any,
+        upstream: tuple[PlanNode, ...],
+        schema: Any,
+        event_time: tuple[str, int] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._upstream = upstream
+        self._event_time = event_time
+        self.schema = schema
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    def groupBy(self, *columns: Any) -> GroupedCausalStream:
+        """Group by key columns, given as PySpark takes them; what follows runs once per key."""
+        given = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
+        names = self.schema.names
+        key = tuple(column_named(_column_name(column), names, self._spark) for column in given)
+        if not key:
+            raise QueryDefinitionError("groupBy needs at least one column")
+        if len(set(key)) < len(key):
+            raise QueryDefinitionError(f"a key column is given twice: {', '.join(key)}")
+        check_key_types(self.schema, key)
+        return GroupedCausalStream(self, key)
+
+    groupby = groupBy
+
+    def union(self, other: CausalStream) -> CausalStream:
+        """The rows of both, in the order in which they arrive; that order is recorded."""
+        if not isinstance(other, CausalStream):
+            raise QueryDefinitionError(
+                "a causal stream is united with a causal stream", hint="Call causal() on both"
+            )
+        if self._event_time != other._event_time:
+            raise QueryDefinitionError(
+                "the two streams have different watermarks",
+                hint="Call withWatermark on the united stream instead",
+            )
+        schema = united(self.schema, other.schema)
+        return CausalStream(self._spark, self._upstream + other._upstream, schema, self._event_time)
+
+    unionAll = union
+
+    def withWatermark(self, eventTime: str, delayThreshold: str) -> CausalStream:
+        """Event time for the operator that follows: its watermark trails the latest event time by the threshold."""
+        delay = delay_microseconds(self._spark, delayThreshold)
+        return self._with_event_time(eventTime, delay)
+
+    def _with_event_time(self, column: str, delay: int) -> CausalStream:
+        name = column_named(column, self.schema.names, self._spark)
+        kind = self.schema[name].dataType.simpleString()
+        if kind not in ("timestamp", "timestamp_ntz"):
+            raise QueryDefinitionError(f"event time {name!r} is {kind}", hint="It must be a timestamp column")
+        return CausalStream(self._spark, self._upstream, self.schema, (name, delay))
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        output: Any,
+        *,
+        name: str,
+        version: str = "1",
+        parallelism: int | None = None,
+        pure: bool = False,
+        on_poison: str = "fail",
+        previous: Previous = None,
+    ) -> CausalStream:
+        """One row for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, which may not use any causal service."""
+        from clonos.operators.process import MapOperator
+
+        return self._stateless(
+            MapOperator,
+            fn,
+            struct_type(output),
+            Binding(name, version, parallelism, on_poison=on_poison),
+            pure,
+            previous,
+        )
+
+    def flat_map(
+        self,
+        fn: Callable[..., Any],
+        output: Any,
+        *,
+        name: str,
+        version: str = "1",
+        parallelism: int | None = None,
+        pure: bool = False,
+        on_poison: str = "fail",
+        previous: Previous = None,
+    ) -> CausalStream:
+        """Any number of rows for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, gives an iterable of them."""
+        from clonos.operators.process import FlatMapOperator
+
+        return self._stateless(
+            FlatMapOperator,
+            fn,
+            struct_type(output),
+            Binding(name, version, parallelism, on_poison=on_poison),
+            pure,
+            previous,
+        )
+
+    def filter(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str,
+        version: str = "1",
+        parallelism: int | None = None,
+        pure: bool = False,
+        on_poison: str = "fail",
+        previous: Previous = None,
+    ) -> CausalStream:
+        """The rows for which `fn(row, ctx)`, or `fn(row)` with `pure=True`, holds."""
+        from clonos.operators.process import FilterOperator
+
+        if not callable(fn):
+            raise QueryDefinitionError(
+                "filter takes a function of a row",
+                hint="Use Spark's column expressions before causal(), on the source DataFrame",
+            )
+        kept = self._stateless(
+            FilterOperator,
+            fn,
+            self.schema,
+            Binding(name, version, parallelism, on_poison=on_poison),
+            pure,
+            previous,
+        )
+        return CausalStream(self._spark, kept._upstream, kept.schema, self._event_time)
+
+    def _stateless(
+        self,
+        kind: type,
+        fn: Callable[..., Any],
+        schema: Any,
+        binding: Binding,
+        pure: bool,
+        previous: Previous,
+    ) -> CausalStream:
+        _check_function(fn, binding.name)
+        check_previous(previous, binding)
+        zone = self._zone()
+
+        def of(function: Callable[..., Any]) -> OperatorFactory:
+            return lambda given, name: partial(kind, function, _arrow(schema), name=name, pure=pure, tz=zone)
+
+        return self._then((), of(fn), schema, binding, previous=factories(previous, of))
+
+    def _zone(self) -> str:
+        zone: str = self._spark.conf.get("spark.sql.session.timeZone")
+        return zone
+
+    def _then(
+        self,
+        key: tuple[str, ...],
+        operator: OperatorFactory,
+        schema: Any,
+        binding: Binding,
+        *,
+        previous: Mapping[str, OperatorFactory] | None = None,
+    ) -> CausalStream:
+        """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
+        check_columns(schema, f"the output of {binding.name!r}", self._spark)
+        for made in (operator, *(previous or {}).values()):
+            made(_arrow(self.schema), binding.name)()
+        plan = OperatorPlan(
+            self._upstream,
+            self.schema,
+            key,
+            operator,
+            schema,
+            binding,
+            self._event_time,
+            previous or {},
+        )
+        return CausalStream(self._spark, (plan,), schema)
+
+    @property
+    def writeStream(self) -> CausalStreamWriter:
+        return CausalStreamWriter(self._spark, self._upstream, self.schema)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SPARKS_OWN:
+            raise QueryDefinitionError(
+                f"{name} is Spark's own and cannot follow causal(): a row that Spark drops or makes would lose the "
+                "determinants it depends on",
+                hint=f"Apply {name} to the source DataFrame before causal(), or use map, filter or process",
+            )
+        raise AttributeError(f"a causal stream has no {name!r}")
+
+
+class GroupedCausalStream:
+    """A causal stream by key."""
+
+    def __init__(self, stream: CausalStream, key: tuple[str, ...]) -> None:
+        self._stream = stream
+        self._key = key
+
+    def process(
+        self,
+        fn: Callable[..., Any],
+        output: Any,
+        *,
+        name: str,
+        version: str = "1",
+        parallelism: int | None = None,
+        on_timer: Callable[..., Any] | None = None,
+        standbys: int | None = None,
+        standby: str | None = None,
+        on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Callable[[dict[Any, Any], str], dict[Any, Any]] | None = None,
+    ) -> CausalStream:
+        """Record at a time: `fn(key, row, ctx)` gives an iterable of output rows, or None.
+
+        `on_timer(key, timer, ctx)` is called for timers set with `ctx.timer`. `name` binds state to the operator;
+        raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
+        query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With `standbys=1`
+        each instance has a standby, hot or passive, which takes its place when it is lost (docs/standbys.md).
+
+        With a new `version`, `previous={"1": old_fn}` (or a tuple with its `on_timer` and `migrate`) repeats what the
+        old one has begun, and `migrate(state, old_version)` gives the state that the new one goes on from
+        (docs/upgrading.md).
+        """
+        from clonos.operators.process import ProcessOperator
+
+        binding = Binding(
+            name,
+            version,
+            parallelism,
+            ticks=on_timer is not None,
+            standbys=standbys,
+            standby=standby,
+            on_poison=on_poison,
+        )
+        _check_function(fn, name)
+        for function in (on_timer, migrate):
+            if function is not None:
+                _check_function(function, name)
+        check_previous(previous, binding)
+        zone, schema = self._stream._zone(), struct_type(output)
+
+        def of(given: Any) -> OperatorFactory:
+            function, timer, brought = parts(given, on_timer, None)
+            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": brought}
+            return lambda given, _: partial(ProcessOperator, function, _arrow(schema), **kept)
+
+        made = of((fn, on_timer, migrate))
+        return self._stream._then(self._key, made, schema, binding, previous=factories(previous, of))
+
+    def applyInPandasWithState(
+        self,
+        func: Callable[..., Any],
+        outputStructType: Any,
+        stateStructType: Any,
+        outputMode: str,
+        timeoutConf: str,
+        *,
+        name: str | None = None,
+        version: str = "1",
+        parallelism: int | None = None,
+        standbys: int | None = None,
+        standby: str | None = None,
+        on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Callable[[tuple[Any, ...], str], tuple[Any, ...]] | None = None,
+        per: str | None = None,
+    ) -> CausalStream:
+        """PySpark's: `func(key, pdfs, state)` gives an iterator of frames, once per key and bundle,
+        or, with `per="batch"`, once per key and micro-batch.
+
+        Without a `name` the operator is called after the function. With a new `version`, `previous={"1": old_func}`
+        (or a pair with its state's schema) repeats what the old one has begun, and `migrate(state, old_version)` gives
+        the state that the new one goes on from (docs/upgrading.md).
+        """
+        from clonos.operators.group_state import EVENT_TIME, PROCESSING_TIME
+
+        binding = Binding.after(
+            func,
+            name,
+            version,
+            parallelism,
+            ticks=timeoutConf == PROCESSING_TIME,
+            standbys=standbys,
+            standby=standby,
+            on_poison=on_poison,
+            per=covered(per),
+        )
+        _check_function(func, binding.name)
+        check_previous(previous, binding)
+        if timeoutConf == EVENT_TIME and self._stream._event_time is None:
+            raise _no_watermark(binding.name, EVENT_TIME)
+        tell_what_differs(binding, per, timeoutConf == EVENT_TIME)
+        given = (func, outputStructType, stateStructType, outputMode, timeoutConf)
+        return self._with_group_state(binding, *given, previous=previous, migrate=migrate, per=covered(per))
+
+    def _with_group_state(
+        self,
+        binding: Binding,
+        func: Callable[..., Any],
+        output: Any,
+        kept_state: Any,
+        output_mode: str,
+        timeout: str,
+        *,
+        previous: Previous,
+        migrate: Callable[[tuple[Any, ...], str], tuple[Any, ...]] | None,
+        per: str,
+    ) -> CausalStream:
+        from clonos.operators.group_state import GroupStateOperator
+
+        event_time = self._stream._event_time
+        zone, schema, state = self._stream._zone(), struct_type(output), struct_type(kept_state)
+
+        def of(given: Any) -> OperatorFactory:
+            fn, kept, brought = parts(given, state, None)
+            return lambda given, name: partial(
+                GroupStateOperator,
+                fn,
+                input=given,
+                key=self._key,
+                output=_arrow(schema),
+                state=_arrow(struct_type(kept)),
+                output_mode=output_mode,
+                timeout=timeout,
+                name=name,
+                tz=zone,
+                has_watermark=event_time is not None,
+                migrate=brought,
+                event_time=None if event_time is None else event_time[0],
+                per=per,
+            )
+
+        made = of((func, state, migrate))
+        return self._stream._then(self._key, made, schema, binding, previous=factories(previous, of))
+
+    def transformWithState(
+        self,
+        statefulProcessor: Any,
+        outputStructType: Any,
+        outputMode: str,
+        timeMode: str,
+        initialState: Any = None,
+        eventTimeColumnName: str = "",
+        *,
+        name: str | None = None,
+        version: str = "1",
+        parallelism: int | None = None,
+        standbys: int | None = None,
+        standby: str | None = None,
+        on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
+        per: str | None = None,
+    ) -> CausalStream:
+        """PySpark's: a `StatefulProcessor` over rows, once per key and bundle,
+        or, with `per="batch"`, once per key and micro-batch.
+
+        Without a `name` the operator is called after the processor's class. `eventTimeColumnName` is the output's
+        event time, with the delay of the input's watermark. With a new `version`, `previous={"1": old_processor}`
+        repeats what the old one has begun, and `migrate={"variable": fn(value, old_version)}` gives the values that
+        the new one goes on from (docs/upgrading.md).
+        """
+        binding = Binding.after(
+            statefulProcessor,
+            name,
+            version,
+            parallelism,
+            ticks=_processing(timeMode),
+            standbys=standbys,
+            standby=standby,
+            on_poison=on_poison,
+            per=covered(per),
+        )
+        given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
+        return self._transform(binding, *given, pandas=False, previous=previous, migrate=migrate, per=per)
+
+    def transformWithStateInPandas(
+        self,
+        statefulProcessor: Any,
+        outputStructType: Any,
+        outputMode: str,
+        timeMode: str,
+        initialState: Any = None,
+        eventTimeColumnName: str = "",
+        *,
+        name: str | None = None,
+        version: str = "1",
+        parallelism: int | None = None,
+        standbys: int | None = None,
+        standby: str | None = None,
+        on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
+        per: str | None = None,
+    ) -> CausalStream:
+        """As `transformWithState`, with pandas frames for rows."""
+        binding = Binding.after(
+            statefulProcessor,
+            name,
+            version,
+            parallelism,
+            ticks=_processing(timeMode),
+            standbys=standbys,
+            standby=standby,
+            on_poison=on_poison,
+            per=covered(per),
+        )
+        given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
+        return self._transform(binding, *given, pandas=True, previous=previous, migrate=migrate, per=per)
+
+    def _transform(
+        self,
+        binding: Binding,
+        processor: Any,
+        output: Any,
+        output_mode: str,
+        time_mode: str,
+        initial_state: Any,
+        event_time: str,
+        *,
+        pandas: bool,
+        previous: Previous,
+        migrate: Mapping[str, Any] | None,
+        per: str | None,
+    ) -> CausalStream:
+        from clonos.operators.transform_with_state import TransformWithStateOperator
+
+        watermark = self._stream._event_time
+        by_event_time = isinstance(time_mode, str) and time_mode.lower() == "eventtime"
+        if by_event_time and watermark is None:
+            raise _no_watermark(binding.name, "timeMode EventTime")
+        if event_time and not by_event_time:
+            raise QueryDefinitionError(
+                f"{binding.name!r} names an event time column, which needs timeMode EventTime"
+            )
+        tell_what_differs(binding, per, by_event_time)
+        zone, schema = self._stream._zone(), struct_type(output)
+
+        check_previous(previous, binding)
+
+        def of(given: Any) -> OperatorFactory:
+            function, brought = parts(given, None)
+            return lambda given, name: partial(
+                TransformWithStateOperator,
+                function,
+                input=given,
+                key=self._key,
+                output=_arrow(schema),
+                output_mode=output_mode,
+                time_mode=time_mode,
+                initial_state=initial_state,
+                pandas=pandas,
+                name=name,
+                tz=zone,
+                migrate=brought,
+                event_time=None if watermark is None else watermark[0],
+                per=covered(per),
+            )
+
+        made = self._stream._then(
+            self._key, of((processor, migrate)), schema, binding, previous=factories(previous, of)
+        )
+        if event_time and watermark is not None:
+            made = made._with_event_time(event_time, watermark[1])
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _GROUPS_OWN:
+            raise QueryDefinitionError(
+                f"{name} is not supported on a causal stream",
+                hint="Use process, applyInPandasWithState or transformWithState",
+            )
+        raise AttributeError(f"a grouped causal stream has no {name!r}")
+
+
+def _arrow(schema: Any) -> pa.Schema:
+    from clonos.operators.types import arrow_schema
+
+    return arrow_schema(schema)
+
+
+def _column_name(column: Any) -> str:
+    """The name behind a grouping column: text, or a Column that is nothing but a name."""
+    if isinstance(column, str):
+        return column
+    plain = getattr(column, "_jc", None)
+    if plain is not None:
+        text = str(plain.toString())
+        if text.replace("_", "a").isalnum():
+            return text
+    raise QueryDefinitionError(
+        f"groupBy takes column names, not {column!r}",
+        hint="Compute the key with Spark's expressions before causal(), on the source DataFrame",
+    )
+
+
+def _check_function(fn: Any, name: str) -> None:
+    if not callable(fn):
+        raise QueryDefinitionError(f"{name!r} needs a function, not {fn!r}")
+
+
+def _processing(time_mode: Any) -> bool:
+    return isinstance(time_mode, str) and time_mode.lower() == "processingtime"
+
+
+def _no_watermark(name: str, what: str) -> ClonosError:
+    return QueryDefinitionError(
+        f"{name!r} asks for {what}, and the stream has no watermark",
+        hint="Call withWatermark(column, delay) on the causal stream before groupBy",
+    )

@@ -1,0 +1,221 @@
+"""`stream.writeStream`: where a query gets its sink, options and trigger, and starts."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from clonos.api.query import CausalQuery, Taken
+from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.compile import Compiled, SinkPlan
+from clonos.spark.coordinator import Coordinator
+from clonos.spark.executors import executor_services
+from clonos.spark.facts import session_settings
+from clonos.spark.parity import check_streams
+from clonos.spark.plan import PlanNode
+from clonos.spark.session import is_stopped, require_plugin, require_session
+from clonos.spark.settings import PREFIX, Settings, read_settings
+from clonos.spark.upgrade import UpgradeReport, explain
+
+# A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+_FORMAT_LOCK = threading.Lock()
+
+FAULTS = "clonos.faults"
+SAME_SOURCE = "clonos.sameSource"
+CHECKPOINT = "checkpointLocation"
+REGISTRATION_SECONDS = 30.0  # how long executors may take to register
+
+
+class CausalStreamWriter:
+    """Options in Spark's manner; each method returns the writer."""
+
+    def __init__(self, spark: Any, upstream: tuple[PlanNode, ...], schema: Any) -> None:
+        self._spark = spark
+        self._upstream = upstream
+        self._schema = schema
+        self._options: dict[str, str] = {}
+        self._trigger: dict[str, Any] = {}
+        self._sink: Any = None
+        self._sink_name = "sink"
+        self._sink_parallelism: int | None = None
+        self._query_name: str | None = None
+
+    def to(self, sink: Any, *, name: str = "sink", parallelism: int | None = None) -> CausalStreamWriter:
+        """Where rows go; see `clonos.sinks`."""
+        if not hasattr(sink, "writer"):
+            raise QueryDefinitionError(
+                f"{sink!r} is not a sink", hint="Use clonos.sinks.sql(...), .jsonl(...) or .call(...)"
+            )
+        self._sink, self._sink_name, self._sink_parallelism = sink, name, parallelism
+        return self
+
+    def option(self, key: str, value: Any) -> CausalStreamWriter:
+        self._options[key] = str(value)
+        return self
+
+    def options(self, **options: Any) -> CausalStreamWriter:
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def trigger(self, **trigger: Any) -> CausalStreamWriter:
+        """As Spark's: processingTime=, availableNow=, once=, realTime=."""
+        if len(trigger) != 1:
+            raise QueryDefinitionError("give exactly one trigger")
+        if "continuous" in trigger:
+            raise QueryDefinitionError(
+                "continuous processing is not supported", hint="Use realTime='5 minutes'"
+            )
+        self._trigger = trigger
+        return self
+
+    def outputMode(self, mode: str) -> CausalStreamWriter:
+        if mode not in ("update", "append"):
+            raise QueryDefinitionError(
+                f"output mode {mode!r} is not supported",
+                hint="A causal query shows rows as they come: 'update'",
+            )
+        return self
+
+    def queryName(self, name: str) -> CausalStreamWriter:
+        self._query_name = name
+        return self
+
+    def explain_upgrade(self, location: str | None = None) -> UpgradeReport:
+        """What the query would change if it were started over a checkpoint (else its own), of which nothing is touched.
+        Asked while no query runs there."""
+        compiled, settings = self._compiled()
+        realtime = "realTime" in self._trigger
+        checkpoint = Checkpoint(location or self._options.get(CHECKPOINT, ""))
+        return explain(
+            checkpoint,
+            compiled.topology(realtime=realtime),
+            self._sink,
+            settings,
+            same_source=self._same_source,
+        )
+
+    @property
+    def _same_source(self) -> bool:
+        return self._options.get(SAME_SOURCE, "").lower() == "true"
+
+    def _compiled(self) -> tuple[Compiled, Settings]:
+        if self._sink is None:
+            raise QueryDefinitionError(
+                "the query has no sink", hint="Call .writeStream.to(sink) before .start()"
+            )
+        settings = read_settings(_given(self._spark))
+        parallelism = self._sink_parallelism or self._sink.parallelism or 1
+        plan = SinkPlan(self._upstream, self._schema, self._sink, self._sink_name, parallelism)
+        zone = self._spark.conf.get("spark.sql.session.timeZone")
+        return Compiled(plan, settings, zone, session_settings(self._spark)), settings
+
+    def start(self) -> CausalQuery:
+        """Compile and start. Raises at once where something is not supported or does not fit."""
+        jvm = require_session(self._spark)
+        compiled, settings = self._compiled()
+        if CHECKPOINT not in self._options:
+            raise QueryDefinitionError(
+                "the query has no checkpoint",
+                hint='Call .option("checkpointLocation", path): it is what survives',
+            )
+        mode = "realtime" if "realTime" in self._trigger else "microbatch"
+        if mode == "realtime":
+            self._check_slots(compiled)
+            check_streams(self._upstream)
+        if compiled.only_named():
+            require_plugin(
+                self._spark, "the source's channels have names, for whose numbers tasks ask the driver"
+            )
+        coordinator = Coordinator(
+            compiled,
+            self._sink,
+            self._options[CHECKPOINT],
+            settings,
+            driver_pids=(int(jvm.ProcessHandle.current().pid()), os.getpid()),
+            faults=self._options.get(FAULTS, ""),
+            driver_host=str(self._spark.sparkContext.getConf().get("spark.driver.host")),
+            spread=is_spread(self._spark),
+            realtime=mode == "realtime",
+            executors=executor_services(self._spark, jvm, settings),
+            same_source=self._same_source,
+            numbering=jvm.org.clonos.spark.executor.Numbering,
+        )
+        lost = Taken()
+        coordinator.start(lost.tell)
+
+        def launch() -> Any:
+            address = coordinator.next_generation()
+            return self._start(
+                jvm, compiled.dataframe(self._spark, address, mode, coordinator.spill_directory())
+            )
+
+        try:
+            return CausalQuery(coordinator, launch, settings, lambda: is_stopped(self._spark), lost)
+        except BaseException:
+            coordinator.stop()
+            raise
+
+    def _start(self, jvm: Any, frame: Any) -> Any:
+        writer = frame.writeStream.outputMode("update")
+        writer._jwrite = writer._jwrite.foreach(jvm.org.clonos.spark.DiscardingWriter())
+        for key, value in self._options.items():
+            if key not in (FAULTS, SAME_SOURCE):
+                writer = writer.option(key, value)
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        if self._query_name:
+            writer = writer.queryName(self._query_name)
+        with _FORMAT_LOCK, _as(self._spark.conf, _FORMAT, "2"):
+            return writer.start()
+
+    def _check_slots(self, compiled: Compiled) -> None:
+        needed, there = compiled.slots_needed(), slots(self._spark)
+        until = time.monotonic() + (REGISTRATION_SECONDS if is_spread(self._spark) else 0)
+        while there < needed and time.monotonic() < until:
+            time.sleep(0.2)
+            there = slots(self._spark)
+        if needed > there:
+            raise ConfigurationError(
+                f"a real-time query runs all its tasks at once: this one needs {needed} slots, there are {there}",
+                hint="Raise the cores of the cluster (or N of local[N]), or lower the operators' parallelism",
+            )
+
+
+def _given(spark: Any) -> Mapping[str, str]:
+    conf = dict(spark.sparkContext.getConf().getAll())
+    found = {key: value for key, value in conf.items() if key.startswith(PREFIX)}
+    session = dict(spark.conf.getAll)
+    return found | {key: value for key, value in session.items() if key.startswith(PREFIX)}
+
+
+@contextmanager
+def _as(conf: Any, key: str, value: str) -> Iterator[None]:
+    """A setting of the session, for the time of a call."""
+    before = conf.get(key, None)
+    conf.set(key, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            conf.unset(key)
+        else:
+            conf.set(key, before)
+
+
+def is_spread(spark: Any) -> bool:
+    """Whether tasks run in other processes than the driver's, on whatever host."""
+    return not spark.sparkContext._jsc.sc().isLocal()
+
+
+def slots(spark: Any) -> int:
+    """Tasks that can run at once, as Spark's scheduler counts them."""
+    context = spark.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))

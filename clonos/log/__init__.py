@@ -1,5 +1,0 @@
-"""`clonos log`: read causal logs and dead letters, check them, and run a function on a letter at the desk."""
-
-from clonos.log.command import add_arguments, run
-
-__all__ = ["add_arguments", "run"]

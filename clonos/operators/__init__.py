@@ -1,0 +1,1 @@
+"""What a user's function sees: `ctx`, `GroupState`, state variables, rows and frames."""

@@ -1,0 +1,267 @@
+"""`ctx`: the causal services as user functions see them.
+
+One object per instance serves every record; a record switches it by one attribute. What a record does not ask for
+costs it nothing.
+
+Inside a recorded closure (`ctx.call`, `ctx.effect`) the rules turn round: the closure's *result* is recorded, and at
+replay the closure does not run at all. So it must leave no trace in anything that is repeated: there, `ctx.random` and
+`ctx.now()` are the outside world's, not the function's recorded streams, and state and timers are out of reach. The
+context changes its class for the time of the call; nothing is checked per record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from random import Random, SystemRandom
+from typing import Any
+from uuid import UUID
+
+from clonos.errors import QueryDefinitionError, StateError, UserFunctionError
+from clonos.operators import current
+from clonos.operators.rows import instant
+from clonos.protocol.operator import Services
+from clonos.values.bundle_state import BundleState
+from clonos.values.key_codec import pack, unpack
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OUTSIDE = SystemRandom()
+_PACKED_KEYS = 50_000
+
+
+class Context:
+    """The services every operator function has: clock, random numbers, recorded calls, effects, watermark."""
+
+    __slots__ = ("_now", "_services", "_zone", "key", "random")
+
+    key: tuple[Any, ...] | None
+    """The key of the record or timer being processed."""
+    random: Random
+    """The instance's own generator; its draws are repeated exactly after a failure."""
+
+    def __init__(self, services: Services, zone: tzinfo | None) -> None:
+        self._services = services
+        self._zone = zone
+        self._now: datetime | None = None
+        self.key = None
+        self.random = services.random  # type: ignore[assignment]
+
+    def begin(self) -> Any:
+        """A bundle begins: forget its predecessor's clock. Returns what `current.leave` must be given."""
+        self._now = None
+        self.random = self._services.random  # type: ignore[assignment]
+        return current.enter(self)
+
+    def now(self, exact: bool = False) -> datetime:
+        """The time, UTC. All records of a bundle share one reading unless `exact`, which records every call."""
+        if exact:
+            return _EPOCH + timedelta(microseconds=self._services.exact_clock())
+        now = self._now
+        if now is None:
+            now = self._now = _EPOCH + timedelta(microseconds=self._services.clock())
+        return now
+
+    def now_us(self, exact: bool = False) -> int:
+        """As `now`, in microseconds since the epoch."""
+        return self._services.exact_clock() if exact else self._services.clock()
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The event-time watermark, UTC; None while there is none."""
+        watermark = self._services.watermark
+        return None if watermark is None else _EPOCH + timedelta(microseconds=watermark)
+
+    def uuid4(self) -> UUID:
+        """A random UUID, drawn from `ctx.random`."""
+        return UUID(int=self.random.getrandbits(128), version=4)
+
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run `fn` once and record its result, or the exception it raised; at replay only give that again."""
+        kind, random = type(self), self.random
+        self.__class__, self.random = kind._closed(), _OUTSIDE
+        try:
+            return self._services.call(fn, args, kwargs)
+        finally:
+            self.__class__, self.random = kind, random
+
+    def effect(self, fn: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> Any:
+        """An action on the outside world. All it depends on is made stable first; `key` names it there, so that the
+        other side can recognise an action whose result was lost on the way back."""
+        if not isinstance(key, str) or not key:
+            raise QueryDefinitionError("ctx.effect needs key=, a non-empty string that names the action")
+        kind, random = type(self), self.random
+        self.__class__, self.random = kind._closed(), _OUTSIDE
+        try:
+            return self._services.effect(fn, args, kwargs, key)
+        finally:
+            self.__class__, self.random = kind, random
+
+    @classmethod
+    def _closed(cls) -> type[Context]:
+        return _ClosedContext
+
+
+class KeyedContext(Context):
+    """With state and timers, for functions that have no other way to them."""
+
+    __slots__ = ("_firing", "_in_timers", "_loaded", "_packed", "_states", "_timed")
+
+    def __init__(self, services: Services, zone: tzinfo | None, timed: bool = True) -> None:
+        super().__init__(services, zone)
+        self._timed = timed
+        self._in_timers = False
+        self._states = BundleState()
+        self._loaded = self._states.loaded
+        self._packed: dict[Any, bytes] = {}
+        self._firing: set[tuple[int, bytes, str, bool]] = set()
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        """The key's state: a dict, empty at first, kept from then on. Emptying it removes it.
+
+        What is kept is what it is when the bundle ends. The next bundle gets a copy of that, as it would after a
+        failure: objects that were one there are two, and a set is built anew.
+        """
+        try:
+            return self._loaded[self.key]
+        except KeyError:
+            return self._load()
+
+    @state.setter
+    def state(self, value: dict[Any, Any]) -> None:
+        if not isinstance(value, dict):
+            raise StateError(f"the state of key {self.key!r} must be a dict, not {type(value).__name__}")
+        self.state  # noqa: B018 - remembers what is kept now
+        self._loaded[self.key] = value
+
+    @state.deleter
+    def state(self) -> None:
+        self.state = {}
+
+    def _load(self) -> dict[Any, Any]:
+        if self.key is None:
+            raise QueryDefinitionError("ctx.state needs a key", hint="Use groupBy(...).process(...)")
+        return self._states.load(self._services.state, self.key, self._key_bytes())
+
+    def _key_bytes(self) -> bytes:
+        data = self._packed.get(self.key)
+        if data is None:
+            if len(self._packed) >= _PACKED_KEYS:
+                self._packed.clear()
+            data = self._packed[self.key] = pack(self.key)
+        return data
+
+    def keep(self) -> None:
+        """The bundle is done: hand every state that was asked for back, once."""
+        if self._loaded:
+            self._states.keep(self._services.state)
+
+    def forget(self) -> None:
+        self._states.forget()
+
+    def loaded(self, key: tuple[Any, ...]) -> dict[Any, Any] | None:
+        """The state of a key as the bundle has it, if it has asked for it."""
+        return self._loaded.get(key)
+
+    def timer(
+        self,
+        delay: timedelta | float | None = None,
+        *,
+        at: datetime | int | None = None,
+        name: str = "",
+        event: bool = False,
+    ) -> int:
+        """Call `on_timer` for this key later; returns the due time in microseconds, which `cancel_timer` takes.
+
+        `delay` is from the bundle clock (with `event`, from the watermark), as a timedelta or in seconds. `at` is a
+        datetime (a naive one in the session's zone, as rows have it) or microseconds since the epoch. Set from within
+        `on_timer`, a timer is due a microsecond from now at the earliest.
+        """
+        if not self._timed:
+            raise QueryDefinitionError("ctx.timer needs a function to call", hint="Declare it with on_timer=")
+        due = self._due(delay, at, event)
+        if self._in_timers:
+            # one that is due at once would be fired at once, and might set itself again, for ever
+            now = self._services.watermark if event else self._services.clock()
+            due = due if now is None else max(due, now + 1)
+        port = self._services.event_timers if event else self._services.timers
+        port.set(due, self._timer_key(), name)
+        return due
+
+    def cancel_timer(self, due: int | datetime, name: str = "", event: bool = False) -> None:
+        """Take back a timer of this key; nothing happens if there is none."""
+        moment = due if isinstance(due, int) else instant(due, self._zone)
+        data = self._timer_key()
+        (self._services.event_timers if event else self._services.timers).cancel(moment, data, name)
+        self._firing.discard((moment, data, name, event))
+
+    def _timer_key(self) -> bytes:
+        if self.key is None:
+            raise QueryDefinitionError("a timer needs a key", hint="Use groupBy(...).process(...)")
+        return self._key_bytes()
+
+    def _due(self, delay: timedelta | float | None, at: datetime | int | None, event: bool) -> int:
+        if (delay is None) == (at is None):
+            raise QueryDefinitionError("ctx.timer needs either a delay or at=")
+        if at is not None:
+            return at if isinstance(at, int) else instant(at, self._zone)
+        assert delay is not None
+        span = (
+            delay // timedelta(microseconds=1) if isinstance(delay, timedelta) else round(delay * 1_000_000)
+        )
+        if span < 0:
+            raise QueryDefinitionError(f"the delay of a timer must not be negative: {delay}")
+        if not event:
+            return self._services.clock() + span
+        if self._services.watermark is None:
+            raise QueryDefinitionError("a delay in event time needs a watermark", hint="Use at= instead")
+        return self._services.watermark + span
+
+    @classmethod
+    def _closed(cls) -> type[Context]:
+        return _ClosedKeyedContext
+
+    def fire(self, due: list[tuple[int, bytes, str]], event: bool) -> Any:
+        """The timers of `due` one by one, each with `ctx.key` set, without those cancelled by an earlier one."""
+        self._firing = {(*timer, event) for timer in due}
+        self._in_timers = True
+        try:
+            for timer in due:
+                if (*timer, event) in self._firing:
+                    self._firing.discard((*timer, event))
+                    self.key = unpack(timer[1])
+                    yield timer
+        finally:
+            self._in_timers = False
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+    raise UserFunctionError(
+        "state, timers and effects are out of reach inside ctx.call and ctx.effect",
+        hint="At replay the closure does not run, only its result is given: return a value and use it outside",
+    )
+
+
+def _outside_now(self: Any, exact: bool = False) -> datetime:
+    return datetime.now(UTC)
+
+
+def _outside_now_us(self: Any, exact: bool = False) -> int:
+    return time.time_ns() // 1000
+
+
+def _outside_call(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return fn(*args, **kwargs)  # already inside a recorded call
+
+
+class _ClosedContext(Context):
+    __slots__ = ()
+    now, now_us, call, effect = _outside_now, _outside_now_us, _outside_call, _refuse
+
+
+class _ClosedKeyedContext(KeyedContext):
+    __slots__ = ()
+    now, now_us, call, effect = _outside_now, _outside_now_us, _outside_call, _refuse
+    timer, cancel_timer = _refuse, _refuse
+    state = property(_refuse, _refuse, _refuse)

@@ -1,0 +1,70 @@
+"""What user functions hand back, as tuples of the output schema.
+
+The common case, tuples of the right length, is checked in bulk by C code after the bundle; only a bundle with something
+else in it is looked at value by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from clonos.errors import ClonosError, InputError, UserFunctionError
+from clonos.operators.rows import field_names, struct_values
+from clonos.protocol.operator import Services
+
+
+def schema_names(output: pa.Schema | Sequence[str]) -> list[str]:
+    return list(output.names) if isinstance(output, pa.Schema) else list(output)
+
+
+class Outputs:
+    """Normalises the output rows of one function."""
+
+    def __init__(self, output: pa.Schema | Sequence[str], name: str) -> None:
+        self.names = schema_names(output)
+        self._widths = {len(self.names)}
+        self._name = name
+
+    def settle(self, made: list[Any]) -> list[tuple[Any, ...]]:
+        """All outputs of a bundle as tuples."""
+        if not made or (set(map(type, made)) == {tuple} and set(map(len, made)) == self._widths):
+            return made
+        return [self.row(value, index) for index, value in enumerate(made)]
+
+    def row(self, value: Any, index: int) -> tuple[Any, ...]:
+        """One output: a tuple, list, dict, Row, named tuple or data class."""
+        try:
+            return tuple(struct_values(value, self.names))
+        except TypeError as error:
+            hint = "Yield or return an iterable of rows"
+            if isinstance(value, (str, int, float)):
+                hint += "; a single row must be yielded, or returned inside a list"
+            elif field_names(value) is not None:
+                hint += "; a row with names goes by its names, tuple(row) by position"
+            raise InputError(f"output {index} of {self._name!r} is not a row: {error}", hint=hint) from error
+
+
+def failed(
+    error: BaseException, name: str, services: Services, index: int | None, what: str = "", result: Any = ()
+) -> ClonosError:
+    """What to raise for an exception out of a user function: errors of our own with their place. `result` is what the
+    function returned last; one that cannot be iterated is the cause then."""
+    if isinstance(error, ClonosError):
+        return error.at(services.where(index))
+    if isinstance(error, TypeError) and result is not None and not hasattr(type(result), "__iter__"):
+        return InputError(
+            f"{name!r} returned {result!r}{what}, which is no iterable of rows",
+            where=services.where(index),
+            hint="Yield rows, or return a list of them or None",
+        )
+    text = f"{name!r} raised {type(error).__name__}{what}: {error}"
+    return UserFunctionError(text, where=services.where(index))
+
+
+def row_index(rows: Any, count: int) -> int | None:
+    """Which of `count` rows a half-consumed list iterator gave last."""
+    index = count - int(rows.__length_hint__()) - 1
+    return index if index >= 0 else None

@@ -1,0 +1,257 @@
+"""`process`, `map`, `flat_map` and `filter`: the record-at-a-time fast path.
+
+Per record there is one attribute switched, one call of the user's function and one `extend`; everything else is done
+per bundle, or only when something is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from clonos.errors import InputError, PurityError, QueryDefinitionError
+from clonos.operators import current
+from clonos.operators.context import Context, KeyedContext
+from clonos.operators.migration import migrate_all
+from clonos.operators.outputs import Outputs, failed, row_index
+from clonos.operators.rows import zone_of
+from clonos.protocol.operator import Services
+from clonos.values.key_codec import kept_under, pack
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RAISED = (Exception, SystemExit)  # a function that exits must not take the replica with it silently
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer that is due: what `on_timer(key, timer, ctx)` is told about it."""
+
+    name: str
+    due_us: int
+    event: bool
+
+    @property
+    def at(self) -> datetime:
+        """When it was due, UTC."""
+        return _EPOCH + timedelta(microseconds=self.due_us)
+
+
+class ProcessOperator:
+    """`fn(key, row, ctx)` gives an iterable of output rows, or None; `on_timer(key, timer, ctx)` likewise."""
+
+    form = "process"
+    record_at_a_time = True
+    per_epoch = False
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        output: pa.Schema | Sequence[str],
+        *,
+        name: str,
+        on_timer: Callable[..., Any] | None = None,
+        migrate: Callable[..., Any] | None = None,
+        tz: str | None = "UTC",
+    ) -> None:
+        self._fn = fn
+        self._migrate = migrate
+        self.migrates = frozenset([""] if migrate is not None else [])
+        self._on_timer = on_timer
+        self._name = name
+        self._outputs = Outputs(output, name)
+        self._zone = zone_of(tz)
+        self._ctx: KeyedContext
+        self._in_pieces = False
+
+    def open(self, services: Services) -> None:
+        self._services = services
+        self._ctx = KeyedContext(services, self._zone, self._on_timer is not None)
+
+    def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        ctx, fn = self._ctx, self._fn
+        made: list[Any] = []
+        extend = made.extend
+        result: Any = None
+        left = iter(rows)
+        before = ctx.begin()
+        try:
+            for key, row in zip(keys, left):
+                ctx.key = key
+                result = fn(key, row, ctx)
+                if result is not None:
+                    extend(result)
+        except _RAISED as error:
+            ctx.forget()
+            index = row_index(left, len(rows))
+            raise failed(error, self._name, self._services, index, result=result) from error
+        finally:
+            current.leave(before)
+            ctx.key = None
+        if not self._in_pieces:
+            ctx.keep()
+        return self._outputs.settle(made)
+
+    @contextmanager
+    def pieces(self) -> Iterator[None]:
+        """The state is kept at the end, as that of one bundle: in between, two names may be one object."""
+        self._in_pieces = True
+        try:
+            yield
+        finally:
+            self._in_pieces = False
+        self._ctx.keep()
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
+        ctx, fn = self._ctx, self._on_timer
+        if fn is None:
+            if due:
+                raise QueryDefinitionError(f"{self._name!r} set a timer, but declares no on_timer=")
+            return []
+        made: list[Any] = []
+        result: Any = None
+        before = ctx.begin()
+        try:
+            for moment, _, name in ctx.fire(due, event):
+                result = fn(ctx.key, Timer(name, moment, event), ctx)
+                if result is not None:
+                    made.extend(result)
+        except _RAISED as error:
+            ctx.forget()
+            what = f" in on_timer, key {ctx.key!r}"
+            raise failed(error, self._name, self._services, None, what, result) from error
+        finally:
+            current.leave(before)
+            ctx.key = None
+        ctx.keep()
+        return self._outputs.settle(made)
+
+    def gathered(self) -> list[tuple[Any, ...]]:
+        return []
+
+    def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
+        data = pack(key)
+        loaded = self._ctx.loaded(key)  # by an earlier piece of the bundle
+        return kept_under(self._services, data) if loaded is None else {data: loaded} if loaded else {}
+
+    def migrate(self, before: str) -> None:
+        """Bring every key's state up to date from that of another version."""
+        if self._migrate is not None:
+            migrate_all(self._services, self._name, b"", before, self._migrate, _checked, users=True)
+
+    def close(self) -> None:
+        pass
+
+
+def _checked(state: Any) -> dict[Any, Any] | None:
+    if not isinstance(state, dict):
+        raise TypeError(f"the state of a key is a dict, not {type(state).__name__}")
+    return state or None
+
+
+class _Stateless:
+    """What `map`, `flat_map` and `filter` share: no key, no state, no timers; with or without a context."""
+
+    form = ""
+    record_at_a_time = True
+    per_epoch = False
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        output: pa.Schema | Sequence[str],
+        *,
+        name: str,
+        pure: bool,
+        tz: str | None = "UTC",
+    ) -> None:
+        self._fn = fn
+        self._pure = pure
+        self.form = f"pure {type(self).form}" if pure else type(self).form
+        self._name = name
+        self._outputs = Outputs(output, name)
+        self._zone = zone_of(tz)
+
+    def open(self, services: Services) -> None:
+        self._services = services
+        self._ctx = Context(services, self._zone)
+
+    def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        left = iter(rows)
+        before = current.enter_pure(self._name) if self._pure else self._ctx.begin()
+        try:
+            made = self._run(left, rows)
+        except _RAISED as error:
+            raise failed(error, self._name, self._services, row_index(left, len(rows))) from error
+        finally:
+            current.leave(before)
+        return made
+
+    def pieces(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
+        if due:
+            raise PurityError(f"{self._name!r} has no timers, but {len(due)} are due")
+        return []
+
+    def gathered(self) -> list[tuple[Any, ...]]:
+        return []
+
+    def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class MapOperator(_Stateless):
+    """`fn(row, ctx)`, or `fn(row)` when pure, gives exactly one output row per row."""
+
+    form = "map"
+
+    def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        fn, ctx = self._fn, self._ctx
+        made = list(map(fn, left)) if self._pure else [fn(row, ctx) for row in left]
+        if None in made:
+            raise InputError(
+                f"{self._name!r} gave no row for one",
+                where=self._services.where(made.index(None)),
+                hint="map gives one row for each; use flat_map or filter to drop rows",
+            )
+        return self._outputs.settle(made)
+
+
+class FlatMapOperator(_Stateless):
+    """`fn(row, ctx)`, or `fn(row)` when pure, gives an iterable of output rows, or None."""
+
+    form = "flat_map"
+
+    def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        fn = self._fn
+        args: tuple[Context, ...] = () if self._pure else (self._ctx,)
+        made: list[Any] = []
+        for row in left:
+            result = fn(row, *args)
+            if result is not None:
+                made.extend(result)
+        return self._outputs.settle(made)
+
+
+class FilterOperator(_Stateless):
+    """`fn(row, ctx)`, or `fn(row)` when pure, tells whether the row stays."""
+
+    form = "filter"
+
+    def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        fn, ctx = self._fn, self._ctx
+        if self._pure:
+            return [row for row in left if fn(row)]
+        return [row for row in left if fn(row, ctx)]

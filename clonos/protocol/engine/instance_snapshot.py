@@ -1,0 +1,59 @@
+"""What a snapshot says of an instance beside its keyed state and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clonos.protocol.ids import Origin
+from clonos.protocol.ports import Row
+
+
+@dataclass(slots=True)
+class InstanceSnapshot:
+    """Everything of an instance but its keyed state and timers.
+
+    What follows `pending` is for resuming inside an epoch (`clonos.protocol.line.recovery_line`,
+    `clonos.protocol.recovery.causal.resumption`); `began` and `arrived` for telling a repetition from an identity
+    that is used again (`clonos.protocol.frontier`), empty where an older version, which did not keep them, wrote the
+    snapshot.
+    """
+
+    epoch: int
+    covered: dict[int, int]
+    emitted: int
+    log_offset: int
+    epoch_log_offset: int  # where the epoch that this snapshot belongs to began
+    boundary: int
+    random_state: tuple[Any, ...]
+    watermark: int | None
+    pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row
+    sent: dict[int, int] = field(default_factory=dict)  # by destination, the number of the last row for it
+    received: dict[Origin, int] = field(default_factory=dict)  # how far it has been sent others' logs
+    log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
+    owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
+    program: str = ""  # the version of the function that wrote the state; "" for the first of the checkpoint
+    log: bytes = b""  # the end of the own log: of it, what nobody else may have been shown
+    live_since: int = (
+        0  # the log offset from which on whoever took it went its own way; 0 where it holds no log
+    )
+    epoch_watermark: int | None = None  # with which the epoch began
+    gathered: bool = False  # the epoch's end has been processed
+    holds: bool = False  # what the epoch's records are gathered in, and is not part of this
+    began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
+    arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
+
+    @property
+    def reached(self) -> dict[int, int]:
+        """By channel the last position that is in it: consumed, or waiting."""
+        return {**self.covered, **{channel: position for channel, position, _ in self.pending}}
+
+    def resume(self, owed: Mapping[int, int]) -> None:
+        """It is where another attempt begins, to which the epoch comes again from its beginning."""
+        self.owed, self.arrived = dict(owed), dict(self.began)
+
+
+def still_owed(owed: Mapping[int, int], arrived: Mapping[int, int]) -> dict[int, int]:
+    """What has not come again yet, where `arrived` is the last position to come by channel."""
+    return {channel: upto for channel, upto in owed.items() if arrived.get(channel, -1) < upto}

@@ -1,0 +1,168 @@
+"""Whether the checkpoint, the sink and Spark's own logs tell one history, and where a start of the query goes on.
+
+Three say which epoch committed last: Spark, the checkpoint and the sink (`protocol.line.commit_record`). The records
+are written before anything is forgotten, so the newest of them says what is certainly gone: all that lies before the
+end of its epoch. From an earlier one nobody can go on, unless nothing was forgotten, and then there is no record of a
+later one.
+
+- Spark's log is as new as the newest record, or newer: the query goes on from there. A record that has not been written
+  for Spark's last epoch means that nothing was forgotten because of it.
+- Spark's log is older, but what the record names stands: only Spark's files are lost. They are written again.
+- Else the checkpoint is an older copy than the sink, or has lost something. It is refused, with the difference.
+
+What a start goes on from it makes durable first. Where Spark's log is older than that all the same, one part of the
+checkpoint is an older copy than another; instances that begin as Spark's log says would begin from nothing.
+
+Also refused are a sink that is behind a record, since rows that were visible are gone, and a checkpoint and a sink that
+tell different ends of one epoch: both have gone on from a common past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from clonos.errors import CheckpointMismatch
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.line.snapshot_name import SnapshotName
+
+RESTORE = "Restore the whole checkpoint as it was after that epoch, or begin anew with a new checkpoint and a new sink"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What there is at a start. `committed` is the last epoch of Spark's commit log (-1: none), `passed` the last that
+    it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
+    `offsets` are Spark's files of the epochs that a record may be about. `cursors` are the sink's. `snapshots` are
+    names, by instance."""
+
+    committed: int
+    passed: int = -1
+    begun: int = 0
+    offsets: Mapping[int, bytes] = field(default_factory=dict)
+    kept: CommitRecord | None = None
+    shown: CommitRecord | None = None
+    cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
+    snapshots: Mapping[Origin, Collection[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How the query goes on: behind `committed`, after Spark's files of `repair` have been written again. `newest` is
+    the record to keep in both places."""
+
+    committed: int
+    newest: CommitRecord | None = None
+    repair: CommitRecord | None = None
+
+
+def newest_of(kept: CommitRecord | None, shown: CommitRecord | None) -> CommitRecord | None:
+    """The checkpoint's record, or the sink's. Of one epoch, the checkpoint's."""
+    if kept is None or shown is None:
+        return kept or shown
+    return shown if shown.epoch > kept.epoch else kept
+
+
+def reconcile(found: Found) -> Course:
+    """Raises CheckpointMismatch."""
+    course = _course(found)
+    goes_on = max(found.passed, course.committed) + 1
+    if goes_on < found.begun:
+        raise CheckpointMismatch(
+            f"Spark's log says that the query goes on with epoch {goes_on}, but its last start has begun with epoch "
+            f"{found.begun}: one part of the checkpoint is older than another",
+            hint=RESTORE,
+        )
+    return course
+
+
+def _course(found: Found) -> Course:
+    newest = newest_of(found.kept, found.shown)
+    if newest is None:
+        return Course(found.committed)
+    _check_one_history(found)
+    _check_sink(found, newest)
+    _check_snapshots(found, newest)
+    if found.committed >= newest.epoch:
+        return Course(found.committed, newest)
+    _check_offsets(found, newest)
+    return Course(newest.epoch, newest, repair=newest)
+
+
+def _check_one_history(found: Found) -> None:
+    kept, shown = found.kept, found.shown
+    if kept is None or shown is None:
+        return
+    if kept.query != shown.query:
+        raise CheckpointMismatch(
+            f"the checkpoint is of query {kept.query}, the sink's record of {shown.query}"
+        )
+    if kept.epoch == shown.epoch and kept.ends != shown.ends:
+        differ = sorted(
+            origin
+            for origin in kept.ends.keys() | shown.ends.keys()
+            if kept.ends.get(origin) != shown.ends.get(origin)
+        )
+        raise CheckpointMismatch(
+            f"the checkpoint and the sink tell different ends of epoch {kept.epoch}, first of {_name(differ[0])}: "
+            "a copy of this checkpoint has written to the sink",
+            hint="Go on with that copy, or give this one a sink of its own",
+        )
+
+
+def _check_sink(found: Found, newest: CommitRecord) -> None:
+    if found.shown is None and not any(found.cursors.values()):
+        return  # a sink that has never heard of the query: the user has chosen another one
+    for origin, channels in newest.cursors.items():
+        for channel, number in channels.items():
+            at = found.cursors.get(origin, {}).get(channel, -1)
+            if at < number:
+                raise CheckpointMismatch(
+                    f"the sink has lost output: {_name(origin)} of it had rows of channel {channel} up to number "
+                    f"{number} when epoch {newest.epoch} committed, and has them up to {at}",
+                    hint="Restore the sink as it was then or later, or begin anew with a new checkpoint",
+                )
+
+
+def _check_snapshots(found: Found, newest: CommitRecord) -> None:
+    """One that is named, or in its place one of a later epoch that Spark has committed."""
+    for origin, end in sorted(newest.ends.items()):
+        names = [name for text in found.snapshots.get(origin, ()) if (name := SnapshotName.parse(text))]
+        later = any(name.final and newest.epoch < name.epoch <= found.committed for name in names)
+        if SnapshotName.parse(end.snapshot) not in names and not later:
+            raise CheckpointMismatch(
+                f"{_difference(found, newest)}; the snapshot {end.snapshot} of {_name(origin)}, with which that epoch "
+                "ended, is not in the checkpoint",
+                hint=RESTORE,
+            )
+
+
+def _check_offsets(found: Found, newest: CommitRecord) -> None:
+    """Spark plans the next epoch from its files of this one and reads those of the one before."""
+    planned = found.offsets.get(newest.epoch)
+    if planned is not None and planned != newest.offsets:
+        raise CheckpointMismatch(
+            f"{_difference(found, newest)}; Spark has planned epoch {newest.epoch} anew, with other offsets than it "
+            "committed with",
+            hint=RESTORE,
+        )
+    if planned is None and newest.epoch > 0 and newest.epoch - 1 not in found.offsets:
+        raise CheckpointMismatch(
+            f"{_difference(found, newest)}; Spark's offsets of epoch {newest.epoch - 1} are not there either",
+            hint=RESTORE,
+        )
+
+
+def _difference(found: Found, newest: CommitRecord) -> str:
+    kept = "no epoch" if found.kept is None else f"epoch {found.kept.epoch}"
+    shown = "none" if found.shown is None else f"epoch {found.shown.epoch}"
+    spark = "no epoch" if found.committed < 0 else f"epoch {found.committed}"
+    return (
+        f"the checkpoint does not hold what epoch {newest.epoch} left: Spark's log ends with {spark}, our record in "
+        f"the checkpoint with {kept}, the sink has seen the commit of {shown}"
+    )
+
+
+def _name(origin: Origin) -> str:
+    return f"node {origin.node}, instance {origin.instance}"

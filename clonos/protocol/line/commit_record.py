@@ -1,0 +1,119 @@
+"""What it means that an epoch has committed: where everybody stood, so that nobody has to guess later.
+
+Spark says that an epoch has committed by a file, which it does not sync, and which a copied or restored checkpoint may
+lack. What is forgotten because of it is forgotten for good. So before anything is forgotten the driver writes this
+record into the checkpoint, durably, and into the sink, beside the output. It says where every instance of an operator
+ended the epoch (an instance that is not in it has never run), how far every sink had come, and it holds Spark's own two
+files of the epoch, so that they can be written again.
+
+    "CLCM" | u8 version | u32 CRC-32 of all that follows | JSON
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from clonos.errors import LogCorrupt, SnapshotCorrupt
+from clonos.protocol.ids import Origin
+
+_MAGIC: Final = b"CLCM"
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct("<4sBI")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one instance ended the epoch, or the last one before that it ran."""
+
+    snapshot: str
+    log_offset: int
+    emitted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord:
+    """See the module. `generation` is that of the start that wrote it last. `versions` of functions, by node, are those
+    that the epoch ran under."""
+
+    query: str
+    epoch: int
+    generation: int
+    ends: Mapping[Origin, Ended] = field(default_factory=dict)
+    cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
+    versions: Mapping[int, str] = field(default_factory=dict)
+    offsets: bytes = b""  # Spark's `offsets/<epoch>`
+    commits: bytes = b""  # Spark's `commits/<epoch>`
+
+    def check_follows(self, before: CommitRecord | None) -> None:
+        """Whoever had ended an epoch before has not gone back: a snapshot that is not there any more is no proof that
+        there was none. Raises SnapshotCorrupt."""
+        for origin, then in sorted(before.ends.items()) if before is not None else ():
+            now = self.ends.get(origin)
+            if now is None or now.log_offset < then.log_offset:
+                raise SnapshotCorrupt(
+                    f"node {origin.node}, instance {origin.instance} had ended an earlier epoch with {then.snapshot}; "
+                    f"at the end of epoch {self.epoch} its newest snapshot is {now.snapshot if now else 'none'}",
+                    hint="Restore the checkpoint as it was after that epoch",
+                )
+
+    def to_bytes(self) -> bytes:
+        body = {
+            "query": self.query,
+            "epoch": self.epoch,
+            "generation": self.generation,
+            "ends": [
+                [*origin, end.snapshot, end.log_offset, end.emitted]
+                for origin, end in sorted(self.ends.items())
+            ],
+            "cursors": [[*origin, sorted(each.items())] for origin, each in sorted(self.cursors.items())],
+            "versions": sorted(self.versions.items()),
+            "offsets": base64.b64encode(self.offsets).decode(),
+            "commits": base64.b64encode(self.commits).decode(),
+        }
+        payload = json.dumps(body, separators=(",", ":")).encode()
+        return _HEAD.pack(_MAGIC, _VERSION, zlib.crc32(payload)) + payload
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, place: str) -> CommitRecord:
+        """`place` is where it was read, for the error. Raises LogCorrupt."""
+        payload = raw[_HEAD.size :]
+        if len(raw) < _HEAD.size:
+            raise _damaged(place)
+        magic, version, checksum = _HEAD.unpack_from(raw)
+        if magic != _MAGIC or checksum != zlib.crc32(payload):
+            raise _damaged(place)
+        if version != _VERSION:
+            raise LogCorrupt(
+                f"the commit record in {place} has format version {version}; this library reads {_VERSION}",
+                hint="Go on with the version of clonos that wrote it",
+            )
+        try:
+            return cls._of(json.loads(payload))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(place) from error
+
+    @classmethod
+    def _of(cls, body: dict[str, Any]) -> CommitRecord:
+        return cls(
+            query=body["query"],
+            epoch=body["epoch"],
+            generation=body["generation"],
+            ends={Origin(node, at): Ended(*end) for node, at, *end in body["ends"]},
+            cursors={Origin(node, at): dict(each) for node, at, each in body["cursors"]},
+            versions=dict(body["versions"]),
+            offsets=base64.b64decode(body["offsets"], validate=True),
+            commits=base64.b64decode(body["commits"], validate=True),
+        )
+
+
+def _damaged(place: str) -> LogCorrupt:
+    return LogCorrupt(
+        f"the commit record in {place} is damaged",
+        hint="The checkpoint and the sink each keep one: restore either of them from a copy",
+    )

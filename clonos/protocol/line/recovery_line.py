@@ -1,0 +1,200 @@
+"""Where the instances of a query begin when a real-time epoch is run again: a recovery line.
+
+A set of snapshots, one per instance, is consistent when no message was received in it that was not sent (no orphan)
+and, unless somebody keeps messages, none was sent that was not received (nothing lost). Causal logging lifts the first
+condition: an instance that begins behind those it has sent to repeats, from its log, exactly what they have received,
+and they drop it by channel and position. The second one stands, because Spark's exchanges keep nothing: rows that an
+instance does not make again, its receivers must have. So going back can only ever spread upstream, from receivers to
+senders, once: there is no domino, and sources, which Spark reads again from the beginning of the epoch, end it. From
+the sinks upstream, each instance takes its newest snapshot of which every row is in what its receivers begin with;
+without one it begins where the last committed epoch ended, of which everybody has everything.
+
+Snapshots count only of the newest attempt that claimed an instance. What an attempt before it did may never have
+happened, unless the newest one resumed from it; then it wrote that snapshot again under its own fence.
+
+Elnozahy, Alvisi, Wang and Johnson, "A Survey of Rollback-Recovery Protocols in Message-Passing Systems", 2002.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
+from clonos.protocol.engine.instance_snapshot import still_owed
+from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.topology import Node, NodeKind, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A snapshot, as far as choosing needs it."""
+
+    name: str
+    log_offset: int
+    sent: Mapping[int, int]  # by destination, the number of the last row for it
+    reached: Mapping[int, int]  # by channel, the last position that is in it
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An instance: how it stood at the end of the last committed epoch, and its snapshots since, oldest first."""
+
+    base: Point | None = None
+    inside: Sequence[Point] = ()
+
+    @property
+    def sent(self) -> Mapping[int, int]:
+        return self.base.sent if self.base is not None else {}
+
+    @property
+    def reached(self) -> Mapping[int, int]:
+        return self.base.reached if self.base is not None else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where one instance begins, and up to where on every channel it is ahead of what will be sent to it."""
+
+    name: str
+    owed: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryLine:
+    """Of one start of the query. An instance that is not in it begins at the end of the last committed epoch."""
+
+    generation: int
+    epoch: int
+    resumes: Mapping[Origin, Resume] = field(default_factory=dict)
+    stable: Mapping[Origin, int] = field(default_factory=dict)
+    """Log offset of every instance at the end of the last committed epoch."""
+    bases: Mapping[Origin, str] | None = None
+    """The snapshot of that. A line that was written by 0.1.0 or before says nothing of it."""
+
+    def since(self, origin: Origin) -> Since | None:
+        """Which of an instance's snapshots count in this start; None: all."""
+        if self.bases is None:
+            return None
+        base = self.bases.get(origin)
+        return Since(self.generation, self.epoch, SnapshotName.parse(base) if base is not None else None)
+
+    def check_epoch(self, epoch: int, where: Where) -> None:
+        """No epoch is run again that had committed when the line was drawn: what it began with may be gone. Raises
+        CheckpointMismatch."""
+        if epoch < self.epoch:
+            raise CheckpointMismatch(
+                f"Spark runs epoch {epoch} again, but epoch {self.epoch - 1} had committed when the query was started",
+                where=where,
+                hint="Spark's log in the checkpoint has been changed under the query; start it again",
+            )
+
+    def check_beginning(self, origin: Origin, log_offset: int | None, where: Where) -> None:
+        """Nothing begins before the end of the last committed epoch, and nothing begins from nothing that has run: the
+        log that would have to be repeated is gone. `log_offset` is that of the snapshot that was found. Raises
+        SnapshotCorrupt."""
+        ended = self.stable.get(origin)
+        if ended is None or (log_offset is not None and log_offset >= ended):
+            return
+        found = (
+            "no snapshot is there" if log_offset is None else f"the newest snapshot is at offset {log_offset}"
+        )
+        raise SnapshotCorrupt(
+            f"it had ended epoch {self.epoch - 1} at offset {ended} of its log, and {found}",
+            where=where,
+            hint="Restore the checkpoint as it was after that epoch",
+        )
+
+    def resume(self, origin: Origin, *, generation: int, epoch: int) -> Resume | None:
+        """Where an instance begins a task attempt."""
+        return self.resumes.get(origin) if (generation, epoch) == (self.generation, self.epoch) else None
+
+
+def recovery_line(
+    topology: Topology,
+    standings: Mapping[Origin, Standing],
+    cursors: Mapping[Origin, Mapping[int, int]],
+    *,
+    generation: int,
+    epoch: int,
+) -> RecoveryLine:
+    """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing."""
+    chosen: dict[Origin, Point] = {}
+
+    def reached(origin: Origin) -> Mapping[int, int]:
+        if origin in chosen:
+            return chosen[origin].reached
+        return standings[origin].reached if origin in standings else cursors.get(origin, {})
+
+    for node in _receivers_first(topology):
+        receivers = topology.downstream(node.number)
+        for instance in range(node.parallelism if len(receivers) == 1 else 0):
+            origin = Origin(node.number, instance)
+            for point in reversed(standings.get(origin, Standing()).inside):
+                if all(
+                    reached(Origin(receivers[0].number, target)).get(origin.channel, -1) >= number
+                    for target, number in point.sent.items()
+                ):
+                    chosen[origin] = point
+                    break
+
+    def owed(origin: Origin, point: Point) -> dict[int, int]:
+        senders = {channel: channel_origin(channel) for channel in point.reached}
+        will_not_come = {
+            channel: (chosen[sender].sent if sender in chosen else standings[sender].sent).get(
+                origin.instance, -1
+            )
+            for channel, sender in senders.items()
+            if sender in standings
+        }
+        ahead = {channel: point.reached[channel] for channel in will_not_come}
+        return still_owed(ahead, will_not_come)
+
+    return RecoveryLine(
+        generation,
+        epoch,
+        {origin: Resume(point.name, owed(origin, point)) for origin, point in chosen.items()},
+        **beginnings(ends_among(standings)),
+    )
+
+
+class Beginnings(TypedDict):
+    """What a line says of where the last committed epoch ended."""
+
+    stable: dict[Origin, int]
+    bases: dict[Origin, str]
+
+
+def beginnings(ends: Mapping[Origin, tuple[str, int]]) -> Beginnings:
+    """Of the snapshots, by name and log offset, with which instances ended it."""
+    return {
+        "stable": {origin: log_offset for origin, (_, log_offset) in ends.items()},
+        "bases": {origin: name for origin, (name, _) in ends.items()},
+    }
+
+
+def ends_among(standings: Mapping[Origin, Standing]) -> dict[Origin, tuple[str, int]]:
+    """For `beginnings`."""
+    bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
+    return {origin: (base.name, base.log_offset) for origin, base in bases.items()}
+
+
+def since_of(line: RecoveryLine | None, origin: Origin) -> Since | None:
+    """By the newest line there is, which of an instance's snapshots count; None: all."""
+    return line.since(origin) if line is not None else None
+
+
+def _receivers_first(topology: Topology) -> Iterator[Node]:
+    """The operators, each behind those that read it."""
+    left = {node.number: node for node in topology.nodes if node.kind is NodeKind.OPERATOR}
+    while left:
+        ready = [
+            node
+            for node in left.values()
+            if not any(reader.number in left for reader in topology.downstream(node.number))
+        ]
+        for node in ready:
+            del left[node.number]
+            yield node

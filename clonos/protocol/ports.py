@@ -1,0 +1,72 @@
+"""What an instance takes, what it asks of the runtime that drives it, and what it says is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from clonos.protocol.frontier import Column
+
+Row = tuple[Any, ...]
+
+
+class Encoded(Protocol):
+    """Output rows in the form the runtime ships them."""
+
+    @property
+    def digest(self) -> int: ...
+
+
+class InstancePorts(Protocol):
+    """What an instance needs from the runtime that drives it."""
+
+    def clock(self) -> int: ...
+    def entropy(self) -> int:
+        """64 random bits."""
+
+    def encode(self, rows: list[Row]) -> Encoded:
+        """Deterministic: rows that are the same when they have been sent have the same digest."""
+
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        """Write now, for an effect; `durable` asks for more than surviving this process."""
+
+    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        """For an effect, behind `persist`: hand on what is due from earlier steps; return when whoever may take over
+        finds the own log up to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write received deltas and an increment of the own log, in one batch."""
+
+    deltas: tuple[bytes, ...]
+    own_start: int
+    own: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Hand rows on, together with the log increment that they depend on. Rows may be none."""
+
+    first: int  # output number of the first row
+    count: int
+    payload: Encoded | None
+    destinations: list[int]
+    deltas: dict[int, bytes]  # by index of the row that carries it
+    log_start: int
+    log: bytes
+    passed: int  # output number of the last row so far, suppressed ones included
+
+
+Action = Persist | Emit
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Records as they arrived. `deltas` are those found on any of its rows, in order."""
+
+    channels: Column
+    positions: Column
+    rows: list[Row]
+    deltas: Sequence[bytes] = ()

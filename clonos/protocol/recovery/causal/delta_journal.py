@@ -1,0 +1,194 @@
+"""The journal: which pieces of which logs each destination has not been sent yet.
+
+An instance shares its own log and, to the sharing depth, the logs it received. New pieces, own or received, are
+appended to one journal in the order they became known; a destination's delta is everything behind its mark. Since a
+channel is FIFO and pieces are idempotent, a mark per destination is all there is to keep, and stamping costs the new
+pieces, not the number of origins.
+
+Sharing depth k: a piece is handed on while its distance from the origin is at most k; beyond, only its extent is
+(see `delta`). `FULL` never elides. Depth 0 shares extents alone: whoever loses its log store has lost the log, but
+nobody takes a guess for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import Coverage
+from clonos.protocol.recovery.causal.delta import DeltaEntry, decode_delta, encode_delta, encode_entry
+
+FULL = 1 << 30
+FOLD_FROM = 4096
+
+
+class Receipts:
+    """What has been received of every origin's log, so that what comes twice, late or split is taken once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Origin, Coverage] = {}
+
+    def take(self, raw: bytes) -> list[tuple[DeltaEntry, int, int]]:
+        """The parts [start, end) of a delta's entries that are new. Raises LogCorrupt."""
+        fresh: list[tuple[DeltaEntry, int, int]] = []
+        for entry in decode_delta(raw):
+            coverage = self._seen.get(entry.origin)
+            if coverage is None:
+                coverage = self._seen[entry.origin] = Coverage()
+            fresh += [(entry, start, end) for start, end in coverage.add(entry.start, entry.end)]
+        return fresh
+
+    @property
+    def ends(self) -> dict[Origin, int]:
+        return {origin: coverage.end for origin, coverage in self._seen.items()}
+
+    def covers(self, origin: Origin, start: int, end: int) -> bool:
+        coverage = self._seen.get(origin)
+        return start >= end or (coverage is not None and coverage.covers(start, end))
+
+
+class Piece(NamedTuple):
+    """A piece of one origin's log, as it is handed on. `data` is None where it is elided."""
+
+    origin: Origin
+    start: int
+    length: int
+    hop: int
+    data: bytes | None
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
+class Journal:
+    """Pieces in order, marks per destination.
+
+    Under a steady trickle of small bundles most pieces are old and known to everybody. Beyond `fold_from` pieces the
+    older half is folded, one piece per origin; a destination whose mark lay inside is sent more than it lacks, which
+    does no harm.
+    """
+
+    def __init__(self, depth: int = FULL, *, fold_from: int = FOLD_FROM) -> None:
+        self._depth = depth
+        self._fold_from = fold_from
+        self._pieces: deque[Piece] = deque()
+        self._dropped = 0  # number of the first piece; marks are numbers of pieces
+        self._marks: dict[int, int] = {}
+        self._receipts = Receipts()
+        self._bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Log bytes held."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def received(self) -> dict[Origin, int]:
+        """How far it has been sent others' logs."""
+        return self._receipts.ends
+
+    def append_own(self, origin: Origin, start: int, data: bytes) -> None:
+        """A new piece of the instance's own log."""
+        self._push(Piece(origin, start, len(data), 1, data if self._depth > 0 else None))
+
+    def own_since(self, origin: Origin, start: int) -> bytes:
+        """The instance's own log from offset `start` on, as far as it is held."""
+        return b"".join(
+            piece.data[max(start - piece.start, 0) :]
+            for piece in self._pieces
+            if piece.data is not None and piece.origin == origin and piece.end > start
+        )
+
+    def receive(self, raw: bytes) -> bool:
+        """Take in a delta; whether it brought anything new. Raises LogCorrupt."""
+        fresh = self._receipts.take(raw)
+        for entry, start, end in fresh:
+            hop = entry.hop + 1
+            data = None
+            if entry.data is not None and hop <= self._depth:
+                data = entry.data[start - entry.start : end - entry.start]
+            self._push(Piece(entry.origin, start, end - start, hop, data))
+        return bool(fresh)
+
+    def _push(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self._bytes += len(piece.data or b"")
+        if len(self._pieces) > self._fold_from:
+            self._fold()
+
+    def delta_for(self, destination: int) -> bytes | None:
+        """What a destination lacks, and mark it as sent. None where it lacks nothing."""
+        end = self._dropped + len(self._pieces)
+        mark = max(self._marks.get(destination, 0), self._dropped)
+        self._marks[destination] = end
+        if mark == end:
+            return None
+        return encode_delta(encode_entry(*self._pieces[at]) for at in range(mark - end, 0))
+
+    def truncate(self, stable: Mapping[Origin, int]) -> None:
+        """Drop from the left what ends at or before its origin's stable offset."""
+        while self._pieces:
+            piece = self._pieces[0]
+            if piece.end > stable.get(piece.origin, 0):
+                break
+            self._pieces.popleft()
+            self._bytes -= len(piece.data or b"")
+            self._dropped += 1
+
+    def _fold(self) -> None:
+        older = [self._pieces.popleft() for _ in range(len(self._pieces) // 2)]
+        folded = _folded(older)
+        self._pieces.extendleft(reversed(folded))
+        first = self._dropped + len(older)
+        self._dropped = first - len(folded)
+        for destination, mark in self._marks.items():
+            if mark < first:
+                self._marks[destination] = self._dropped
+
+
+def fold_deltas(raws: Iterable[bytes]) -> bytes:
+    """One delta that says what all of these say. Raises LogCorrupt.
+
+    A range of which one says only that it exists, and another what it holds, stays in both forms: whoever is asked for
+    the log must be able to give all it was given. It is never longer than they are together: where pieces that came
+    over different numbers of hops overlap, taking out what is there twice can cost more entries than it saves bytes.
+    """
+    seen: dict[tuple[Origin, bool], Coverage] = {}
+    pieces: list[Piece] = []
+    given: list[Piece] = []
+    for raw in raws:
+        for entry in decode_delta(raw):
+            given.append(Piece(entry.origin, entry.start, entry.end - entry.start, entry.hop, entry.data))
+            coverage = seen.setdefault((entry.origin, entry.data is None), Coverage())
+            for start, end in coverage.add(entry.start, entry.end):
+                data = None if entry.data is None else entry.data[start - entry.start : end - entry.start]
+                pieces.append(Piece(entry.origin, start, end - start, entry.hop, data))
+    folded, together = (encode_delta(encode_entry(*one) for one in some) for some in (_folded(pieces), given))
+    return min(folded, together, key=len)
+
+
+def _folded(pieces: Iterable[Piece]) -> list[Piece]:
+    runs: dict[tuple[Origin, int, bool], list[Piece]] = {}
+    for piece in pieces:
+        runs.setdefault((piece.origin, piece.hop, piece.data is None), []).append(piece)
+    return [joined for run in runs.values() for joined in _joined(run)]
+
+
+def _joined(run: list[Piece]) -> Iterator[Piece]:
+    """Pieces of one origin with what is contiguous made one."""
+    run.sort(key=lambda piece: piece.start)
+    at = 0
+    while at < len(run):
+        stop = at + 1
+        while stop < len(run) and run[stop].start == run[stop - 1].end:
+            stop += 1
+        first = run[at]
+        data = None if first.data is None else b"".join(piece.data or b"" for piece in run[at:stop])
+        yield Piece(first.origin, first.start, run[stop - 1].end - first.start, first.hop, data)
+        at = stop

@@ -1,0 +1,47 @@
+"""What an instance has to hold of others' logs, and where it has that from when its host is lost.
+
+Whoever depends on an event holds its determinant (invariant I1), and an instance that goes on elsewhere from a snapshot
+depends on what had been sent to it before. The stores of its earlier incarnations are asked for that first
+(`clonos.protocol.recovery.causal.own_log`). Those of a host that is lost with its disk do not answer, but the others'
+logs are known elsewhere, too: to those who wrote them, to their standbys, and to whoever else had been sent them.
+
+Clonos, SIGMOD 2021, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
+from clonos.protocol.recovery.causal.delta_journal import Receipts
+from clonos.protocol.recovery.causal.longest_prefix import HolderReply
+from clonos.protocol.recovery.causal.retrieval import known_between
+
+FIRST_HOP = 1
+"""What was sent over several is passed on as if it had come over one: to more than the sharing depth asks for."""
+
+
+def lacking(sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]) -> list[Origin]:
+    """Of whose logs it does not hold what it had been sent, as far as that is beyond what is `stable`. Raises
+    LogCorrupt."""
+    receipts = Receipts()
+    for raw in held:
+        receipts.take(raw)
+    return [
+        origin for origin, upto in sent.items() if not receipts.covers(origin, stable.get(origin, 0), upto)
+    ]
+
+
+def handed_back(origin: Origin, start: int, upto: int, replies: Iterable[HolderReply]) -> list[bytes]:
+    """As a delta, what others know of the log of `origin` from `start` to `upto`. Raises LogConflict."""
+    pieces = [
+        (at + max(start - at, 0), data[max(start - at, 0) :])
+        for at, data in known_between(start, upto, replies)
+        if at + len(data) > start
+    ]
+    return (
+        [encode_delta(encode_entry(origin, at, len(data), FIRST_HOP, data) for at, data in pieces)]
+        if pieces
+        else []
+    )

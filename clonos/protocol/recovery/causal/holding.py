@@ -1,0 +1,124 @@
+"""What a holder says of an instance's log: a function of what it could read, and of what it could not.
+
+*No answer is not an empty answer.* A place that cannot be read at the moment (too many files are open, the disk fails,
+a directory is just being replaced) makes no reply at all: reading it raises what has happened, and whoever asked asks
+again (`clonos.protocol.recovery.causal.asking`). What is there and is damaged for good is said in the reply,
+`Damage`, beside what can still be read, because a part of a log is better than none. Whether that is enough is not
+the holder's matter (`clonos.protocol.recovery.causal.longest_prefix.check_complete`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from clonos.errors import LogCorrupt
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.delta import decode_delta
+from clonos.protocol.recovery.causal.own_log import Incarnation, OwnLog
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part of a holder that nobody can read any more.
+
+    `owner` is the instance whose store it is; without one it is a sink's log, or not known. `acts`: its owner has acted
+    on the outside (`ctx.effect`), and what that depended on may have stood there.
+    """
+
+    what: str
+    owner: Origin | None = None
+    acts: bool = True
+
+    def may_say(self, origin: Origin) -> bool:
+        """Whether something that is out in the world, and depends on the log of `origin`, may be forgotten with it.
+
+        What is visible is in the sinks' logs as well, so a store matters only for the effects of its owner; and those
+        depend on the owner and on instances before it, which have lower numbers.
+        """
+        if self.owner is None:
+            return True
+        return self.acts and (self.owner == origin or self.owner.node > origin.node)
+
+
+@dataclass(frozen=True, slots=True)
+class HolderReply:
+    """What one holder has of an instance's log: what was handed on to it, and what incarnations on its host wrote."""
+
+    holder: str
+    segments: list[Segment] = field(default_factory=list)
+    required: int = 0
+    damaged: tuple[Damage, ...] = ()
+    own: tuple[OwnLog, ...] = ()
+
+
+@dataclass(slots=True)
+class Known:
+    """About one origin: pieces of its log and how far somebody depends on it."""
+
+    pieces: list[Segment] = field(default_factory=list)
+    required: int = 0
+
+
+@dataclass(slots=True)
+class Index:
+    """One store, or the sinks' logs, by the instance that they speak of."""
+
+    owner: Origin | None = None
+    known: dict[Origin, Known] = field(default_factory=dict)
+    own: OwnLog | None = None  # the owner's, where it may have standbys elsewhere, or is damaged
+    damaged: list[Damage] = field(default_factory=list)
+    size: int = 0  # bytes of logs
+
+    def damage(self, what: str, *, acts: bool = True) -> None:
+        self.damaged.append(Damage(what, self.owner, acts))
+
+    def take_deltas(self, deltas: Iterable[bytes], *, acts: bool = True) -> None:
+        """What was received by the owner, or made visible."""
+        for raw in deltas:
+            try:
+                entries = decode_delta(raw)
+            except LogCorrupt as error:
+                self.damage(f"a delta kept by {self.owner or 'a sink'}: {error.message}", acts=acts)
+                continue
+            for entry in entries:
+                known = self.known.setdefault(entry.origin, Known())
+                known.required = max(known.required, entry.end)
+                if entry.data is not None:
+                    known.pieces.append((entry.start, entry.data))
+                    self.size += len(entry.data)
+
+    def take_own(
+        self, pieces: list[Segment], incarnations: tuple[Incarnation, ...] | None, received: Iterable[bytes]
+    ) -> None:
+        """What the owner wrote. What lies behind a hole in a damaged store need not be what anybody has heard of, so
+        there it is told apart, too."""
+        self.size += sum(len(data) for _, data in pieces)
+        if incarnations is None and not self.damaged and self.owner is not None:
+            self.known.setdefault(self.owner, Known()).pieces += pieces
+            return
+        kept = tuple(received) if incarnations is not None else ()
+        self.own = OwnLog(pieces, incarnations or (), kept, bool(self.damaged))
+        self.size += sum(map(len, kept))
+
+
+def told(
+    holder: str, origin: Origin, from_offset: int, readings: Iterable[Callable[[], Index]]
+) -> HolderReply:
+    """The reply of a holder that reads one place after another. What cannot be read now is raised by its reading, and
+    then there is no reply."""
+    pieces: list[Segment] = []
+    required = 0
+    damaged: list[Damage] = []
+    own: list[OwnLog] = []
+    for read in readings:
+        index = read()
+        damaged += index.damaged
+        if index.own is not None and index.owner == origin:
+            own.append(index.own)
+        known = index.known.get(origin)
+        if known is not None:
+            required = max(required, known.required)
+            pieces += [(start, data) for start, data in known.pieces if start + len(data) > from_offset]
+    return HolderReply(holder, pieces, required, tuple(dict.fromkeys(damaged)), tuple(own))

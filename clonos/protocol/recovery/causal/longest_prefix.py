@@ -1,0 +1,112 @@
+"""Recovery of one instance: its states, and what the holders' answers amount to.
+
+    RESTORING -> FETCHING -> REPLAYING -> LIVE
+         \\___________\\___________\\-> FAILED
+
+An instance that returns to a snapshot needs its own log from the snapshot's offset on. Every holder says which pieces
+it has and how far it knows the log to have reached (`required`). The longest contiguous prefix is taken; if somebody
+knows of more than the prefix holds, that somebody depends on determinants that nobody can hand back, and going live
+would contradict what it has seen: `GapError`, or, by the user's own choice, at-least-once from there.
+
+Damage is a gap, too, unless something proves that nothing was forgotten with it (`check_complete`): the conduit that
+lives, through which every row went, and, where there are standbys, which every effect was announced to; the instance's
+own store, where it is whole; or, for a store whose owner has not acted on the outside, the sinks' logs, which have what
+anything visible depends on.
+
+Clonos, SIGMOD 2021, section 5: retrieve, replay, resume.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+from clonos.errors import GapError, LogConflict, ReplicaLost, Where
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import CausalLog
+from clonos.protocol.recovery.causal.holding import HolderReply as HolderReply
+from clonos.protocol.recovery.causal.own_log import OwnLog, believed
+
+
+class RecoveryState(enum.Enum):
+    RESTORING = "restoring"
+    FETCHING = "fetching"
+    REPLAYING = "replaying"
+    LIVE = "live"
+    FAILED = "failed"
+
+
+class OnGap(enum.Enum):
+    """What to do where somebody depends on determinants that nobody has."""
+
+    FAIL = "fail"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+def longest_prefix(
+    origin: Origin, start: int, replies: Iterable[HolderReply], *, where: Where, on_gap: OnGap = OnGap.FAIL
+) -> bytes:
+    """The instance's log from offset `start`, as far as the holders together know it.
+
+    Raises LogConflict where holders disagree, GapError where somebody knows of more than can be put together.
+    """
+    log = CausalLog()
+    required = start
+    asked: list[str] = []
+    own: list[OwnLog] = []
+    for reply in replies:
+        asked.append(reply.holder)
+        required = max(required, reply.required)
+        own += reply.own
+        for offset, data in reply.segments:
+            if offset + len(data) <= start:
+                continue
+            if offset < start:
+                offset, data = start, data[start - offset :]
+            try:
+                log.merge(offset, data)
+            except LogConflict as error:
+                raise LogConflict(
+                    f"holder {reply.holder} disagrees with {', '.join(asked[:-1])} about the log of {origin}: "
+                    f"{error.message}",
+                    where=where,
+                    hint="Two incarnations of the instance have written; the query cannot go on exactly",
+                ) from error
+    required = max(required, log.end)
+    for store in believed(own):
+        upto = log.merge_agreeing((at, data) for at, data in store.segments if at + len(data) > start)
+        if not store.damaged:
+            required = max(required, upto)
+    reached = log.contiguous_end(start)
+    if reached < required and on_gap is OnGap.FAIL:
+        raise GapError(
+            f"log bytes {reached}..{required} of {origin} are needed but nobody holds them (asked: "
+            f"{', '.join(asked) or 'nobody'})",
+            where=where,
+            hint="More failed at once than the sharing depth covers. Raise spark.clonos.sharing.depth, or choose "
+            "spark.clonos.onGap=at_least_once to go on with possible contradictions",
+        )
+    return log.prefix(start)
+
+
+def check_complete(origin: Origin, reached: int, replies: Iterable[HolderReply], *, where: Where) -> None:
+    """Raises GapError where what is damaged may have said that the log goes on beyond what is known of it."""
+    for reply in replies:
+        for damage in reply.damaged:
+            if damage.may_say(origin):
+                raise GapError(
+                    f"{reply.holder} is damaged ({damage.what}), and what cannot be read there may depend on the log "
+                    f"of {origin} beyond offset {reached}, up to which it is known",
+                    where=where,
+                    hint="Restore what is damaged from a copy and start the query again, or choose "
+                    "spark.clonos.onGap=at_least_once to go on with possible contradictions",
+                )
+
+
+def cut_short(ends_at: int, log_end: int, where: Where) -> ReplicaLost:
+    """An attempt that has to end where an earlier one has ended cannot repeat it up to there."""
+    return ReplicaLost(
+        f"an earlier attempt has ended the epoch at log offset {ends_at}, and nobody holds its log beyond {log_end}",
+        where=where,
+        hint="Tasks that have read its output have ended: the whole query runs the epoch again",
+    )

@@ -1,0 +1,192 @@
+"""Recording the steps of an instance, live.
+
+A recorder opens a step, hands out what the user function asks for and appends each outcome to the step's entries
+before it is used. What it writes is exactly what `replayer` reads back; both append through the same code, so a
+replayed step rebuilds the same bytes (invariant I2).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.determinant import Outcome, Run
+
+Perform = Callable[[], Outcome]
+
+
+def digest_of_sent(rows: int, destinations: Sequence[int]) -> int:
+    """The digest of a step: of its rows, as `rows` has it, and of where they go."""
+    try:
+        flat = bytes(destinations)
+    except ValueError:  # a number above 255
+        flat = np.array(destinations, "<u4").tobytes()
+    return zlib.crc32(flat, rows)
+
+
+class StepPorts(Protocol):
+    """What a step needs from the outside."""
+
+    def clock(self) -> int:
+        """Microseconds since the epoch."""
+
+    def stabilise(self, chunk: bytes) -> None:
+        """Make `chunk`, and everything before it, survive whatever recovery permits. Blocks until it does."""
+
+    def rebuilt(self, chunk: bytes) -> None:
+        """A replay has come past `chunk`, which is followed by more of the same step."""
+
+
+class StepRecorder:
+    """One step, executed for the first time."""
+
+    digests = True  # a digest of what the step sends is asked for
+
+    def __init__(self, ports: StepPorts) -> None:
+        self._ports = ports
+        self._entries = bytearray()
+        self._clock: int | None = None
+        self._instants: list[int] = []
+        self._failed: Exception | None = None
+
+    def open_order(self, runs: Sequence[Run]) -> None:
+        codec.append_order(self._entries, runs)
+
+    def open_timer(self, fired_at: int) -> None:
+        codec.append_timer(self._entries, fired_at)
+
+    def clock(self) -> int:
+        """The step's clock: read once, at the first call. Costs one entry per step."""
+        if self._clock is None:
+            self._clock = self._read_clock()
+            codec.append_clock(self._entries, self._clock)
+        return self._clock
+
+    def instant(self) -> int:
+        """The clock now. Costs one column value per call."""
+        reading = self._read_instant()
+        self._instants.append(reading)
+        return reading
+
+    def call(self, name: str, perform: Perform) -> Outcome:
+        """The outcome of `perform`, which runs only if nothing is recorded. Costs one entry."""
+        outcome = self._outcome_of_call(name, perform)
+        codec.append_call(self._entries, outcome)
+        return outcome
+
+    def effect(self, key: str, perform: Perform) -> Outcome:
+        """Like call, for an outside action: what it depends on is stable before it is performed.
+
+        It is performed again, under the same key, only where its outcome was lost. A step in which it could not be made
+        stable has no end, whatever the function makes of that.
+        """
+        if self._failed is not None:
+            raise self._failed
+        self._announce(key)
+        codec.append_effect(self._entries, key)
+        try:
+            self._cut()
+        except Exception as error:
+            self._failed = error
+            raise
+        outcome = self._outcome_of_effect(key, perform)
+        codec.append_effect_done(self._entries, outcome)
+        return outcome
+
+    def skip(self, ran: int) -> None:
+        """The record after the first `ran` is passed over, and the step ends with it."""
+        self._flush_instants()
+        codec.append_skip(self._entries, ran)
+
+    def alone(self, channel: int) -> bytes:
+        """What is recorded of a step that only the record next in turn, of this channel, would make: a log chunk."""
+        entries = bytearray()
+        codec.append_order(entries, [(channel, 1)])
+        if self._clock is not None:
+            codec.append_clock(entries, self._clock)
+        self._append_unused(entries)
+        return codec.seal(entries)
+
+    def close(self, outputs: int, digest: int) -> bytes:
+        """End the step; its last chunk. (Earlier ones were given to `stabilise`.)"""
+        if self._failed is not None:
+            raise self._failed
+        self._flush_instants()
+        self._append_end(outputs, digest)
+        return self._seal()
+
+    # What a replayer answers from the log instead.
+
+    def _read_clock(self) -> int:
+        return self._ports.clock()
+
+    def _read_instant(self) -> int:
+        return self._ports.clock()
+
+    def _outcome_of_call(self, name: str, perform: Perform) -> Outcome:
+        return perform()
+
+    def _announce(self, key: str) -> None:
+        """Nothing to compare with."""
+
+    def _outcome_of_effect(self, key: str, perform: Perform) -> Outcome:
+        return perform()
+
+    def _stabilise(self, chunk: bytes) -> None:
+        self._ports.stabilise(chunk)
+
+    def _append_end(self, outputs: int, digest: int) -> None:
+        codec.append_sent(self._entries, outputs, digest)
+
+    def _append_unused(self, entries: bytearray) -> None:
+        """Nothing is recorded that has not been asked for."""
+
+    def _cut(self) -> None:
+        self._flush_instants()
+        self._stabilise(self._seal())
+
+    def _flush_instants(self) -> None:
+        if self._instants:
+            codec.append_instants(self._entries, self._instants)
+            self._instants = []
+
+    def _seal(self) -> bytes:
+        chunk = codec.seal(self._entries)
+        self._entries = bytearray()
+        return chunk
+
+
+class UnrecordedStep(StepRecorder):
+    """A step that leaves no trace: what recording costs is the difference to this one."""
+
+    digests = False
+
+    def open_order(self, runs: Sequence[Run]) -> None:
+        """Nothing is kept."""
+
+    def open_timer(self, fired_at: int) -> None:
+        """Nothing is kept."""
+
+    def clock(self) -> int:
+        if self._clock is None:
+            self._clock = self._read_clock()
+        return self._clock
+
+    def instant(self) -> int:
+        return self._read_instant()
+
+    def call(self, name: str, perform: Perform) -> Outcome:
+        return perform()
+
+    def effect(self, key: str, perform: Perform) -> Outcome:
+        return perform()
+
+    def skip(self, ran: int) -> None:
+        """Nothing is kept."""
+
+    def close(self, outputs: int, digest: int) -> bytes:
+        return b""

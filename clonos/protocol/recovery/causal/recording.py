@@ -1,0 +1,55 @@
+"""What an instance has recorded in an earlier life, or its primary has, and what of it is left to repeat.
+
+The bytes are kept beside the steps that were read from them, since the log that a replay builds must equal them. A
+standby is given more of them while it follows; the piece may begin before what is known ends, and a step may be in two
+pieces.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from clonos.errors import LogConflict, ReplicaLost, Where
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.determinant import Step
+
+
+class Recording:
+    """The recorded log from an offset on."""
+
+    def __init__(self, start: int = 0, log: bytes = b"") -> None:
+        self._start, self._log = start, log
+        self.steps: deque[Step] = deque(codec.decode_steps(log, start))
+
+    @property
+    def end(self) -> int:
+        """The log offset up to which it is known."""
+        return self._start + len(self._log)
+
+    def between(self, start: int, stop: int) -> bytes:
+        """What is known of the log between two offsets that are not before its start."""
+        return self._log[start - self._start : stop - self._start]
+
+    def since(self, offset: int) -> bytes:
+        return self._log[offset - self._start :]
+
+    def extend(self, start: int, log: bytes, repeated: int, where: Callable[[], Where]) -> bytes:
+        """More of it; what of that was not known. What lies before `repeated` is not needed any more.
+
+        Raises ReplicaLost where something in between is missing, LogConflict where it differs from what is known.
+        """
+        known = self.end
+        if start > known:
+            raise ReplicaLost(
+                f"its log is known up to {known}, what follows begins at {start}", where=where()
+            )
+        at, stop = max(start, repeated), min(start + len(log), known)
+        if at < stop and self.between(at, stop) != log[at - start : stop - start]:
+            raise LogConflict(f"two histories from log offset {at} on", where=where())
+        fresh = log[known - start :]
+        if fresh:
+            self._start, self._log = repeated, self.since(repeated) + fresh
+            unfinished = self.steps.pop().start if self.steps and not self.steps[-1].complete else known
+            self.steps += codec.decode_steps(self.since(unfinished), unfinished)
+        return fresh

@@ -1,0 +1,69 @@
+"""Which snapshot inside an epoch a replacement may start from.
+
+A conduit that replaces a lost replica sends again the bundles that it keeps, and says which rows (`passed`) and which
+part of the instance's log (up to `log_end`) it has taken over in this task attempt. What was under way when the
+connection was given up is lost, and a snapshot that became durable behind it is of no use: the replacement would not
+make it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from clonos.protocol.fence import generation_of, of_same_attempt
+
+Move: TypeAlias = tuple[int, int]
+"""An instance went on on another server: under which fence, and up to which offset the conduit knew its log then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a conduit shows when it connects."""
+
+    fence: int
+    passed: int
+    log_start: int
+    log_end: int
+    moves: tuple[Move, ...] = ()
+
+    def allows(self, *, fence: int, log_offset: int, emitted: int, before: Callable[[], int]) -> bool:
+        """Whether to start from a snapshot inside the epoch, of that fence, taken at that offset of the log when rows
+        up to `emitted` had left. `before()` is the number of the last row of the epochs before."""
+        return (
+            of_same_attempt(fence, self.fence)
+            and is_of_this_history(fence, log_offset, self.moves)
+            and joins_known_log(log_offset, known_upto=self.log_end)
+            and stands_for_known_output(emitted, passed=self.passed, before=before)
+        )
+
+
+def binds(ended: int, fence: int) -> bool:
+    """Whether an attempt that ended an epoch under the fence `ended` binds the one of `fence` that runs it again.
+
+    In one start of the query Spark runs an instance again when its output is lost after it has ended, and not those who
+    have read it. The next start runs everything again.
+    """
+    return generation_of(ended) == generation_of(fence) and not of_same_attempt(ended, fence)
+
+
+def is_of_this_history(fence: int, log_offset: int, moves: Iterable[Move]) -> bool:
+    """Whether a snapshot taken under `fence` lies before every later move: what a lost replica did beyond the log that
+    its conduit knew, its standby has not repeated."""
+    return all(log_offset <= known for moved, known in moves if moved > fence)
+
+
+def stands_for_known_output(emitted: int, *, passed: int, before: Callable[[], int]) -> bool:
+    """Whether the conduit has every row that a replacement would not make again: it took over rows up to `passed` in
+    this task attempt, and those up to `before()` in the epochs before."""
+    return emitted <= passed or emitted <= before()
+
+
+def joins_known_log(log_offset: int, *, known_upto: int) -> bool:
+    """Whether what follows a snapshot joins what the conduit keeps of the log, `known_upto` (0: nothing yet).
+
+    Increments without rows can be under way, too. Behind a snapshot that lies beyond them they would not be made again,
+    and the conduit refuses a log with a hole.
+    """
+    return known_upto == 0 or log_offset <= known_upto

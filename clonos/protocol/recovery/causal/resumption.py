@@ -1,0 +1,61 @@
+"""Whether an instance may resume from a snapshot inside an epoch that is run again.
+
+Its state depends on its own determinants up to there, and on those of others that it had been sent. Whoever depends on
+an event holds its determinant (invariant I1), so it may resume only where both are known: its own log since the last
+committed epoch from whomever, the others' from what it holds itself, for they ask it. Where a disk was lost since, they
+are not, and the epoch is run from its beginning, of which nothing that was lost is needed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+
+from clonos.errors import ResumeFailed, Where
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
+from clonos.protocol.recovery.causal.dependencies import lacking
+
+
+def check_resumable(
+    snapshot: InstanceSnapshot,
+    before: Iterable[Segment],
+    held: Iterable[bytes],
+    stable: Mapping[Origin, int],
+    *,
+    where: Where,
+    begins: int | None = None,
+) -> None:
+    """`before` is what is known of the own log before the snapshot, `held` the deltas that the instance holds, `stable`
+    how far logs reached at the end of the last committed epoch, and `begins` how far the own one did (None: the epoch
+    of the snapshot is the first that is not committed). Raises ResumeFailed."""
+    log = CausalLog()
+    for start, data in before:
+        log.merge(start, data)
+    ends = snapshot.log_offset
+    wanted = snapshot.epoch_log_offset if begins is None else min(begins, snapshot.epoch_log_offset)
+    reached = log.contiguous_end(wanted)
+    if reached < ends:
+        raise resume_failed(f"its own log is known up to {reached}, not {ends}", where)
+    known = log.prefix(snapshot.epoch_log_offset)[: ends - snapshot.epoch_log_offset]
+    if zlib.crc32(known) != snapshot.log_digest:
+        raise resume_failed("it was taken in a history that has been overtaken", where)
+    check_dependencies(snapshot, held, stable, where=where)
+
+
+def check_dependencies(
+    snapshot: InstanceSnapshot, held: Iterable[bytes], stable: Mapping[Origin, int], *, where: Where
+) -> None:
+    """As `check_resumable`, of the others' logs alone."""
+    for origin in lacking(snapshot.received, stable, held):
+        upto = snapshot.received[origin]
+        raise resume_failed(f"it depends on the log of {origin} up to {upto}, which is not held here", where)
+
+
+def resume_failed(why: str, where: Where) -> ResumeFailed:
+    return ResumeFailed(
+        f"a snapshot inside the epoch cannot be resumed from: {why}",
+        where=where,
+        hint="The query runs the epoch again from its beginning",
+    )

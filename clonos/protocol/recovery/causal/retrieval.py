@@ -1,0 +1,192 @@
+"""The log that an instance returns with: what is at hand, whether that is enough, and what all together know.
+
+At hand are the instance's own store and, behind a replica that was lost, the increments that the conduit keeps. That
+is enough where the store is whole: it holds what the predecessor had recovered. Everybody else is asked where the
+conduit keeps nothing (`fresh`), where the store is damaged, of which only what can be read counts, and where it lacks
+what the conduit has seen: then it is not the one that the instance wrote. Everybody is also asked by a standby, and by
+an instance that has gone on on another server since it wrote this store.
+
+Where an instance has standbys, what a store says is believed as `clonos.protocol.recovery.causal.own_log` has it.
+
+Clonos, SIGMOD 2021, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from clonos.errors import StorageUnavailable, Where
+from clonos.protocol.fence import of_same_attempt
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
+from clonos.protocol.recovery.causal.holding import Damage
+from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
+from clonos.protocol.recovery.causal.own_log import OwnLog, believed
+from clonos.protocol.recovery.causal.replacement import Known, Move
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The instance's log, cut at the snapshot it returns to."""
+
+    before: list[Segment]
+    recorded: bytes
+    received: list[bytes] = field(default_factory=list)
+    """Deltas that it received elsewhere."""
+    log: CausalLog = field(default_factory=CausalLog)
+
+    def missing(self, own: OwnLog) -> tuple[int, list[Segment]]:
+        """From which offset on a store does not hold this, and what is to be written there instead."""
+        known = CausalLog()
+        for start, data in own.segments:
+            known.merge(start, data)
+        at = 0
+        for start, data in self.log:
+            at = start + known.agreement(start, data)
+            if at < start + len(data):
+                break
+        return at, [
+            (max(start, at), data[max(at - start, 0) :]) for start, data in self.log if start + len(data) > at
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLog:
+    """An instance's store as this host has kept it: what can be read of the own log and of what was received, what
+    cannot, and from which offset on the store lacks nothing that the instance wrote (None: not known)."""
+
+    own: OwnLog = field(default_factory=OwnLog)
+    held: list[bytes] = field(default_factory=list)
+    damaged: tuple[Damage, ...] = ()
+    whole_since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """What is at hand of the log of `origin`, from offset `base` on; whether to ask others, and because of a store that
+    ends `too_early`. Nobody depends on more than lies before `bound`, as far as that is known, nor on more than is in a
+    store that is `whole`."""
+
+    origin: Origin
+    snapshot: int
+    base: int
+    at_hand: tuple[HolderReply, ...]
+    ask_others: bool
+    too_early: bool
+    moves: tuple[Move, ...] = ()
+    bound: int | None = None
+    whole: bool = False
+
+    def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
+        """The log from the snapshot on, and what is known of it before. Raises as `longest_prefix` does."""
+        # A move that the conduit made, and that nobody lived to write down, counts, too.
+        answers = [
+            replace(reply, own=tuple(own.before(self.moves) for own in reply.own)) for reply in answers
+        ]
+        replies = [*self.at_hand, *answers]
+        recovered = put_together(self.origin, self.base, self.snapshot, replies, where=where)
+        reached = self.snapshot + len(recovered.recorded)
+        if not self.whole and (self.bound is None or reached < self.bound):
+            check_complete(self.origin, reached, replies, where=where)
+        elsewhere = [raw for reply in answers for own in reply.own for raw in own.received]
+        return replace(recovered, received=elsewhere)
+
+
+def retrieve(
+    origin: Origin,
+    snapshot: int,
+    opened: OpenedLog,
+    kept: bytes,
+    *,
+    known: Known,
+    fresh: bool,
+    where: Where,
+    alone: bool = True,
+    since: int | None = None,
+    recovered: int = 0,
+    settled: int = 0,
+) -> Retrieval:
+    """Begin, for an instance that returns to log offset `snapshot`.
+
+    `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
+    this attempt has recovered the log; an instance without standbys is `alone`. Inside an epoch, the log is wanted
+    `since` the epoch began. Nobody asks for what lies before `settled` any more, the end of the last epoch that is not
+    run again: a store that comes back from long ago may say there what has been lost since, and was done anew. Raises
+    StorageUnavailable where the conduit has forgotten what the snapshot needs.
+    """
+    start = known.log_start
+    if not fresh and snapshot < start:
+        raise StorageUnavailable(
+            f"the newest snapshot that can be read reaches log offset {snapshot}, but the conduit has forgotten what "
+            f"lies before {start}",
+            where=where,
+            hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
+        )
+    standing, damaged = opened.own.before(known.moves), opened.damaged
+    too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
+    stayed = alone or (
+        of_same_attempt(standing.fence, known.fence)
+        and all(moved <= standing.fence for moved, _ in known.moves)
+    )
+    name = "the instance's own log store"
+    if alone and not damaged:
+        store = HolderReply(name, standing.segments)
+    else:
+        store = HolderReply(name, damaged=damaged, own=(replace(standing, damaged=bool(damaged)),))
+    return Retrieval(
+        origin,
+        snapshot,
+        # Truncation bounds what the own store holds: all of it may still be asked for, also of epochs before this one,
+        # which real-time mode commits late.
+        # An instance that may have been elsewhere asks for all that anybody has not truncated.
+        max(
+            min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)])
+            if alone
+            else 0,
+            min(settled, snapshot),
+        ),
+        (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
+        fresh or bool(damaged) or too_early or not stayed,
+        too_early,
+        known.moves,
+        # Every row goes through the conduit, and where there are standbys every effect is announced to it.
+        bound=None
+        if fresh or (alone and any(one.acts for one in damaged))
+        else max(known.log_end, recovered),
+        # An instance that may have gone on elsewhere has written there, too.
+        whole=alone and opened.whole_since is not None and opened.whole_since <= snapshot and not damaged,
+    )
+
+
+def _suffices(own: OwnLog, start: int, upto: int) -> bool:
+    """Whether the store alone knows the log from `start` to `upto`."""
+    log = CausalLog()
+    for offset, data in own.segments:
+        log.merge(offset, data)
+    return log.contiguous_end(start) >= upto
+
+
+def put_together(
+    origin: Origin, base: int, snapshot: int, replies: Sequence[HolderReply], *, where: Where
+) -> Recovered:
+    """The log from `snapshot` on, and what is known of it between `base` and `snapshot`."""
+    recorded = longest_prefix(origin, snapshot, replies, where=where)
+    log = known_between(base, snapshot, replies)
+    before = list(log)
+    log.merge(snapshot, recorded)
+    return Recovered(before, recorded, log=log)
+
+
+def known_between(base: int, end: int, replies: Iterable[HolderReply]) -> CausalLog:
+    """What there is of an instance's log before `end`, and not before `base` if it was handed on."""
+    log = CausalLog()
+    stores: list[OwnLog] = []
+    for reply in replies:
+        stores += reply.own
+        for offset, data in reply.segments:
+            if offset < end and offset + len(data) > base:
+                log.merge(max(offset, base), data[max(base - offset, 0) : end - offset])
+    for store in believed(stores):
+        log.merge_agreeing((at, data[: end - at]) for at, data in store.segments if at < end)
+    return log

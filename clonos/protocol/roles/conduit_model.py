@@ -1,0 +1,639 @@
+"""The conduit's rules (docs/wire.md) as a state machine: events and the time go in, actions come out.
+
+Bundles are numbered once per task attempt and kept until the replica's state is stable beyond them. Three marks walk
+along the numbers: `stable` (forgotten up to here), `taken` (this replica has them) and `sent` (on this connection).
+Losing a replica sets the last two back to the first; nothing else changes, so a replacement sees the same bundles
+under the same numbers.
+
+With a standby the conduit holds a second connection. The standby is sent every bundle that the replica was sent, and
+every increment of its log. When the replica is lost, a standby that follows becomes the replica: it is told the raised
+fence and what has been passed on, and nothing is sent again. Bundles are kept until the standby has taken them; one
+that is so far behind that the memory for bundles is used up is given up, and begins anew from the newest snapshot.
+
+The plugin's `ConduitProtocol` is the same machine in Java; the scenarios of `tests/scenarios/` run against both.
+Times are milliseconds on any steady clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from clonos.protocol.fence import Fence
+from clonos.protocol.messages import (
+    Action as Action,
+    Close as Close,
+    CloseStandby as CloseStandby,
+    Connect as Connect,
+    Connected as Connected,
+    ConnectFailed as ConnectFailed,
+    ConnectStandby as ConnectStandby,
+    End as End,
+    Ended as Ended,
+    EndStandby as EndStandby,
+    Event as Event,
+    Exhausted as Exhausted,
+    Fail as Fail,
+    Finish as Finish,
+    Follow as Follow,
+    Forget as Forget,
+    Heard as Heard,
+    Heartbeat as Heartbeat,
+    Hello as Hello,
+    Lost as Lost,
+    Output as Output,
+    PassOn as PassOn,
+    Paused as Paused,
+    Promote as Promote,
+    ReplicaError as ReplicaError,
+    Resume as Resume,
+    Resumed as Resumed,
+    Rows as Rows,
+    Seal as Seal,
+    Sealed as Sealed,
+    Secure as Secure,
+    Secured as Secured,
+    Send as Send,
+    SendStandby as SendStandby,
+    Spill as Spill,
+    Stable as Stable,
+    StandbyConnected as StandbyConnected,
+    StandbyHeard as StandbyHeard,
+    StandbyHello as StandbyHello,
+    StandbyLost as StandbyLost,
+    StandbyResume as StandbyResume,
+    StandbyTaken as StandbyTaken,
+    StandbyWelcome as StandbyWelcome,
+    Start as Start,
+    Stop as Stop,
+    Tick as Tick,
+    Time as Time,
+    Welcome as Welcome,
+)
+from clonos.protocol.recovery.causal.replacement import Move
+
+FIRST_FENCE = Fence.first(0, 0)
+MAX_CONNECT_DELAY = 500
+MAX_REPLACE_DELAY = 2000
+MAX_STANDBY_DELAY = 2000
+FIRST_WINDOW = 4
+FIRST_WINDOW_BYTES = 1 << 20
+
+
+class State(Enum):
+    CONNECTING = "connecting"
+    OPEN = "open"
+    ENDING = "ending"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The numbers a conduit works with.
+
+    `idle_bundles` is how many bundles may be under way before rows wait for company: below it a row leaves at once,
+    from there on a bundle leaves when it is full, or `flush_ms` old, and as much older for every further one under
+    way. `attempts` is how many replacements without progress are tried; `connect_ms` the time from asking for a
+    replica to its WELCOME. `standbys` is 0 or 1, and `passive`
+    one is not sent what the replica is sent. `settle_ms` is how long, after a loss, the replica's own first work goes
+    before another standby, which restores and repeats. `first_server` is where the instance was when it was last seen.
+    `fence` is the task attempt's first.
+    """
+
+    fence: Fence = FIRST_FENCE
+    bundle_rows: int = 4096
+    bundle_bytes: int = 1 << 20
+    idle_bundles: int = 1
+    flush_ms: int = 5
+    inflight_bytes: int = 64 << 20
+    tick_ms: int = 20
+    heartbeat_ms: int = 10_000
+    connect_ms: int = 60_000
+    attempts: int = 3
+    standbys: int = 0
+    passive: bool = False
+    settle_ms: int = 200
+    first_server: int = 0
+
+
+@dataclass(slots=True)
+class KeptLog:
+    """A contiguous run of the instance's own causal log, opaque bytes, from the last STABLE offset on."""
+
+    start: int = 0
+    data: bytearray = field(default_factory=bytearray)
+    known: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+    def leaves_hole(self, offset: int) -> bool:
+        return self.known and offset > self.end
+
+    def append(self, offset: int, increment: bytes) -> None:
+        """Increments that come again are recognised by their offset and dropped."""
+        if not increment:
+            return
+        if not self.known:
+            self.known, self.start = True, offset
+        self.data += increment[self.end - offset :]
+
+    def forget_before(self, offset: int) -> None:
+        if not self.known or offset >= self.end:
+            self.start, self.known = max(offset, self.end if self.known else 0), True
+            self.data.clear()
+        elif offset > self.start:
+            del self.data[: offset - self.start]
+            self.start = offset
+
+
+@dataclass(slots=True)
+class _Standby:
+    """The second connection: asked for, standing, and its process restored."""
+
+    wanted: bool = False
+    connected: bool = False
+    follows: bool = False
+    restoring: bool = False  # a newer snapshot, in place of the one it was at
+    failures: int = 0
+    sent: int = 0
+    taken: int = 0
+    under_way: int = 0
+    window: int = FIRST_WINDOW
+    window_bytes: int = FIRST_WINDOW_BYTES
+    heard_at: int = 0
+
+    def room_for(self, size: int) -> bool:
+        fits = self.under_way == 0 or self.under_way + size <= self.window_bytes
+        return self.sent - self.taken < self.window and fits
+
+
+class Conduit:
+    """One task attempt. `handle` takes one event at a time and says what is to be done."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.state = State.CONNECTING
+        self.fence = limits.fence
+        self._actions: list[Action] = []
+        self._connected = False
+        self._fresh = True
+        self._connect_failures = 0
+        self._connecting_since = 0
+        self._window = 0
+        self._window_bytes = 0
+        self._sizes: dict[int, int] = {}
+        self._stable = self._taken = self._sent = self._last = 0
+        self._under_way = 0
+        self._passed = 0
+        self._log = KeptLog()
+        self._pending_rows = self._pending_bytes = self._pending_since = 0
+        self._sealing = False
+        self._exhausted = False
+        self._unspilled_from = 1
+        self._memory = 0
+        self._paused = False
+        self._heard_at = self._ticked_at = 0
+        self._losses = 0
+        self._taken_mark = self._passed_mark = 0
+        self._stable_since_loss = False
+        self._last_loss = ""
+        self._server = limits.first_server
+        self._home: int | None = None  # where the last replica that recovered was
+        self._moves: list[Move] = []
+        self._recovered = 0
+        self._standby = _Standby()
+        self._snapshotted = False
+        self._forgotten = 0
+
+    @property
+    def server(self) -> int:
+        """Of the replica, or of the one that is asked for."""
+        return self._server
+
+    def handle(self, event: Event, now: int) -> list[Action]:
+        if self.state in (State.ENDED, State.FAILED):
+            return []
+        self._actions = []
+        match event:
+            case Rows(rows, size):
+                self._rows(rows, size, now)
+            case Sealed():
+                self._sealed(event, now)
+            case Exhausted():
+                self._exhausted = True
+                self._pump(now)
+            case Time():
+                self._time(now)
+            case Start():
+                self._connecting_since = now
+                self._actions.append(Connect(self.fence, True, 0, self._server))
+            case ConnectFailed(reason):
+                self._connect_failed(reason, now)
+            case Connected():
+                self._on_connected(now)
+            case Stop():
+                self._close()
+                self._close_standby()
+                self.state = State.FAILED
+            case StandbyConnected():
+                self._standby_connected(now)
+            case StandbyLost():
+                self._standby_lost()
+            case StandbyWelcome() | StandbyTaken() | StandbyHeard() if self._standby.connected:
+                self._standby.heard_at = now
+                self._standby_event(event)
+            case StandbyWelcome() | StandbyTaken() | StandbyHeard():
+                pass
+            case _ if self._connected:
+                self._heard_at = now
+                self._connection_event(event, now)
+        return self._actions
+
+    def _connection_event(self, event: Event, now: int) -> None:
+        match event:
+            case Output():
+                self._output(event, now)
+            case Secure(log_start, log):
+                self._secure(log_start, log)
+            case Stable(seq, log_offset):
+                self._on_stable(seq, log_offset, now)
+            case Welcome():
+                self._welcome(event, now)
+            case Ended(passed):
+                self._ended(passed)
+            case ReplicaError():
+                self._replica_error(event, now)
+            case Lost(reason):
+                self._lost(reason, now)
+            case Paused():
+                self._paused = True
+            case Resumed():
+                self._paused = False
+
+    def _on_connected(self, now: int) -> None:
+        self._connected = True
+        self._paused = False
+        self._connect_failures = 0
+        self._heard_at = self._ticked_at = now
+        self._actions.append(Hello(self.fence, self._fresh, tuple(self._moves), self._recovered))
+        self._actions.append(Resume(self._passed, self._log.start, bytes(self._log.data)))
+
+    def _connect_failed(self, reason: str, now: int) -> None:
+        self._last_loss = reason
+        if now - self._connecting_since >= self.limits.connect_ms:
+            self._connect_deadline()
+            return
+        delay = min(MAX_CONNECT_DELAY, 50 << min(self._connect_failures, 4))
+        self._connect_failures += 1
+        if self.limits.standbys:  # the other one may be there
+            self._server = 1 - self._server
+        self._actions.append(Connect(self.fence, self._fresh, delay, self._server))
+
+    def _welcome(self, welcome: Welcome, now: int) -> None:
+        if self.state is not State.CONNECTING:
+            self._protocol_error("WELCOME on a connection that is already open")
+            return
+        if welcome.window < 1 or welcome.window_bytes < 1:
+            self._protocol_error(
+                f"WELCOME with window {welcome.window} and window_bytes {welcome.window_bytes}"
+            )
+            return
+        self._window, self._window_bytes = welcome.window, welcome.window_bytes
+        self._recovered = welcome.log_end
+        # Only now has a replica of this attempt recovered, and saved what it recovered; one that was lost before leaves
+        # its successor everything to do, and everybody to ask.
+        self._fresh = False
+        self._moved_to(self._server)
+        self.state = State.OPEN
+        self._want_standby(self.limits.settle_ms if self.fence > self.limits.fence else 0)
+        self._pump(now)
+
+    def _rows(self, rows: int, size: int, now: int) -> None:
+        if self._pending_rows == 0 and rows > 0:
+            self._pending_since = now
+        self._pending_rows, self._pending_bytes = rows, size
+        self._pump(now)
+
+    def _sealed(self, bundle: Sealed, now: int) -> None:
+        self._last += 1
+        self._sizes[self._last] = bundle.bytes
+        self._memory += bundle.bytes
+        self._sealing = False
+        self._pending_rows = self._pending_bytes = 0
+        if self._memory > self.limits.inflight_bytes and self._forgotten < self._stable:
+            self._close_standby()
+            self._want_standby(0)
+            self._forget()
+        while self._memory > self.limits.inflight_bytes and self._unspilled_from <= self._last:
+            self._actions.append(Spill(self._unspilled_from))
+            self._memory -= self._sizes[self._unspilled_from]
+            self._unspilled_from += 1
+        self._pump(now)
+
+    def _pump(self, now: int) -> None:
+        """Send what the window allows: kept bundles first, then the one under construction, then END."""
+        if self.state is not State.OPEN:
+            return
+        while self._sent < self._last:
+            size = self._sizes[self._sent + 1]
+            if not self._room_for(size):
+                self._pump_standby()
+                return
+            self._sent += 1
+            self._under_way += size
+            self._actions.append(Send(self._sent))
+        self._pump_standby()
+        if self._sealing:
+            return
+        if self._pending_rows > 0:
+            if self._due(now) and self._room_for(self._pending_bytes):
+                self._sealing = True
+                self._actions.append(Seal(self._last + 1))
+        elif self._exhausted:
+            self._actions.append(End(self._last))
+            self.state = State.ENDING
+
+    def _room_for(self, size: int) -> bool:
+        fits = self._under_way == 0 or self._under_way + size <= self._window_bytes
+        return self._sent - self._taken < self._window and fits
+
+    def _due(self, now: int) -> bool:
+        return (
+            self._sent - self._taken < self.limits.idle_bundles
+            or self._pending_rows >= self.limits.bundle_rows
+            or self._pending_bytes >= self.limits.bundle_bytes
+            or self._exhausted
+            or now >= self._pending_since + self._patience
+        )
+
+    @property
+    def _patience(self) -> int:
+        """How long rows wait for company: the longer the further the replica is behind. One more small bundle would
+        only wait there, and cost it a wake-up and a log entry; so load makes bundles larger, not more."""
+        return self.limits.flush_ms * (self._sent - self._taken - self.limits.idle_bundles + 1)
+
+    def _output(self, output: Output, now: int) -> None:
+        if output.taken > self._last:
+            self._protocol_error(f"OUTPUT says bundle {output.taken} is taken, the last one is {self._last}")
+        elif output.log and self._log.leaves_hole(output.log_start):
+            self._protocol_error(f"OUTPUT leaves a hole in the causal log before offset {output.log_start}")
+        elif output.rows > 0 and output.first <= self._passed:
+            self._protocol_error(
+                f"OUTPUT begins at {output.first}, output up to {self._passed} is passed on already"
+            )
+        elif output.rows > 0 and output.last > output.passed:
+            self._protocol_error(f"OUTPUT ends at {output.last} but says it passed {output.passed}")
+        else:
+            self._learn(output.log_start, output.log)
+            self._passed = max(self._passed, output.passed)
+            if output.rows > 0:
+                self._actions.append(PassOn(output.rows))
+            self._take(output.taken)
+            self._forget()
+            self._pump(now)
+
+    def _secure(self, log_start: int, log: bytes) -> None:
+        """The standby is shown it before the replica hears that it may go on, and acts."""
+        if self._log.leaves_hole(log_start):
+            self._protocol_error(f"SECURE leaves a hole in the causal log before offset {log_start}")
+            return
+        self._learn(log_start, log)
+        self._actions.append(Secured(self._log.end))
+
+    def _take(self, upto: int) -> None:
+        """A replacement may say at once that it has bundles which were never sent to it."""
+        if upto > self._sent:
+            self._sent = self._taken = upto
+            self._under_way = 0
+        while self._taken < upto:
+            self._taken += 1
+            self._under_way -= self._sizes[self._taken]
+
+    def _on_stable(self, seq: int, log_offset: int, now: int) -> None:
+        if seq > self._last:
+            self._protocol_error(f"STABLE for bundle {seq}, the last one is {self._last}")
+            return
+        self._log.forget_before(log_offset)
+        self._snapshotted = True
+        self._stable_since_loss = True
+        if seq > self._stable:
+            self._take(seq)
+            self._stable = seq
+            self._forget()
+            self._advance_standby()
+        self._pump(now)
+
+    def _forget(self) -> None:
+        """What neither a replacement, nor the standby, nor a standby that was behind when promoted needs any more."""
+        upto = min(self._stable, self._taken)
+        if self._standby.connected:
+            upto = min(upto, self._standby.taken)
+        if upto <= self._forgotten:
+            return
+        while self._forgotten < upto:
+            self._forgotten += 1
+            size = self._sizes.pop(self._forgotten)
+            if self._forgotten >= self._unspilled_from:
+                self._memory -= size
+                self._unspilled_from = self._forgotten + 1
+        self._actions.append(Forget(upto))
+
+    def _learn(self, start: int, increment: bytes) -> None:
+        """Increments that come again are recognised by their offset and dropped."""
+        if not increment:
+            return
+        known = self._log.end if self._log.known else start
+        self._log.append(start, increment)
+        if self._standby.connected and self._log.end > known:
+            self._actions.append(Follow(known, increment[known - start :]))
+
+    def _ended(self, passed: int) -> None:
+        if self.state is not State.ENDING:
+            self._protocol_error("ENDED before END was sent")
+        elif passed < self._passed:
+            self._protocol_error(
+                f"ENDED at output {passed}, output up to {self._passed} is passed on already"
+            )
+        else:
+            self._close()
+            self._end_standby()
+            self.state = State.ENDED
+            self._actions.append(Finish())
+
+    def _replica_error(self, error: ReplicaError, now: int) -> None:
+        text = f"{error.message}\n{error.traceback}" if error.traceback else error.message
+        if error.retryable:
+            self._lost(f"{error.error}: {text}", now)
+        else:
+            self._fail(error.error, text)
+
+    def _lost(self, reason: str, now: int) -> None:
+        self._close()
+        progress = (
+            self._stable_since_loss or self._taken > self._taken_mark or self._passed > self._passed_mark
+        )
+        self._losses = 1 if progress else self._losses + 1
+        self._taken_mark = max(self._taken_mark, self._taken)
+        self._passed_mark = max(self._passed_mark, self._passed)
+        self._stable_since_loss = False
+        self._last_loss = reason
+        first_not_taken = self._taken + 1
+        self._taken = self._sent = self._stable
+        self._under_way = 0
+        self._connecting_since = now
+        self.state = State.CONNECTING
+        why = ""
+        if self._losses > self.limits.attempts:
+            why = f"the replica was lost {self._losses} times without progress"
+        elif self.fence.is_last:
+            why = "the replica was replaced as often as one task attempt can count"
+        if why:
+            self._fail(
+                "ReplicaLost",
+                f"{why}; the first bundle not taken is {first_not_taken}; last reason: {reason}",
+            )
+            return
+        self.fence = self.fence.next()
+        if self._standby.follows:
+            self._promote()
+            return
+        self._close_standby()
+        delay = 0 if self._losses == 1 else min(MAX_REPLACE_DELAY, 100 << min(self._losses - 2, 5))
+        self._actions.append(Connect(self.fence, self._fresh, delay, self._server))
+
+    # ------------------------------------------------------------ the standby
+
+    def _want_standby(self, delay: int) -> None:
+        if self.limits.standbys and not self._standby.wanted:
+            self._standby.wanted = True
+            self._actions.append(ConnectStandby(delay, 1 - self._server))
+
+    def _standby_connected(self, now: int) -> None:
+        standby = self._standby
+        if not standby.wanted or self.state not in (State.OPEN, State.ENDING):
+            self._actions.append(CloseStandby())
+            standby.wanted = False
+            return
+        self._standby = _Standby(wanted=True, connected=True, heard_at=now)
+        self._standby.failures = standby.failures
+        self._begin_standby()
+        self._pump_standby()
+
+    def _begin_standby(self) -> None:
+        """It restores the newest snapshot, and hears what is known beyond."""
+        self._standby.sent = self._standby.taken = self._stable
+        fresh = not self._snapshotted
+        self._actions.append(StandbyHello(self.fence, fresh, tuple(self._moves), self._recovered))
+        self._actions.append(StandbyResume(self._passed, self._log.start, bytes(self._log.data)))
+
+    def _advance_standby(self) -> None:
+        """A passive standby goes from snapshot to snapshot, one after the other."""
+        standby = self._standby
+        if self.limits.passive and standby.follows and not standby.restoring and standby.taken < self._stable:
+            standby.restoring = True
+            self._begin_standby()
+
+    def _standby_event(self, event: Event) -> None:
+        standby = self._standby
+        match event:
+            case StandbyWelcome(window, window_bytes):
+                standby.window, standby.window_bytes = max(window, 1), max(window_bytes, 1)
+                standby.follows, standby.failures = True, 0
+            case StandbyTaken(taken):
+                standby.restoring = False
+                while standby.taken < min(taken, standby.sent):
+                    standby.taken += 1
+                    standby.under_way -= self._sizes[standby.taken]
+        self._advance_standby()
+        self._pump_standby()
+
+    def _pump_standby(self) -> None:
+        """Everything that the replica was sent, as the standby's own window allows; some of it while it restores."""
+        standby = self._standby
+        if not standby.connected:
+            return
+        while standby.sent < self._sent and not self.limits.passive:
+            size = self._sizes[standby.sent + 1]
+            if not standby.room_for(size):
+                break
+            standby.sent += 1
+            standby.under_way += size
+            self._actions.append(SendStandby(standby.sent))
+        self._forget()
+
+    def _standby_lost(self) -> None:
+        if not self._standby.wanted:
+            return
+        failures = self._standby.failures + 1
+        self._close_standby()
+        self._standby.failures = failures
+        self._forget()
+        if self.state is State.OPEN:
+            self._want_standby(min(MAX_STANDBY_DELAY, 50 << min(failures - 1, 6)))
+
+    def _end_standby(self) -> None:
+        """If it has been sent all there is, it goes on from there in the next epoch, else it restores."""
+        if self._standby.connected:
+            self._actions.append(EndStandby(self._last))
+        self._close_standby()
+
+    def _close_standby(self) -> None:
+        if self._standby.connected:
+            self._actions.append(CloseStandby())
+        self._standby = _Standby()
+
+    def _moved_to(self, server: int) -> None:
+        """What the last replica had recovered its successor elsewhere has, too, though this task was not told of it."""
+        if self._home not in (None, server):
+            self._moves.append((self.fence, max(self._log.end, self._recovered)))
+        self._home = server
+
+    def _promote(self) -> None:
+        """Its connection is the replica's now, and what it was sent it need not be sent again."""
+        standby, self._standby = self._standby, _Standby()
+        self._server = 1 - self._server
+        self._moved_to(self._server)
+        self._connected, self._paused = True, False
+        self._heard_at = standby.heard_at
+        self._sent, self._taken, self._under_way = standby.sent, standby.taken, standby.under_way
+        # Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
+        self._stable = min(self._stable, standby.taken)
+        self._actions.append(Promote(self.fence, self._passed))
+
+    def _time(self, now: int) -> None:
+        silence = now - self._heard_at
+        if self.state is State.CONNECTING and now - self._connecting_since >= self.limits.connect_ms:
+            self._connect_deadline()
+        elif self._connected and not self._paused and silence >= self.limits.heartbeat_ms:
+            self._lost(f"nothing was heard from the replica for {silence} ms", now)
+        else:
+            if self._standby.connected and now - self._standby.heard_at >= self.limits.heartbeat_ms:
+                self._standby_lost()
+            if self._connected and now - self._ticked_at >= self.limits.tick_ms:
+                self._ticked_at = now
+                self._actions.append(Tick())
+            self._pump(now)
+
+    def _connect_deadline(self) -> None:
+        self._fail(
+            "ReplicaLost",
+            f"no replica was ready within {self.limits.connect_ms} ms; the first bundle not taken is "
+            f"{self._taken + 1}; last reason: {self._last_loss or 'no answer'}",
+        )
+
+    def _protocol_error(self, message: str) -> None:
+        self._fail("ProtocolError", message)
+
+    def _fail(self, error: str, message: str) -> None:
+        self._close()
+        self._close_standby()
+        self.state = State.FAILED
+        self._actions.append(Fail(error, message))
+
+    def _close(self) -> None:
+        if self._connected:
+            self._connected = False
+            self._actions.append(Close())

@@ -1,0 +1,178 @@
+"""The shape of a query: nodes, edges, parallelism, and what else gives state, keys and time their meaning.
+
+A checkpoint's state, logs and cursors are keyed by node and instance and were written under one such program. What of
+it may change over a checkpoint, and when, is said in `clonos.protocol.versions.binding`; here it is only written down
+and read.
+
+Format version 1 said of a node its kind, name, parallelism, upstream, version, key and output alone. What a document
+does not say is None, and fits whatever the program says.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from clonos.errors import CheckpointMismatch
+
+FORMAT_VERSION = 2
+FORMATS = (1, 2)
+
+
+class NodeKind(enum.Enum):
+    SOURCE = "source"
+    OPERATOR = "operator"
+    SINK = "sink"
+
+
+class Column(NamedTuple):
+    """One column, or one field of kept state."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+Columns = tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateVariable:
+    """What is kept per key under a name; `process` and `applyInPandasWithState` keep one without a name."""
+
+    name: str
+    kind: str  # value, list or map
+    columns: Columns
+    key: Columns = ()  # of a map
+    ttl: int | None = None  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. `version` is the user's own: raised when a function changes on purpose.
+
+    `migrates` are the state variables that this version brings up to date from another one's. `previous` and
+    `previous_migrates` are what the program has beside that, and are not written down: the versions whose functions it
+    can still run, and what those bring up to date, as (version, state variable).
+    """
+
+    number: int
+    kind: NodeKind
+    name: str
+    parallelism: int  # 0 for a source: as many partitions as it has
+    upstream: tuple[int, ...] = ()
+    version: str = "1"
+    key: tuple[str, ...] = ()
+    output: str = ""  # schema, as DDL or JSON
+    key_types: tuple[str, ...] | None = None
+    columns: Columns | None = None  # of the output; of a sink, of what it is given
+    form: str | None = None  # which method of the API took the function
+    timeout: str | None = None  # timeoutConf or timeMode; "" where the form has none
+    watermark: tuple[str, int] | None = None  # column, "" for none, and delay in microseconds
+    state: tuple[StateVariable, ...] | None = None
+    source: Mapping[str, str] | None = (
+        None  # its kind, where it is, and what defines its channels and positions
+    )
+    migrates: frozenset[str] = frozenset()
+    previous: frozenset[str] = frozenset()
+    previous_migrates: frozenset[tuple[str, str]] = frozenset()
+
+    def to_document(self) -> dict[str, Any]:
+        said = asdict(self)
+        del said["previous"], said["previous_migrates"]
+        return {
+            **said,
+            "kind": self.kind.value,
+            "source": None if self.source is None else dict(self.source),
+            "migrates": sorted(self.migrates),
+        }
+
+    def brings_up_to_date(self, version: str) -> frozenset[str]:
+        """With its function of a version, of which state variables."""
+        if version == self.version:
+            return self.migrates
+        return frozenset(variable for known, variable in self.previous_migrates if known == version)
+
+    @classmethod
+    def from_document(cls, said: Mapping[str, Any]) -> Node:
+        state, watermark = said.get("state"), said.get("watermark")
+        return cls(
+            number=said["number"],
+            kind=NodeKind(said["kind"]),
+            name=said["name"],
+            parallelism=said["parallelism"],
+            upstream=tuple(said["upstream"]),
+            version=said["version"],
+            key=tuple(said["key"]),
+            output=said["output"],
+            key_types=_optional(tuple, said.get("key_types")),
+            columns=_optional(_columns, said.get("columns")),
+            form=said.get("form"),
+            timeout=said.get("timeout"),
+            watermark=None if watermark is None else (watermark[0], watermark[1]),
+            state=None if state is None else tuple(map(_variable, state)),
+            source=said.get("source"),
+            migrates=frozenset(said.get("migrates", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """`zone` is the session's time zone, `settings` what else of the session changes values, `realtime` the mode of
+    the last start; `key_groups` is for keeping state by group of keys, which is not done yet."""
+
+    nodes: tuple[Node, ...]
+    zone: str | None = None
+    settings: Mapping[str, str] | None = field(default=None)
+    realtime: bool | None = None
+    key_groups: int = 0
+
+    def node(self, number: int) -> Node:
+        return next(node for node in self.nodes if node.number == number)
+
+    def downstream(self, number: int) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if number in node.upstream)
+
+    def to_document(self) -> dict[str, Any]:
+        """For a JSON file in the checkpoint."""
+        return {
+            "version": FORMAT_VERSION,
+            "zone": self.zone,
+            "settings": None if self.settings is None else dict(self.settings),
+            "realtime": self.realtime,
+            "key_groups": self.key_groups,
+            "nodes": [node.to_document() for node in self.nodes],
+        }
+
+    @classmethod
+    def from_document(cls, said: Mapping[str, Any]) -> Topology:
+        """Raises CheckpointMismatch where it is of a version that this library does not know."""
+        if said.get("version") not in FORMATS:
+            raise CheckpointMismatch(
+                f"the checkpoint was written in format version {said.get('version')}, this library reads "
+                f"{', '.join(map(str, FORMATS))}",
+                hint="Finish the query with the version of clonos that wrote it, or start from a new checkpoint",
+            )
+        return cls(
+            nodes=tuple(map(Node.from_document, said["nodes"])),
+            zone=said.get("zone"),
+            settings=said.get("settings"),
+            realtime=said.get("realtime"),
+            key_groups=said.get("key_groups", 0),
+        )
+
+
+def _optional(make: Any, said: Any) -> Any:
+    return None if said is None else make(said)
+
+
+def _columns(said: Any) -> Columns:
+    return tuple(Column(*one) for one in said)
+
+
+def _variable(said: Mapping[str, Any]) -> StateVariable:
+    return StateVariable(
+        said["name"], said["kind"], _columns(said["columns"]), _columns(said["key"]), said["ttl"]
+    )

@@ -1,0 +1,295 @@
+"""What a checkpoint is bound to: which differences between two programs may be taken over its state, and when.
+
+A change takes effect *at once* where nothing that was recorded or kept depends on it, *from an epoch on* where what was
+recorded before it must be repeated under the old program, and is *refused* where what is kept would change its meaning.
+A refusal says what to do.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from clonos.protocol.topology import Columns, Node, NodeKind, StateVariable, Topology
+
+NEW_CHECKPOINT = "restore the old value, or use a new checkpointLocation"
+NO_TIMEOUT = ("NoTimeout", "None")
+
+
+class When(enum.Enum):
+    """When a change takes effect."""
+
+    AT_ONCE = "at once"
+    EPOCH = "from an epoch on"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference: where it is, what it is, and when it takes effect; of a refused one what to do. `node` is that of
+    a function that brings it along, so that the function before it goes without."""
+
+    where: str
+    what: str
+    says: str
+    when: When
+    todo: str = ""
+    node: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what} of {self.where} {self.says}"
+
+
+Unused = Mapping[int, Mapping[str, StateVariable]]
+"""By node, state variables that earlier programs declared and the last one does not: what they have kept is there."""
+
+
+def compare(bound: Topology, program: Topology, unused: Unused | None = None) -> list[Change]:
+    """What a program changes of what a checkpoint is bound to."""
+    changes = list(_query_changes(bound, program))
+    old, new = ({node.number: node for node in each.nodes} for each in (bound, program))
+    for number in sorted(old.keys() | new.keys()):
+        before, after = old.get(number), new.get(number)
+        if before is None or after is None:
+            name = (before or after or bound.nodes[0]).name
+            gone = f"node {number} ({name!r}) is {'new' if before is None else 'gone'}"
+            changes.append(
+                Change("the query", "the set of nodes", f"changes: {gone}", When.REFUSED, NEW_CHECKPOINT)
+            )
+            continue
+        fixed = list(_fixed_changes(before, after))
+        # What another node is bound to says nothing about this one.
+        changes += fixed or _node_changes(before, after, (unused or {}).get(number, {}))
+    return changes
+
+
+def _query_changes(bound: Topology, program: Topology) -> Iterator[Change]:
+    if bound.zone is not None and program.zone is not None and bound.zone != program.zone:
+        yield Change(
+            "the query",
+            "the session time zone",
+            f"was {bound.zone!r} and is {program.zone!r} now",
+            When.REFUSED,
+            "keys and times of the kept state are meant in the old one: set it before the query is defined, "
+            f'spark.conf.set("spark.sql.session.timeZone", "{bound.zone}")',
+        )
+    for name, before, after in _differing(bound.settings, program.settings):
+        yield Change("the session", name, f"was {before!r} and is {after!r} now", When.EPOCH)
+    if bound.realtime is not None and bound.realtime != program.realtime:
+        mode = "real time" if program.realtime else "micro-batch"
+        yield Change("the query", "the mode", f"is {mode} now", When.AT_ONCE)
+
+
+def _differing(
+    before: Mapping[str, str] | None, after: Mapping[str, str] | None
+) -> Iterator[tuple[str, str, str]]:
+    if before is None or after is None:
+        return
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name, "") != after.get(name, ""):
+            yield name, before.get(name, ""), after.get(name, "")
+
+
+def _at(node: Node) -> str:
+    return f"node {node.number} ({node.name!r})"
+
+
+def _fixed_changes(before: Node, after: Node) -> Iterator[Change]:
+    """Of what can never change."""
+    pairs = [
+        ("kind", before.kind.value, after.kind.value, NEW_CHECKPOINT),
+        ("name", before.name, after.name, "a name binds state to its operator: " + NEW_CHECKPOINT),
+        (
+            "parallelism",
+            before.parallelism,
+            after.parallelism,
+            f"give parallelism={before.parallelism}, or use a new checkpointLocation",
+        ),
+        ("upstream", before.upstream, after.upstream, NEW_CHECKPOINT),
+        ("key", before.key, after.key, "state is kept under it: " + NEW_CHECKPOINT),
+        ("types of the key", before.key_types, after.key_types, "state is kept under it: " + NEW_CHECKPOINT),
+        (
+            "form",
+            before.form,
+            after.form,
+            f"its state was kept by {before.form}: use that, or a new checkpointLocation",
+        ),
+    ]
+    for what, old, new, todo in pairs:
+        if old is not None and new is not None and old != new:
+            shown = (
+                (list(old), list(new)) if isinstance(old, tuple) and isinstance(new, tuple) else (old, new)
+            )
+            yield Change(_at(after), what, f"was {shown[0]!r} and is {shown[1]!r} now", When.REFUSED, todo)
+
+
+def _node_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]) -> list[Change]:
+    changes = []
+    if before.version != after.version:
+        says = f"was {before.version!r} and is {after.version!r} now"
+        changes.append(Change(_at(after), "version", says, When.EPOCH, node=after.number))
+    if after.kind is NodeKind.SOURCE:
+        changes += _source_changes(before, after)
+    changes += _output_changes(before, after)
+    changes += _time_changes(before, after)
+    if before.state is not None and after.state is not None:
+        changes += [replace(change, node=after.number) for change in _state_changes(before, after, unused)]
+    return changes
+
+
+# ------------------------------------------------------------------------- columns
+
+
+def _output_changes(before: Node, after: Node) -> Iterator[Change]:
+    what = "the columns" if after.kind is NodeKind.SINK else "the output"
+    if before.columns is not None and after.columns is not None:
+        wrong = misfit(before.columns, after.columns)
+        if wrong is not None:
+            yield Change(_at(after), what, wrong, When.REFUSED, _COLUMNS)
+        elif before.columns != after.columns:
+            yield Change(_at(after), what, _widened(before.columns, after.columns), When.EPOCH)
+    elif before.output != after.output:
+        # Text of format version 1: the fields in their order, without what may be null.
+        if before.output.endswith(">") and after.output.startswith(before.output[:-1] + ","):
+            yield Change(
+                _at(after), what, f"has more columns: {after.output[len(before.output) : -1]}", When.EPOCH
+            )
+        else:
+            says = f"was {before.output!r} and is {after.output!r} now"
+            yield Change(_at(after), what, says, When.REFUSED, _COLUMNS)
+
+
+_COLUMNS = (
+    "columns may be added where they may be null; keep the others with their names, types and order, and bring a "
+    "changed value in a new column"
+)
+
+
+def misfit(before: Columns, after: Columns, *, at_end: bool = False) -> str | None:
+    """Why columns do not continue others: all of those, in their order, as wide, and more only where it may be null;
+    with `at_end`, more only behind them."""
+    names = [column.name for column in after]
+    there = dict(zip(names, after, strict=True))
+    for old in before:
+        new = there.get(old.name)
+        if new is None:
+            return f"lacks {old.name!r}, which it had"
+        if new.type != old.type:
+            return f"has {old.name!r} as {new.type}; it was {old.type}"
+        if old.nullable and not new.nullable:
+            return f"has {old.name!r} without null; it could be null"
+    kept = [name for name in names if name in {old.name for old in before}]
+    if kept != [old.name for old in before]:
+        return f"has the order {', '.join(kept)}; it was {', '.join(old.name for old in before)}"
+    added = [column for column in after if column.name not in {old.name for old in before}]
+    for column in added:
+        if not column.nullable:
+            return f"has {column.name!r} in addition, which may not be null"
+    if at_end and names[: len(before)] != [old.name for old in before]:
+        return f"has {added[0].name!r} before others; more comes behind them"
+    return None
+
+
+def _widened(before: Columns, after: Columns) -> str:
+    known = {old.name for old in before}
+    added = [f"{column.name} {column.type}" for column in after if column.name not in known]
+    return f"has more columns: {', '.join(added)}" if added else "may be null in more columns"
+
+
+# -------------------------------------------------------------------------- source
+
+PLACES = ("path", "subscribe", "subscribePattern", "assign")
+
+
+def _source_changes(before: Node, after: Node) -> Iterator[Change]:
+    for name, old, new in _differing(before.source, after.source):
+        says = f"was {old!r} and is {new!r} now"
+        if name == "subscribe" and set(old.split(",")) <= set(new.split(",")):
+            yield Change(_at(after), name, says, When.AT_ONCE)
+        elif name in PLACES:
+            todo = (
+                "records are known by their place in the source. If these are the same records at another place, say "
+                '.option("clonos.sameSource", "true"); else use a new checkpointLocation'
+            )
+            yield Change(_at(after), name, says, When.REFUSED, todo)
+        elif name in ("kind", "channel", "position"):
+            todo = "records are known by their place in the source: " + NEW_CHECKPOINT
+            yield Change(_at(after), name, says, When.REFUSED, todo)
+        else:
+            yield Change(_at(after), name, says, When.EPOCH)
+
+
+# ---------------------------------------------------------------------------- time
+
+
+def _time_changes(before: Node, after: Node) -> Iterator[Change]:
+    old, new = before.timeout, after.timeout
+    if old is not None and new is not None and old != new:
+        when = When.EPOCH if old in NO_TIMEOUT else When.REFUSED
+        todo = f"timers are kept that are meant as {old}: use that, or a new checkpointLocation"
+        yield Change(_at(after), "the timeout", f"was {old!r} and is {new!r} now", when, todo)
+    if before.watermark is None or after.watermark is None or before.watermark == after.watermark:
+        return
+    says = f"was {_watermark(before)} and is {_watermark(after)} now"
+    taken = before.watermark[0] in ("", after.watermark[0])
+    todo = f"event time has come as far as the old one said: use {_watermark(before)}, or a new checkpointLocation"
+    yield Change(_at(after), "the watermark", says, When.EPOCH if taken else When.REFUSED, todo)
+
+
+def _watermark(node: Node) -> str:
+    column, delay = node.watermark or ("", 0)
+    return f"{column!r} less {delay / 1_000_000:g} s" if column else "none"
+
+
+# --------------------------------------------------------------------------- state
+
+
+def _state_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]) -> Iterator[Change]:
+    old = {variable.name: variable for variable in before.state or ()}
+    new = {variable.name: variable for variable in after.state or ()}
+    for name in sorted(old.keys() | new.keys()):
+        what = f"state variable {name!r}" if name else "the state"
+        if name in unused and name in new:
+            yield Change(
+                _at(after), what, "is used again, with what it kept when it was last used", When.EPOCH
+            )
+            # The version before has left nothing that could be migrated.
+            fresh = replace(after, migrates=after.migrates - {name})
+            todo = f"declare it as it was then, or give {what} another name"
+            for change in _variable_changes(what, unused[name], new[name], before, fresh):
+                yield replace(change, todo=todo) if change.when is When.REFUSED else change
+        elif name not in old or name not in new:
+            yield Change(
+                _at(after), what, "is new" if name not in old else "is not used any more", When.EPOCH
+            )
+        else:
+            yield from _variable_changes(what, old[name], new[name], before, after)
+
+
+def _variable_changes(
+    what: str, old: StateVariable, new: StateVariable, before: Node, after: Node
+) -> Iterator[Change]:
+    at = _at(after)
+    another = f"restore it, or give {what} another name"
+    if (old.kind, old.key) != (new.kind, new.key):
+        yield Change(at, what, "has another kind, or another key of its map", When.REFUSED, another)
+        return
+    if (old.ttl is None) != (new.ttl is None):
+        says = "has a time to live now" if old.ttl is None else "has no time to live any more"
+        yield Change(at, what, says, When.REFUSED, another)
+        return
+    if old.ttl != new.ttl:
+        yield Change(at, what, "has another time to live, for what is written from then on", When.EPOCH)
+    if old.columns == new.columns:
+        return
+    wrong = misfit(old.columns, new.columns, at_end=True)
+    if wrong is None:
+        yield Change(at, what, _widened(old.columns, new.columns), When.EPOCH)
+    elif new.name in after.migrates and before.version != after.version:
+        yield Change(at, what, f"{wrong}: it is migrated", When.EPOCH)
+    else:
+        todo = (
+            "add fields at the end, where they may be null, or give the operator a new version and migrate="
+        )
+        yield Change(at, what, wrong, When.REFUSED, todo)

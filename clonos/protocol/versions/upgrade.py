@@ -1,0 +1,304 @@
+"""Which program ran which epoch, and from which epoch on a changed one takes over.
+
+A checkpoint keeps its *bindings* as a history: programs, each with the epoch from which on it runs. A changed program
+takes over at an epoch boundary, at the first epoch of which nothing can have been seen. Whatever can have been seen has
+to be repeated as it was, so by the program that did it: a new program that starts while such an epoch is open must have
+the function of that version beside its own (`previous`), and may not differ in anything else that an epoch depends on.
+
+What counts as seen is decided for safety: what is in a sink or its log behind the last commit, and any recorded step
+behind it, whoever holds it. That an epoch has only begun (its BOUNDARY is recorded) nobody has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from clonos.errors import CheckpointMismatch, LogCorrupt
+from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.delta import decode_delta
+from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.topology import Node, NodeKind, StateVariable, Topology
+from clonos.protocol.versions.binding import PLACES, Change, Unused, When, compare
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Under which version of its function an operator runs an epoch: (first epoch, version), in order; and of which
+    state variables a version brings up to date what another one has left."""
+
+    entries: tuple[tuple[int, str], ...] = ((0, ""),)
+    migrates: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def first(self) -> str:
+        """Which a log does not name."""
+        return self.entries[0][1]
+
+    def at(self, epoch: int) -> str:
+        return next((version for since, version in reversed(self.entries) if since <= epoch), self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A program, and the first epoch that it runs."""
+
+    since: int
+    program: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The bindings of a checkpoint, in order."""
+
+    bindings: tuple[Binding, ...]
+
+    @classmethod
+    def of(cls, program: Topology) -> History:
+        return cls((Binding(0, program),))
+
+    def at(self, epoch: int) -> Topology:
+        """The program that runs an epoch."""
+        return next(
+            (one.program for one in reversed(self.bindings) if one.since <= epoch), self.bindings[0].program
+        )
+
+    def changes_at(self, epoch: int) -> bool:
+        """Whether it is the first one of another program: then what is left inside it is of the one before."""
+        return any(one.since == epoch for one in self.bindings[1:])
+
+    def unused(self, epoch: int) -> Unused:
+        """State variables that the program of an epoch does not declare, and one of those before it did."""
+        left: dict[int, dict[str, StateVariable]] = {}
+        for one in self.bindings:
+            for node in one.program.nodes if one.since <= max(epoch, 0) else ():
+                left.setdefault(node.number, {}).update({each.name: each for each in node.state or ()})
+        for node in self.at(epoch).nodes:
+            for variable in node.state or ():
+                left[node.number].pop(variable.name, None)
+        return left
+
+    def schedule(self, node: int) -> Schedule:
+        entries: list[tuple[int, str]] = []
+        migrates: dict[str, frozenset[str]] = {}
+        for one in self.bindings:
+            bound = one.program.node(node)
+            if not entries or entries[-1][1] != bound.version:
+                entries.append((one.since, bound.version))
+            migrates[bound.version] = migrates.get(bound.version, frozenset()) | bound.migrates
+        return Schedule(tuple(entries), migrates)
+
+    def to_document(self) -> list[dict[str, Any]]:
+        return [{"since": one.since, "program": one.program.to_document()} for one in self.bindings]
+
+    @classmethod
+    def from_document(cls, said: Iterable[Mapping[str, Any]]) -> History:
+        """Raises CheckpointMismatch."""
+        return cls(tuple(Binding(one["since"], Topology.from_document(one["program"])) for one in said))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEpoch:
+    """The epoch behind the last committed one: its number, whether anything of it may have been recorded, and up to
+    which epoch something may have been seen. In real time the next one may run before it is committed."""
+
+    number: int
+    begun: bool
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What becomes of a checkpoint that a program is started over. Before the history is written, what is recorded of
+    the open epoch has to go where it `drops` that."""
+
+    history: History
+    changes: tuple[Change, ...]
+    since: int
+    drops: bool
+
+    @property
+    def later(self) -> tuple[Change, ...]:
+        """What takes effect from epoch `since` on."""
+        return tuple(change for change in self.changes if change.when is When.EPOCH)
+
+
+def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_source: bool = False) -> Upgrade:
+    """Raises CheckpointMismatch, with everything that stands against it. `same_source`: a source that is at another
+    place has the same records."""
+    changes = taken(history, epoch.seen, program, same_source=same_source)
+    later = any(change.when is When.EPOCH for change in changes)
+    for number in range(epoch.number, epoch.seen + 1):
+        _check_repeatable(number, history.at(number), program)
+        _check_migrated_alike(number, history, program)
+    since = epoch.seen + 1
+    kept = [one for one in history.bindings if one.since < since or one.since == 0]
+    begun_unseen = epoch.begun and epoch.seen < epoch.number
+    # Not by the program that goes on, but by one that was to take over with it.
+    later = later or (begun_unseen and len(kept) < len(history.bindings))
+    if later and since > 0:
+        made = (*kept, Binding(since, program))
+    else:  # as it was, with what an older format did not say and what changes at once
+        made = (*kept[:-1], Binding(kept[-1].since, _with_what_was_migrated(kept[-1].program, program)))
+    return Upgrade(History(made), tuple(changes), since, drops=later and begun_unseen)
+
+
+def changed(history: History, epoch: int, program: Topology, *, same_source: bool = False) -> list[Change]:
+    """What the program changes of the one that runs an epoch."""
+    return [
+        replace(change, when=When.AT_ONCE) if same_source and change.what in PLACES else change
+        for change in compare(history.at(epoch), program, history.unused(epoch))
+    ]
+
+
+def taken(history: History, epoch: int, program: Topology, *, same_source: bool = False) -> list[Change]:
+    """What the program changes. Raises CheckpointMismatch where no epoch can begin with one of these."""
+    changes = changed(history, epoch, program, same_source=same_source)
+    refused = [change for change in changes if change.when is When.REFUSED]
+    if refused:
+        raise refusal(refused)
+    return changes
+
+
+def another_query(
+    history: History, program: Topology, *, same_source: bool = False
+) -> CheckpointMismatch | None:
+    """What stands against a program where it can go on from none that the checkpoint had. One that was written down may
+    never have run, so that which of them it has to go on from is decided when all is known of the open epoch."""
+    why = None
+    for one in reversed(history.bindings):
+        try:
+            taken(history, one.since, program, same_source=same_source)
+        except CheckpointMismatch as error:
+            why = why or error
+        else:
+            return None
+    return why
+
+
+def refusal(refused: Iterable[Change]) -> CheckpointMismatch:
+    """All of it in one, each with what to do."""
+    changes = list(refused)
+    said = "; ".join(f"{change} ({change.todo})" if change.todo else str(change) for change in changes)
+    return CheckpointMismatch(f"the checkpoint cannot be continued by this program: {said}")
+
+
+def _check_repeatable(epoch: int, bound: Topology, program: Topology) -> None:
+    """Whether a program can repeat an epoch that another one has begun."""
+    for change in compare(bound, program):
+        if change.when is not When.EPOCH:
+            continue
+        if change.node is None:
+            raise _begun(epoch, f"{change}, which can take effect only when that epoch is over")
+        old, new = bound.node(change.node), program.node(change.node)
+        if old.version == new.version:
+            raise _begun(epoch, f"{change}, and a function that changes needs a new version")
+        if old.version not in new.previous:
+            raise _begun(
+                epoch, f"version {old.version!r} of {old.name!r} has to repeat it", missing=old.version
+            )
+
+
+def _check_migrated_alike(epoch: int, history: History, program: Topology) -> None:
+    """Whether the first epoch of a version, which has to be repeated, can bring up to date what the one before left."""
+    for bound in history.at(epoch).nodes:
+        schedule = history.schedule(bound.number)
+        if bound.kind is not NodeKind.OPERATOR or epoch == 0 or schedule.at(epoch - 1) == bound.version:
+            continue
+        given = program.node(bound.number).brings_up_to_date(bound.version)
+        if schedule.migrates[bound.version] - given:
+            raise lacks_migrate(bound.name, bound.version, f"epoch {epoch} was begun by it")
+
+
+def lacks_migrate(name: str, version: str, why: str) -> CheckpointMismatch:
+    """The state is of another version, and would be taken for what it is not."""
+    return CheckpointMismatch(
+        f"version {version!r} of {name!r} has brought the state that another version left up to date with its migrate, "
+        f"which this program does not have, and {why}",
+        hint=f"Give version {version!r} with its migrate= again; as an earlier one of process, previous={{{version!r}: "
+        "(function, on_timer, migrate)}, of applyInPandasWithState (function, state_schema, migrate), of "
+        "transformWithState (processor, migrate). Or start the program of that version once with "
+        ".trigger(availableNow=True), so that the epoch is finished, then this one",
+    )
+
+
+def _with_what_was_migrated(bound: Topology, program: Topology) -> Topology:
+    """It is known of a version for good: a program that is started later may lack it."""
+
+    def kept(node: Node) -> Node:
+        before = bound.node(node.number)
+        if before.version != node.version:
+            return node
+        return replace(node, migrates=node.migrates | before.migrates)
+
+    return replace(program, nodes=tuple(map(kept, program.nodes)))
+
+
+def _begun(epoch: int, why: str, *, missing: str | None = None) -> CheckpointMismatch:
+    finish = "start the old program once with .trigger(availableNow=True), so that the epoch is finished, then this one"
+    either = (
+        f"give the old function as previous={{{missing!r}: function}}, or " if missing is not None else ""
+    )
+    hint = either + finish
+    return CheckpointMismatch(
+        f"epoch {epoch} was begun by the program before, and something of it may have been seen: {why}",
+        hint=hint[0].upper() + hint[1:],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What there is behind the last commit. `ends` is where every instance stood at it: log offset, last output
+    number; `own` are pieces of its log from its stores, `deltas` what others and the sink hold; `cursors` say by
+    channel what is visible. `whole`, whether all holders could be asked."""
+
+    ends: Mapping[Origin, tuple[int, int]]
+    own: Iterable[tuple[Origin, Segment]]
+    deltas: Iterable[bytes]
+    cursors: Mapping[int, int]
+    whole: bool
+
+    def pieces(self) -> Iterator[tuple[Origin, Segment]]:
+        """All of the logs. Where only the extent of one is known, that stands for bytes that say something."""
+        yield from self.own
+        for raw in self.deltas:
+            for entry in decode_delta(raw):
+                data = entry.data if entry.data is not None else b"\0" * (entry.end - entry.start)
+                yield entry.origin, (entry.start, data)
+
+
+def open_epoch(number: int, remains: Remains, *, realtime: bool | None, planned: bool) -> OpenEpoch:
+    """What has become of the epoch behind the last commit. `realtime` is the mode of the last start, where that is
+    known; in micro-batch nothing of an epoch happens before it is `planned`."""
+    last = OpenEpoch(number, True, number + (realtime is not False))
+    untouched = OpenEpoch(number, False, number - 1)
+    if not remains.whole:
+        return untouched if realtime is False and not planned else last
+    for channel, upto in remains.cursors.items():
+        if upto > remains.ends.get(channel_origin(channel), (0, 0))[1]:
+            return last
+    begun = False
+    for origin, piece in remains.pieces():
+        offset, _ = remains.ends.get(origin, (0, 0))
+        if is_seen(piece, offset):
+            return last
+        begun = begun or piece[0] + len(piece[1]) > offset
+    return OpenEpoch(number, True, number - 1) if begun else untouched
+
+
+def is_seen(piece: Segment, committed: int) -> bool:
+    """Whether a piece of an instance's log says more, behind the offset at its last commit, than that an epoch
+    began."""
+    start, data = piece
+    if start + len(data) <= committed:
+        return False
+    if start < committed:
+        start, data = committed, data[committed - start :]
+    try:
+        steps = codec.decode_steps(data, start)
+    except LogCorrupt:
+        return True
+    return any(step.kind is not Kind.BOUNDARY for step in steps)

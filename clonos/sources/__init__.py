@@ -1,0 +1,7 @@
+"""The embedded source: a durable, partitioned log of byte records; Spark reads it as format "clonos"."""
+
+from __future__ import annotations
+
+from clonos.sources.log_writer import LogWriter, Record, read
+
+__all__ = ["LogWriter", "Record", "read"]

@@ -1,0 +1,64 @@
+"""What other hosts have to do with a query: replica servers that the settings name, or that executors have, and how
+this host is found."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+from clonos.errors import ConfigurationError
+from clonos.spark.executors import ExecutorServices
+from clonos.spark.settings import PREFIX, Settings
+from clonos.wire.boundary import read_token
+from clonos.wire.tls import Tls
+from clonos_standby.cluster.leased_server import Named
+
+TOKEN_FILE = "executors.token"
+_TLS_SETTINGS = f"{PREFIX}tls.ca, {PREFIX}tls.cert and {PREFIX}tls.key"
+
+
+def named_servers(settings: Settings, *, spread: bool) -> Named:
+    """The replica services of the configuration, and how other hosts are talked to: those of the services, and, where
+    tasks are `spread`, theirs. Raises ConfigurationError."""
+    tls = Tls.of(settings.tls_ca, settings.tls_cert, settings.tls_key, _TLS_SETTINGS)
+    if not settings.replica_servers or settings.on_executors:
+        return Named(tls=tls if spread else None)
+    if not settings.replica_token_file:
+        raise ConfigurationError(
+            f"{PREFIX}replica.servers names services, and there is no {PREFIX}replica.token.file",
+            hint="Name the file with the token that the services were started with",
+        )
+    return Named(
+        services=settings.replica_servers,
+        service_token=read_token(Path(settings.replica_token_file)),
+        token_file=os.path.abspath(settings.replica_token_file),
+        tls=tls,
+    )
+
+
+def executors_servers(named: Named, services: ExecutorServices, data: str) -> Named:
+    """The services that executors have now. Their token is left where whoever operates the query finds it."""
+    path = os.path.join(data, TOKEN_FILE)
+    if services.token != named.service_token:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(services.token)
+    return replace(named, services=services.places(), service_token=services.token, token_file=path)
+
+
+def reached_at(settings: Settings, driver_host: str) -> str:
+    """Where other hosts find this one: as Spark's executors do, if there are any, else by its address on the way to the
+    first of the named servers."""
+    found = settings.replica_host or driver_host
+    if found or not settings.replica_servers or settings.on_executors:
+        return found or "127.0.0.1"
+    host, _, port = settings.replica_servers[0].rpartition(":")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, int(port)))
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConfigurationError(
+            f"there is no way to {host}: {error}", hint=f"Correct {PREFIX}replica.servers"
+        ) from None

@@ -1,5 +1,0 @@
-"""`clonos status`: what a running query is doing, for people and for programs."""
-
-from clonos.status.command import add_arguments, run
-
-__all__ = ["add_arguments", "run"]

@@ -1,0 +1,103 @@
+"""Dead letters: records that were passed over, with all that is needed to look into it at a desk.
+
+    <checkpoint>/clonos/dead_letters/<node>/<instance>/<channel>-<position>.letter
+
+    "CLDL" | sealed payload: u8 1, u32 CRC-32, a map as `values` encodes it
+
+A record has one name in every execution, so writing its letter again replaces it. The letter is durable before the
+determinant that says "passed over" is persisted: whoever finds that determinant finds the letter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import pyarrow as pa
+
+from clonos.errors import LogCorrupt, StateError
+from clonos.protocol.fence import Fence
+from clonos.storage.folder import Folder, resolve
+from clonos.values import state_codec as values
+
+MAGIC: Final = b"CLDL"
+VERSION: Final = 1
+SUFFIX: Final = ".letter"
+FOLDER: Final = "clonos/dead_letters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One record that was passed over."""
+
+    operator: str
+    operator_version: str
+    form: str  # which of the API's methods the function was given to
+    node: int
+    instance: int
+    epoch: int
+    channel: int
+    position: int
+    zone: str
+    row: bytes  # an Arrow stream: the input's schema and this row
+    output: bytes  # an Arrow schema message: the output's
+    key: tuple[Any, ...]
+    state: dict[bytes, Any]  # what was kept for the key, by its bytes in the keyed state
+    watermark: int | None  # microseconds
+    random: tuple[Any, ...]  # the instance's generator, as random.Random.getstate gives it
+    recorded: bytes  # a log chunk: the record's own step, as far as it is recorded
+    deaths: list[dict[str, Any]]  # how processes ended with the record in hand
+
+    @property
+    def name(self) -> str:
+        return f"{self.channel}-{self.position}{SUFFIX}"
+
+    def table(self) -> pa.Table:
+        """The row."""
+        return pa.ipc.open_stream(self.row).read_all()
+
+    def output_schema(self) -> pa.Schema:
+        return pa.ipc.read_schema(pa.py_buffer(self.output))
+
+
+def encode(letter: DeadLetter) -> bytes:
+    said = {field.name: getattr(letter, field.name) for field in fields(letter)}
+    return MAGIC + values.seal(values.encode({"version": VERSION, **said}), MAGIC)
+
+
+def decode(raw: bytes, what: str = "a dead letter") -> DeadLetter:
+    """Raises LogCorrupt."""
+    if raw[: len(MAGIC)] != MAGIC:
+        raise LogCorrupt(f"{what} does not begin as a dead letter does")
+    payload = values.unseal(raw[len(MAGIC) :], MAGIC, what=what, corrupt=LogCorrupt)
+    try:
+        said: dict[str, Any] = values.decode(payload)
+        if said["version"] != VERSION:
+            raise LogCorrupt(f"{what} has version {said['version']}; this library reads {VERSION}")
+        return DeadLetter(**{field.name: said[field.name] for field in fields(DeadLetter)})
+    except (KeyError, TypeError, ValueError, StateError) as error:
+        raise LogCorrupt(f"{what} cannot be read: {error}") from error
+
+
+def row_stream(batch: pa.RecordBatch) -> bytes:
+    """A record batch as `DeadLetter.row` has it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+class LetterBox:
+    """The letters of one instance."""
+
+    def __init__(self, checkpoint: str, node: int, instance: int, *, fence: int) -> None:
+        filesystem, root = resolve(checkpoint)
+        self._folder = Folder(filesystem, f"{root}/{FOLDER}", tag=f"{node}-{instance}-{Fence(fence).text}")
+        self._place = f"{node}/{instance}"
+
+    def write(self, letter: DeadLetter) -> str:
+        """Make it durable, or replace what stands under its name; where it is."""
+        name = f"{self._place}/{letter.name}"
+        self._folder.write(name, encode(letter))
+        return self._folder.path(name)

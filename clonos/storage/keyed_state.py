@@ -1,0 +1,131 @@
+"""The keyed state of one instance: RocksDB, with the live Python objects in front (`clonos.values.state_cache`).
+
+A checkpoint of many dirty objects holds the caller up for as long as encoding them and writing a table takes. Who knows
+that one is due calls `prepare` between records until it says so: it does nearly all of that beforehand, piece by piece,
+and leaves to the checkpoint what was changed again meanwhile.
+
+There is no write-ahead log: what counts is the last snapshot. So a directory is opened once, empty or just
+restored, and what a former owner left behind is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from clonos.errors import SnapshotCorrupt, StateError
+from clonos.storage.database import DEFAULT_MEMORY_BYTES, Batch, Database, prefix_end, tuned
+from clonos.storage.disk_errors import disk
+from clonos.values.state_cache import MIB, StateCache
+
+FORMAT_KEY: Final = b"\x00format"
+FORMAT: Final = b"clonos-state-2"
+FORMAT_WITHOUT_FOLD: Final = b"clonos-state-1"
+STATE_PREFIX: Final = b"s"
+
+_IN_USE: Final = "clonos-in-use"
+_LONGEST_PREPARATION_SECONDS: Final = 2.0
+
+
+@dataclass(slots=True)
+class _Preparation:
+    """Of a checkpoint: the keys that were dirty when it began and are still to be looked at; since when, once there
+    are none, their table is being written."""
+
+    ahead: Iterator[bytes]
+    ordered: float | None = None
+
+
+class _States:
+    """The part of a database that holds states."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._database.get(STATE_PREFIX + key)
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        batch = Batch()
+        for key, data in changes.items():
+            batch.put(STATE_PREFIX + key, data)
+        self._database.write(batch)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        lower, skip = STATE_PREFIX + prefix, len(STATE_PREFIX)
+        cursor = self._database.cursor(lower, prefix_end(lower))  # its view is of now, not of the first step
+        return ((key[skip:], data) for key, data in iter(cursor))
+
+
+class KeyedState(StateCache):
+    """See the module. Owned by one process and used from one thread."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        cache_entries: int = 200_000,
+        cache_bytes: int = 64 * MIB,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    ) -> None:
+        self._refuse_used(path)
+        self.database = Database(
+            path, what="the keyed state", corrupt=SnapshotCorrupt, options=tuned(memory_bytes), wal=False
+        )
+        super().__init__(_States(self.database), cache_entries=cache_entries, cache_bytes=cache_bytes)
+        self._preparation: _Preparation | None = None
+        try:
+            self._check_format()
+        except BaseException:
+            self.database.close()
+            raise
+
+    def _refuse_used(self, path: str) -> None:
+        """What an earlier owner left is some mixture of moments, never a state."""
+        marker = os.path.join(path, _IN_USE)
+        with disk(f"opening the keyed state in {path}", corrupt=SnapshotCorrupt):
+            os.makedirs(path, exist_ok=True)
+            try:
+                os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            except FileExistsError:
+                raise StateError(
+                    f"{path} was in use before: what is left there is not the state of any moment",
+                    hint="Restore a snapshot into a new directory, or begin with an empty one",
+                ) from None
+
+    def _check_format(self) -> None:
+        found = self.database.get(FORMAT_KEY)
+        if found is None and self.database.raw.latest_sequence_number() == 0:
+            self.database.put(FORMAT_KEY, FORMAT)
+            found = FORMAT
+        self.tells_folds = found == FORMAT
+        """Whether the two instants of a repeated hour are two keys; in state of older versions they are one."""
+        if found not in (FORMAT, FORMAT_WITHOUT_FOLD):
+            raise SnapshotCorrupt(
+                f"{self.database.path} is not keyed state of this version: found {found!r}, expected {FORMAT!r}"
+            )
+
+    def prepare(self) -> bool:
+        """A small piece of the work of a checkpoint; whether that is cheap to take now."""
+        if self._preparation is None:
+            self._preparation = _Preparation(iter(self.dirty))
+        if self._preparation.ordered is None:
+            if self.write_piece(self._preparation.ahead):
+                return False
+            self.database.begin_flush()
+            self._preparation.ordered = time.monotonic()
+        waited = time.monotonic() - self._preparation.ordered
+        return not self.database.flushing or waited > _LONGEST_PREPARATION_SECONDS
+
+    def checkpoint(self, directory: str) -> None:
+        """Write what is dirty, then hard-link everything into `directory`, which must not exist yet."""
+        self._preparation = None
+        self.flush()
+        self.database.checkpoint(directory)
+
+    def close(self) -> None:
+        """Close without writing: what was not checkpointed is of no use. Scans under way end."""
+        self.database.close()

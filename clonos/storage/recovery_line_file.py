@@ -1,0 +1,84 @@
+"""The recovery line of a start of the query, in its checkpoint.
+
+    <checkpoint>/clonos/lines/<generation>    JSON: format version, checksum, generation, epoch, where instances begin
+
+A start has a file of its own, so that a driver that has been overtaken and does not know it yet changes nobody else's.
+The driver writes it before Spark starts the query, and every replica of that start finds it. One that does not must not
+take it that there is none: some would begin where others do not expect it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any, Final
+
+from clonos.errors import StorageUnavailable
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.recovery_line import RecoveryLine, Resume
+from clonos.storage.folder import Folder, resolve
+
+FOLDER: Final = "lines"
+KEPT: Final = 4
+VERSION: Final = 1
+
+
+def write_line(checkpoint: str, line: RecoveryLine) -> None:
+    """Raises StorageUnavailable."""
+    body: dict[str, Any] = {
+        "generation": line.generation,
+        "epoch": line.epoch,
+        "resumes": [[*origin, one.name, sorted(one.owed.items())] for origin, one in line.resumes.items()],
+        "stable": [[*origin, offset] for origin, offset in line.stable.items()],
+    }
+    if line.bases is not None:
+        body["bases"] = [[*origin, name] for origin, name in line.bases.items()]
+    said = {"version": VERSION, "crc32": _checksum(body), "body": body}
+    folder = _folder(checkpoint, f"line-{line.generation}")
+    folder.write(_name(line.generation), json.dumps(said, indent=1).encode())
+    for name in folder.sizes(FOLDER):
+        if name.isdecimal() and int(name) <= line.generation - KEPT:
+            folder.delete(f"{FOLDER}/{name}")
+
+
+def read_line(checkpoint: str, generation: int) -> RecoveryLine:
+    """That of a start. Raises StorageUnavailable."""
+    folder = _folder(checkpoint, "line")
+    name = _name(generation)
+    where = folder.path(name)
+    try:
+        said: dict[str, Any] = json.loads(folder.read(name))
+        body = said["body"]
+        if said["version"] != VERSION or said["crc32"] != _checksum(body):
+            raise StorageUnavailable(f"{where} fails its checksum, or is of another version than {VERSION}")
+        line = RecoveryLine(
+            body["generation"],
+            body["epoch"],
+            {Origin(node, at): Resume(name, dict(owed)) for node, at, name, owed in body["resumes"]},
+            {Origin(node, at): offset for node, at, offset in body["stable"]},
+            {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
+        )
+    except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
+        raise StorageUnavailable(f"{where} cannot be read: {error!r}") from error
+    if line.generation != generation:
+        raise StorageUnavailable(f"{where} is of start {line.generation} of the query, not {generation}")
+    return line
+
+
+def newest_line(checkpoint: str) -> RecoveryLine | None:
+    """Of the last start that has one: no instance has run in any later. Raises StorageUnavailable."""
+    starts = [int(name) for name in _folder(checkpoint, "line").sizes(FOLDER) if name.isdecimal()]
+    return read_line(checkpoint, max(starts)) if starts else None
+
+
+def _name(generation: int) -> str:
+    return f"{FOLDER}/{generation:020d}"
+
+
+def _checksum(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _folder(checkpoint: str, tag: str) -> Folder:
+    filesystem, root = resolve(checkpoint)
+    return Folder(filesystem, f"{root}/clonos", tag=tag)

@@ -1,0 +1,1 @@
+"""The commands of `clonos`, and the jobs that the demonstration and the benchmarks run."""

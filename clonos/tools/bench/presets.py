@@ -1,0 +1,53 @@
+"""Plans by name.
+
+- *smoke*: every query, mode, protection, failure and pattern once, and one search, as briefly as they can be run:
+  whether all of it works. Its figures say nothing.
+- *standard*: what the tables of the report are made of, in less than an hour on two cores.
+"""
+
+from __future__ import annotations
+
+from clonos.tools.bench.plan import Plan, combined
+
+_SMOKE = """
+q1  realtime   none,clonos     none    single
+q3  microbatch clonos          none    single
+q4  microbatch clonos          none    single
+q5  microbatch clonos          none    single
+q7  realtime   clonos          none    single
+q8  realtime   clonos          none    single
+q11 microbatch clonos          none    single
+q13 realtime   clonos          none    single
+q12 realtime   none,clonos,hot replica single
+q12 microbatch none            none    single
+q12 microbatch clonos          task    single
+q12 realtime   clonos          query   single
+q12 microbatch passive         replica staggered
+q12 realtime   clonos          replica together
+"""
+_FAILURES = """
+q1,q3,q8,q12 microbatch,realtime none,clonos,hot replica    single
+q12          realtime            none,clonos,hot replica    staggered,together
+q12          realtime            passive         replica    single
+q12          realtime            none,clonos     task,query single
+q1,q3,q8     microbatch          none,clonos     task       single
+"""
+_OTHERS = "q4,q5,q7,q11,q13 microbatch none,clonos none single"
+_SEARCHES = """
+q1,q12 realtime   none,clonos none single
+q12    microbatch none,clonos none single
+"""
+
+PRESETS = {
+    "smoke": Plan(
+        cells=combined(_SMOKE, rate=200, seconds=4, warm_up=1),
+        searches=combined("q12 realtime clonos none single", rate=25_600, seconds=4, warm_up=1, probe=True),
+        within=4.0,
+    ),
+    "standard": Plan(
+        cells=combined(_FAILURES, rate=200, seconds=24, warm_up=8)
+        + combined(_OTHERS, rate=500, seconds=15, warm_up=8),
+        searches=combined(_SEARCHES, rate=4000, seconds=15, warm_up=10, probe=True),
+        within=1.25,
+    ),
+}

@@ -1,0 +1,79 @@
+"""Strikes where the victim runs: on this host by itself, on another by the replica service there.
+
+Who plays a role at the moment the servers of the query know, all of them together: after a failover an instance is on
+another one. On the host where it was found the server there is asked again (`clonos_standby.server.strike`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from clonos.errors import ConfigurationError
+from clonos.tools.inject.plan import Action, Server, Strike, Target
+from clonos.tools.live_query import LiveQuery, LiveServer
+from clonos.wire.boundary import read_token
+from clonos.wire.replica_client import ReplicaClient
+from clonos.wire.strikes import Blow, Kind, NoProcess
+from clonos_standby.server import strike as local
+
+
+def strike(query: LiveQuery, what: Strike, say: Callable[[str], None]) -> None:
+    """Do it, and `say` what has been done. Raises NoProcess, NotRunning, ConfigurationError, Unreachable."""
+    blow, name = what.blow, str(what.target)
+    server = _where(query, what.target, blow)
+    done = _there(query, server, blow, name) if server.place else _here(server, blow, name)
+    for text in done:
+        say(text)
+
+
+@contextlib.contextmanager
+def hold(query: LiveQuery, target: Target) -> Iterator[local.Held]:
+    """The process of an instance, on this host."""
+    blow = Strike(0.0, Action(Kind.KILL), target).blow
+    server = _where(query, target, blow)
+    if server.place:
+        raise NoProcess(f"{target} is on {server.place} now")
+    with local.hold(lambda: local.pid_of(_status(server), blow, str(target)), str(target)) as held:
+        yield held
+
+
+def _where(query: LiveQuery, target: Target | Server, blow: Blow) -> LiveServer:
+    """The server that is the victim, or that runs it."""
+    if isinstance(target, Server):
+        for number, server in enumerate(query.servers):
+            if server.place == target.place and (target.place or number == target.number):
+                return server
+        raise NoProcess(f"the query does without {target} now")
+    statuses = query.statuses()
+    every = [replica for _, said in statuses for replica in said["replicas"]]
+    found = local.playing(every, blow.node, blow.instance, standby=target.standby)
+    if found is None:
+        raise NoProcess(f"{target} has no process now")
+    return next(server for server, said in statuses if any(one is found for one in said["replicas"]))
+
+
+def _here(server: LiveServer, blow: Blow, name: str) -> Iterator[str]:
+    assert server.data is not None, "it is on this host"
+    return local.strike(blow, lambda: _status(server), server.data, name)
+
+
+def _there(query: LiveQuery, server: LiveServer, blow: Blow, name: str) -> Iterator[str]:
+    if not server.known.token_file:
+        raise ConfigurationError(f"nobody knows the token of the replica service at {server.place}")
+    token = read_token(Path(server.known.token_file))
+    client = ReplicaClient(server.known.place, token, server.known.tls)
+    try:
+        for text in client.strike(query.query, blow, name):
+            yield f"{text} (on {server.place})"
+    finally:
+        client.close()
+
+
+def _status(server: LiveServer) -> dict[str, Any]:
+    try:
+        return server.status()
+    except OSError as error:
+        raise NoProcess(f"its server does not answer: {error}") from None

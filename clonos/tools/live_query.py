@@ -1,0 +1,183 @@
+"""A running query, as seen from another process: found by its checkpoint, asked at its replica server.
+
+Neither Spark nor a JVM is needed: the checkpoint says what the query is and on which host it was started last, the data
+directory there says how to reach its server (`clonos_standby.server.running`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clonos.errors import ConfigurationError, NotRunning
+from clonos.spark.checkpoint import Checkpoint
+from clonos_standby.cluster import server_directory as known
+from clonos_standby.cluster.server_directory import Known
+from clonos_standby.cluster.servers import merged
+from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.server import admin, running
+from clonos_standby.server.running import Running
+
+PATIENCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNode:
+    """An operator or sink, which has replicas; a source has none."""
+
+    number: int
+    name: str
+    kind: str
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveServer:
+    """A replica server: of a replica service, or else on this host, with its data directory."""
+
+    known: Known
+    token: str
+    data: Path | None = None
+
+    @property
+    def place(self) -> str | None:
+        """The service that runs it; None on this host."""
+        return self.known.place or None
+
+    def status(self) -> dict[str, Any]:
+        """Raises OSError where it does not answer."""
+        request = {"status": True}
+        answer = admin.ask(self.known.address, self.token, request, PATIENCE_SECONDS, self.known.tls)
+        return {**answer["status"], "place": self.place}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveQuery:
+    """See the module. `others` are the servers of standbys."""
+
+    checkpoint: Checkpoint
+    query: str
+    nodes: tuple[LiveNode, ...]
+    data: Path
+    running: Running
+    others: tuple[LiveServer, ...] = ()
+
+    @property
+    def servers(self) -> tuple[LiveServer, ...]:
+        """By number, the first one's first."""
+        return (LiveServer(Known("", self.running.socket), self.running.token, self.data), *self.others)
+
+    def statuses(self) -> list[tuple[LiveServer, dict[str, Any]]]:
+        """What the replica servers say of themselves and their replicas. Raises NotRunning where the first does not
+        answer; another one may just be starting again."""
+        first = self.servers[0]
+        try:
+            found = [(first, first.status())]
+        except OSError as error:
+            raise NotRunning(
+                f"the replica server of {self.checkpoint.location} (process {self.running.pid}) does not answer: "
+                f"{error}",
+                hint=f"If it has just died its driver starts it again; it writes to {self.data / 'server.err'}",
+            ) from None
+        for other in self.others:
+            with contextlib.suppress(OSError):
+                found.append((other, other.status()))
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """All of that in one."""
+        return merged([said for _, said in self.statuses()])
+
+    def bytes_of(self, kind: str, node: int, instance: int) -> int:
+        """Size on disk of the `logs` or the `state` of an instance; files that come and go are not missed."""
+        return sum(_file_bytes(entry) for entry in _files(self.data / kind / str(node) / str(instance)))
+
+    def spilled(self) -> dict[tuple[int, int], int] | None:
+        """Bytes of the conduits' in-flight logs that are on this host's disk, by node and instance.
+
+        A spill file has no name from the moment it is open, so it is found at the process that has it open; None where
+        nobody can say.
+        """
+        found: dict[tuple[int, int], int] = {}
+        folder = f"{self.data / 'spill'}{os.sep}"
+        for pid in self.running.driver:
+            try:
+                entries = list(Path(f"/proc/{pid}/fd").iterdir())
+            except OSError:
+                return None
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    target = os.readlink(entry)
+                    if target.startswith(folder):
+                        node, instance, *_ = target.removeprefix(folder).split("-")
+                        key = int(node), int(instance)
+                        found[key] = found.get(key, 0) + entry.stat().st_size
+        return found
+
+
+def find(location: str) -> LiveQuery:
+    """The running query of a checkpoint. Raises NotRunning, CheckpointMismatch (none of ours), ConfigurationError
+    (somebody else's)."""
+    checkpoint = Checkpoint(location)
+    query, document = checkpoint.shape()
+    place = checkpoint.place()
+    if place is None:
+        raise NotRunning(f"the query of {location} has never been started by this version")
+    host, data = place
+    try:
+        found = running.read(Path(data))
+    except PermissionError:
+        raise ConfigurationError(
+            f"the query of {location} belongs to user {_owner(data)}", hint="Ask as that user"
+        ) from None
+    if found is None:
+        elsewhere = host != platform.node()
+        raise NotRunning(
+            f"the query of {location} is not running" + (" on this host" if elsewhere else ""),
+            hint=f"It was started last on {host}"
+            + ("; ask there" if elsewhere else f", with its data in {data}"),
+        )
+    nodes = tuple(
+        LiveNode(node["number"], node["name"], node["kind"], node["parallelism"])
+        for node in document["nodes"]
+        if node["kind"] != "source"
+    )
+    folders = sorted(Path(data).glob(f"{SERVER_FOLDER}*"))
+    here = [(folder, running.read(folder)) for folder in folders]
+    others = (
+        *(LiveServer(Known("", one.socket), one.token, folder) for folder, one in here if one is not None),
+        *(LiveServer(one, found.token) for one in known.read(Path(data))),
+    )
+    return LiveQuery(checkpoint, query, nodes, Path(data), found, others)
+
+
+def _files(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def _file_bytes(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0
+
+
+def _owner(path: str) -> str:
+    import pwd
+
+    try:
+        number = os.stat(path).st_uid
+    except OSError:
+        return "who started it"
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)

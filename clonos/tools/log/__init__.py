@@ -1,0 +1,5 @@
+"""`clonos log`: read causal logs and dead letters, check them, and run a function on a letter at the desk."""
+
+from clonos.tools.log.command import add_arguments, run
+
+__all__ = ["add_arguments", "run"]

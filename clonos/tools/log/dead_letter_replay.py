@@ -1,0 +1,228 @@
+"""The desk: one record, the state of its key and what was recorded of its step, and the user's function.
+
+A program of its own (see `replaying`): `python -m clonos.tools.log.dead_letter_replay LETTER MODULE:FUNCTION FD`.
+What the function asks for is answered from the recording as long as it lasts, then by the live service. The result
+goes to the descriptor as JSON; where nothing comes, the function has taken the process with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import json
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from clonos.errors import ConfigurationError, DivergenceError, Where
+from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
+from clonos.operators.rows import RowDecoder, RowEncoder
+from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.recovery.causal.determinant import Kind, Step
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
+from clonos.protocol.recovery.causal.recorder import Perform
+from clonos.protocol.recovery.causal.replayer import StepReplayer
+from clonos.storage import dead_letters as letters
+from clonos.storage.dead_letters import DeadLetter
+from clonos.tools.log.readable import key_said, moment
+from clonos.values.grouping_keys import key_of
+from clonos.values.state_codec import disowned
+from clonos_standby.replica.outcomes import Outcomes
+
+_STATELESS = {"map": MapOperator, "flat_map": FlatMapOperator, "filter": FilterOperator}
+
+
+class DeskState:
+    """Keyed state in memory."""
+
+    def __init__(self, data: dict[bytes, Any]) -> None:
+        self.data = data
+
+    def get(self, key: bytes) -> Any | None:
+        return self.data.get(key)
+
+    def load(self, key: bytes) -> Any | None:
+        value = self.get(key)
+        return None if value is None else disowned(value)
+
+    def put(self, key: bytes, value: Any) -> None:
+        self.data[key] = value
+
+    def save(self, key: bytes, value: Any) -> None:
+        self.data[key] = disowned(value)
+
+    def touch(self, key: bytes) -> None:
+        """The object is the one that is kept."""
+
+    def delete(self, key: bytes) -> None:
+        self.data.pop(key, None)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, Any]]:
+        return iter(sorted((key, value) for key, value in self.data.items() if key.startswith(prefix)))
+
+
+class DeskTimers:
+    """Timers that are noted and never fire."""
+
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+
+    def set(self, due: int, key: bytes, name: str = "") -> None:
+        self.noted.append(f"set {name!r} for {moment(due)}")
+
+    def cancel(self, due: int, key: bytes, name: str = "") -> None:
+        self.noted.append(f"cancelled {name!r} for {moment(due)}")
+
+    def next_due(self) -> int | None:
+        return None
+
+
+class _Nothing:
+    """What a step needs of a runtime: here, a clock."""
+
+    def clock(self) -> int:
+        return time.time_ns() // 1000
+
+    def stabilise(self, chunk: bytes) -> None:
+        """The letter is stable."""
+
+    def rebuilt(self, chunk: bytes) -> None:
+        """Nothing is written."""
+
+
+class DeskStep(StepReplayer):
+    """A recorded step that tells where the recording ended."""
+
+    def __init__(self, step: Step, where: Where, recorded_only: bool) -> None:
+        super().__init__(_Nothing(), step, where)
+        self.live: list[str] = []
+        self._recorded_only = recorded_only
+
+    def _beyond(self, kind: Kind, asked: str) -> None:
+        if self._recorded_only:
+            self._diverged(f"asked for was {asked}, and nothing further is recorded")
+        self.live.append(asked)
+
+    def _outcome_of_effect(self, key: str, perform: Perform) -> Any:
+        effects = self._step.effects
+        if effects and effects[0].outcome is None:
+            self._beyond(Kind.EFFECT, f"the effect under the key {key!r}, announced, its outcome lost")
+        return super()._outcome_of_effect(key, perform)
+
+    def unused(self) -> str | None:
+        """What was recorded for the record and not asked for."""
+        step = self._step
+        left = [f"a call of {call.name}" for call in step.calls]
+        left += [f"an effect under the key {effect.key!r}" for effect in step.effects]
+        left += ["an exact clock reading"] * len(step.instants)
+        return ", ".join(left) or None
+
+
+def at_the_desk(letter: DeadLetter, fn: Callable[..., Any], *, recorded_only: bool = False) -> dict[str, Any]:
+    """What the function makes of the record."""
+    where = Where(letter.operator, letter.instance, letter.epoch, letter.channel, letter.position)
+    state, timers = DeskState(copy.deepcopy(letter.state)), DeskTimers()
+    stream = random.Random()
+    stream.setstate(letter.random)
+    services = CausalServices(
+        state=state, timers=timers, event_timers=timers, random=stream, outcomes=Outcomes()
+    )
+    services.watermark = letter.watermark
+    services.where = lambda row: where
+    (recorded,) = decode_steps(letter.recorded, 0) or [Step(Kind.ORDER, 0)]
+    step = services.step = DeskStep(recorded, where, recorded_only)
+    operator = operator_of(letter, fn)
+    table = letter.table()
+    rows = RowDecoder(table.schema, letter.zone)
+    (batch,) = table.to_batches()
+    said: dict[str, Any] = {"live": step.live, "timers": timers.noted}
+    try:
+        operator.open(services)
+        made = operator.bundle([key_of(letter.key)], rows.rows(rows.columns(batch), 1))
+        RowEncoder(letter.output_schema(), letter.zone, letter.operator).arrays(made)
+    except DivergenceError as error:
+        return {**said, "ended": "diverges", "why": error.message}
+    except Exception as error:
+        why = "".join(traceback.format_exception(error.__cause__ or error))
+        return {**said, "ended": "raises", "why": why}
+    names = letter.output_schema().names
+    said["outputs"] = [repr(dict(zip(names, row, strict=True))) for row in made]
+    said["state"] = [
+        {
+            "key": repr(key_said(key)),
+            "before": repr(letter.state.get(key)),
+            "after": repr(state.data.get(key)),
+        }
+        for key in sorted(letter.state.keys() | state.data.keys())
+        if letter.state.get(key) != state.data.get(key)
+    ]
+    if unused := step.unused():
+        return {**said, "ended": "diverges", "why": f"recorded, but not asked for: {unused}"}
+    return {**said, "ended": "got through"}
+
+
+def operator_of(letter: DeadLetter, fn: Callable[..., Any]) -> Any:
+    """The operator that the function was given to."""
+    schema, name, zone = letter.output_schema(), letter.operator, letter.zone
+    if letter.form == "process":
+        return ProcessOperator(fn, schema, name=name, on_timer=_not_here, tz=zone)
+    stateless = _STATELESS.get(letter.form.removeprefix("pure "))
+    if stateless is None:
+        raise ConfigurationError(
+            f"a record of {letter.form} cannot be replayed at the desk",
+            hint="`clonos log inspect` shows the row and the state of its key",
+        )
+    return partial(stateless, pure=letter.form.startswith("pure "))(fn, schema, name=name, tz=zone)
+
+
+def _not_here(key: Any, timer: Any, ctx: Any) -> None:
+    raise AssertionError("timers do not fire at the desk")
+
+
+def load(named: str) -> Callable[..., Any]:
+    """The function that is named `module:function`."""
+    module, colon, path = named.partition(":")
+    if not colon or not module or not path:
+        raise ConfigurationError(f"{named!r} does not name a function", hint="Give module:function")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{named} cannot be loaded: {error}",
+            hint="The module must be importable from the current directory",
+        ) from error
+    if not callable(found):
+        raise ConfigurationError(f"{named} is no function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("letter", type=Path)
+    parser.add_argument("function")
+    parser.add_argument("answer", type=int)
+    parser.add_argument("--recorded-only", action="store_true")
+    given = parser.parse_args()
+    try:
+        letter = letters.decode(given.letter.read_bytes(), str(given.letter))
+        said = at_the_desk(letter, load(given.function), recorded_only=given.recorded_only)
+    except ConfigurationError as error:
+        said = {"ended": "cannot be replayed", "why": str(error)}
+    sys.stdout.flush()
+    with open(given.answer, "wb") as answer:
+        answer.write(json.dumps(said).encode())
+    os._exit(0)  # whatever threads the function has started
+
+
+if __name__ == "__main__":
+    main()

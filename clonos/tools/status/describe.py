@@ -1,0 +1,103 @@
+"""The state of a running query as one JSON object: what its server says, what lies on disk, what has committed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from clonos.tools.live_query import LiveNode, LiveQuery
+from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.server.strike import playing
+
+RECENT = 8
+_TAIL_BYTES = 256 * 1024
+
+
+def describe(query: LiveQuery) -> dict[str, Any]:
+    """See the module. Times are seconds since 1970, sizes bytes; None where something cannot be known."""
+    status = query.status()
+    primaries = [each for each in status["replicas"] if not each["standby"]]
+    spilled = query.spilled()
+    names = {node.number: node.name for node in query.nodes}
+
+    def named(event: dict[str, Any]) -> dict[str, Any]:
+        return {"operator": names.get(event.get("node") or 0), **event}
+
+    def instance(node: LiveNode, number: int) -> dict[str, Any]:
+        replica, standby = (
+            playing(status["replicas"], node.number, number, standby=standby) for standby in (False, True)
+        )
+        return {
+            "instance": number,
+            "pid": replica["pid"] if replica else None,
+            "state": _state(replica),
+            **{
+                name: replica[name] if replica else None
+                for name in ("epoch", "fence", "uptime", "resident", "records", "log_bytes")
+            },
+            "place": replica["place"] if replica else None,
+            "standby": standby and {name: standby[name] for name in ("pid", "follows", "place")},
+            "log_disk": query.bytes_of("logs", node.number, number),
+            "state_disk": query.bytes_of("state", node.number, number),
+            "dead_letters": query.checkpoint.letters(node.number, number),
+            "spill_disk": None if spilled is None else spilled.get((node.number, number), 0),
+        }
+
+    return {
+        "checkpoint": query.checkpoint.location,
+        "query": query.query,
+        "data": str(query.data),
+        "generation": status["generation"],
+        "committed": query.checkpoint.committed(),
+        "committed_at": query.checkpoint.committed_at(),
+        "epoch": max((each["busy"] for each in primaries if each["busy"] is not None), default=None),
+        "server": {
+            name: status[name]
+            for name in ("pid", "started", "resident", "grpc", "grpc_pid", "metrics", "waiting")
+        },
+        "others": status["others"],
+        "operators": [
+            {
+                "node": node.number,
+                "operator": node.name,
+                "kind": node.kind,
+                "instances": [instance(node, number) for number in range(node.parallelism)],
+            }
+            for node in query.nodes
+        ],
+        "spares": status["spares"],
+        "deaths": status["deaths"],
+        "recent_deaths": [named(death) for death in _last(query.data, "deaths.jsonl")],
+        "failures": [named(failure) for failure in status["failures"][-RECENT:]],
+        "recoveries": [named(recovery) for recovery in _last(query.data, "recoveries.jsonl")],
+    }
+
+
+def _state(replica: dict[str, Any] | None) -> str:
+    if replica is None:
+        return "none"
+    if replica["dying"]:
+        return "dying"
+    if replica["stopped"]:
+        return "stopped"
+    return "idle" if replica["busy"] is None else "busy"
+
+
+def _last(data: Path, name: str) -> list[dict[str, Any]]:
+    """The last lines of the files of this name that outlive the servers."""
+    found = [line for folder in (data, *data.glob(f"{SERVER_FOLDER}*")) for line in _last_of(folder / name)]
+    return sorted(found, key=lambda line: line["at"])[-RECENT:]
+
+
+def _last_of(path: Path) -> list[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    whole = lines[1:] if size > _TAIL_BYTES else lines
+    return [json.loads(line) for line in whole[:-1]][-RECENT:]

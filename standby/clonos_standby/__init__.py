@@ -1,0 +1,1 @@
+"""Everything that runs beside Spark: replicas, their servers, and services on other hosts."""

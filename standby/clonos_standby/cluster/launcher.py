@@ -1,0 +1,357 @@
+"""The driver's side of a replica server: start it, keep it alive, talk to it, stop it.
+
+The driver is a process full of threads with a JVM behind it, so it must never fork itself; it starts the server as a
+fresh program and holds the write end of the server's stdin. That pipe is the whole agreement about life and death:
+however the driver ends, its descriptors are closed, and the server and everything it runs are gone a moment later.
+In the other direction a monitor thread waits for the server and starts it again, at the same socket and with the same
+data directory, so that conduits only have to connect again and old fences stay raised.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from clonos.errors import ConfigurationError, ReplicaLost
+from clonos_standby.replica.holders import HOLDERS_FILE
+from clonos_standby.server import admin
+from clonos_standby.server.log import inherited
+
+_MAX_PATH = 100
+_STOP_SECONDS = 15.0
+_STDERR_TAIL = 8 * 1024
+_LINE_LIMIT = 64 * 1024
+_LONGEST_PAUSE = 5.0
+_SPECS = "spec*.msgpack*"
+LEASE_ENDED = 75
+"""A server ends with this status when nobody wants it any more: it is not started again."""
+
+
+class ReplicaServer:
+    """One replica server of one query, owned by this process. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        data_dir: str | os.PathLike[str],
+        *,
+        entry: str | None = None,
+        tcp: str | None = None,
+        lease: float = 0.0,
+        determinants: bool = True,
+        start_timeout: float = 60.0,
+        hello_timeout: float = 5.0,
+        on_restart: Callable[[ReplicaServer], None] | None = None,
+    ) -> None:
+        self.data = Path(data_dir)
+        self.grpc_address: str | None = None
+        self.tcp_address: str | None = None
+        self.restarts = 0
+        self._spec = dict(spec)
+        self._token = str(spec["token"])
+        self._entry = entry
+        self._tcp = tcp
+        self._lease = lease
+        self._determinants = determinants
+        self.hello_timeout = hello_timeout
+        self._start_timeout = start_timeout
+        self._on_restart = on_restart
+        self._lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._monitor: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._directory: str | None = None
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def start(self) -> ReplicaServer:
+        """Starts the server and waits until it is ready; raises with what it wrote when it does not come up."""
+        with self._lock:
+            if self._process is not None:
+                raise ConfigurationError("this replica server has been started already")
+            self.data.mkdir(parents=True, exist_ok=True)
+            (self.data / HOLDERS_FILE).unlink(missing_ok=True)  # of an earlier driver
+            for left in self.data.glob(_SPECS):
+                left.unlink(missing_ok=True)
+            self._directory = _short_directory()
+            try:
+                self._write_spec()
+                self._spawn()
+            except BaseException:
+                self._remove_directory()
+                raise
+            atexit.register(self.stop)
+            self._monitor = threading.Thread(target=self._watch, name="clonos-replica-server", daemon=True)
+            self._monitor.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends the server and all its replicas and removes its socket. Harmless when called again."""
+        self._stopping.set()
+        with self._lock:
+            process, self._process = self._process, None
+            if process is not None:
+                _end(process)
+            self._remove_directory()
+        monitor = self._monitor
+        if monitor is not None and monitor is not threading.current_thread():
+            monitor.join(_STOP_SECONDS)
+        atexit.unregister(self.stop)
+
+    def __enter__(self) -> ReplicaServer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None else None
+
+    @property
+    def alive(self) -> bool:
+        process = self._process
+        return process is not None and process.poll() is None
+
+    @property
+    def lease_ended(self) -> bool:
+        """Whether it has ended because nobody had said in time that it is still wanted."""
+        process = self._process
+        return process is not None and process.poll() == LEASE_ENDED
+
+    @property
+    def socket_path(self) -> str:
+        if self._directory is None:
+            raise ConfigurationError("this replica server has not been started")
+        return os.path.join(self._directory, "s")
+
+    def restart_if_dead(self) -> bool:
+        """Starts the server again if it has died; whether that was so. The monitor does this by itself."""
+        with self._lock:
+            process = self._process
+            if self._stopping.is_set() or process is None or process.poll() is None:
+                return False
+            _close_pipes(process)
+            self._spawn()
+            self.restarts += 1
+        if self._on_restart is not None:
+            self._on_restart(self)
+        return True
+
+    def _watch(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            process = self._process
+            if process is None:
+                return
+            process.wait()
+            if self._stopping.is_set() or process.returncode == LEASE_ENDED:
+                return
+            try:
+                self.restart_if_dead()
+                failures = 0
+            except (
+                Exception
+            ) as error:  # whatever it is, without a server there is nothing to lose by trying on
+                failures += 1
+                with contextlib.suppress(OSError), self._stderr_path().open("a") as file:
+                    file.write(f"the replica server could not be started again: {error}\n")
+                self._stopping.wait(min(0.1 * 2**failures, _LONGEST_PAUSE))
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def commit(self, epoch: int, truncate: Mapping[str, Any] | None = None) -> int:
+        """Tells all replicas that an epoch is committed; how many there are."""
+        answer = self._request({"commit": epoch, "truncate": dict(truncate or {})})
+        return int(answer.get("replicas", 0))
+
+    def set_generation(self, generation: int) -> None:
+        """Fences everything older than this generation; its replicas are dead when this returns."""
+        self._request({"generation": generation})
+
+    def tell_holders(self, addresses: Sequence[str]) -> None:
+        """Says where all determinant services of the query are."""
+        self._request({"holders": list(addresses)})
+
+    def prolong(self, seconds: float) -> None:
+        """Says to a server with a lease for how long it is still wanted."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # it has died, and its successor begins a lease of its own
+                process.stdin.write(b"%.3f\n" % seconds)
+                process.stdin.flush()
+
+    def status(self) -> dict[str, Any]:
+        """Replicas, spares and recent deaths."""
+        status = self._request({"status": True})["status"]
+        return dict(status)
+
+    def _request(self, request: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
+        """One admin request; a server that is just restarting is waited for."""
+        deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
+        while True:
+            try:
+                left = max(0.05, deadline - time.monotonic())
+                return admin.ask(self.socket_path, self._token, request, left)
+            except OSError as error:
+                given_up = self._stopping.is_set() or self._process is None or self.lease_ended
+                if given_up or time.monotonic() > deadline:
+                    raise ReplicaLost(f"the replica server does not answer: {error}") from None
+                time.sleep(0.02)
+
+    # -- the process -------------------------------------------------------------------------------------------
+
+    def _write_spec(self) -> None:
+        path = self._spec_path()
+        fresh = path.with_suffix(".msgpack.new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgpack.packb(self._spec, use_bin_type=True))
+        fresh.replace(path)
+
+    def _spec_path(self) -> Path:
+        """A name of its own: a server that is still ending must not start replicas by its successor's spec."""
+        assert self._directory is not None
+        return self.data / f"spec-{os.path.basename(self._directory)}.msgpack"
+
+    def _stderr_path(self) -> Path:
+        return self.data / "server.err"
+
+    def _spawn(self) -> None:
+        command = [sys.executable, "-P", "-m", "clonos_standby.server.replica_server", "--private-socket-dir"]
+        command += ["--spec", str(self._spec_path()), "--socket", self.socket_path, "--data", str(self.data)]
+        if self._entry is not None:
+            command += ["--entry", self._entry]
+        if self._tcp is not None:
+            command += ["--tcp", self.tcp_address or self._tcp]
+        command += ["--hello-timeout", str(self.hello_timeout), "--lease", str(self._lease)]
+        if not self._determinants:
+            command.append("--no-determinants")
+        assert self._directory is not None
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        with self._stderr_path().open("ab") as stderr:
+            offset = stderr.tell()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+                # A fixed hash seed: what iterates over a set of strings does so alike in every replica.
+                env={
+                    **os.environ,
+                    **inherited(str(self._spec["query"]), str(self._spec.get("log_format", "text"))),
+                    "PYTHONPATH": _python_path(),
+                    "PYTHONHASHSEED": "0",
+                },
+            )
+        try:
+            ready = self._await_ready(process, offset)
+        except BaseException:
+            process.kill()
+            _close_pipes(process)
+            process.wait()
+            raise
+        self.grpc_address = ready.get("grpc")
+        self.tcp_address = ready.get("tcp")
+        self._process = process
+
+    def _await_ready(self, process: subprocess.Popen[bytes], offset: int) -> dict[str, Any]:
+        assert process.stdout is not None
+        fd = process.stdout.fileno()
+        deadline = time.monotonic() + self._start_timeout
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _LINE_LIMIT:
+            left = deadline - time.monotonic()
+            if left <= 0 or not _readable(fd, left):
+                raise ConfigurationError(
+                    f"the replica server was not ready within {self._start_timeout:g} s{self._tail(offset)}"
+                )
+            data = os.read(fd, 4096)
+            if not data:
+                raise ConfigurationError(f"the replica server did not start{self._tail(offset)}")
+            line += data
+        try:
+            ready = json.loads(line)
+        except ValueError:
+            ready = None
+        if not isinstance(ready, dict) or ready.get("ready") is not True:
+            raise ConfigurationError(
+                f"the replica server said {line!r} instead of being ready{self._tail(offset)}"
+            )
+        return ready
+
+    def _tail(self, offset: int) -> str:
+        with contextlib.suppress(OSError), self._stderr_path().open("rb") as file:
+            file.seek(max(offset, file.seek(0, os.SEEK_END) - _STDERR_TAIL))
+            text = file.read().decode(errors="replace").strip()
+            return f"; it wrote:\n{text}" if text else "; it wrote nothing"
+        return ""
+
+    def _remove_directory(self) -> None:
+        if self._directory is not None:
+            with contextlib.suppress(OSError):
+                self._spec_path().unlink()
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _short_directory() -> str:
+    """A private directory whose socket path fits into a socket address."""
+    for base in (None, "/tmp"):
+        directory = tempfile.mkdtemp(prefix="clonos-", dir=base)
+        if len(os.fsencode(directory)) + 2 <= _MAX_PATH:
+            return directory
+        os.rmdir(directory)
+    raise ConfigurationError("no temporary directory has a path short enough for a socket")
+
+
+def _python_path() -> str:
+    """What this process can import, its server shall: functions are pickled by the name of their module."""
+    entries = [entry or os.getcwd() for entry in sys.path]
+    return os.pathsep.join(dict.fromkeys(entry for entry in entries if os.path.exists(entry)))
+
+
+def _readable(fd: int, seconds: float) -> bool:
+    poll = select.poll()  # unlike select.select it does not mind large descriptors
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asks by closing its stdin, then more firmly."""
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    for insist in (process.terminate, process.kill, None):
+        try:
+            process.wait(_STOP_SECONDS if insist is not process.kill else 2.0)
+            break
+        except subprocess.TimeoutExpired:
+            if insist is None:
+                raise
+            insist()
+    _close_pipes(process)

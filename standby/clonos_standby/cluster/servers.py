@@ -1,0 +1,252 @@
+"""The replica servers of a query: one on the driver's host, and for standbys another there, or those that are named, or
+one beside each executor.
+
+A standby is never on the server of its primary, so that losing a server loses one of them. Each has a data directory of
+its own; the first one's is also the home of what the servers of one host have in common. With several named servers the
+instances of each operator are spread over them.
+
+Who recovers asks every determinant service of the query. Where servers are on several hosts only the driver knows them
+all, and which of them are lost for good, so it tells each of them whenever that changes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from clonos.errors import ClonosError, StorageUnavailable
+from clonos.wire.replica_service import Wanted
+from clonos_standby.cluster import server_directory as known
+from clonos_standby.cluster.address import ServerAddress
+from clonos_standby.cluster.launcher import ReplicaServer
+from clonos_standby.cluster.leased_server import LOG, Named, NamedServer
+from clonos_standby.cluster.spec import QuerySpec
+from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.server.log import about
+from clonos_standby.service.environment import environment, modules_of
+
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where replicas go: whether there are standbys, how many instances may have a replica on each named server, what
+    Spark calls the driver's host, whether conduits are on others, too, and whether it is executors that have the named
+    servers: then there are those that there are, if any at all, and who refuses is left out."""
+
+    named: Named
+    instances: tuple[int, ...] = ()
+    standbys: bool = False
+    history: int = 0
+    host: str = ""
+    spread: bool = False
+    executors: bool = False
+
+
+class ReplicaServers:
+    """Started when made."""
+
+    def __init__(
+        self,
+        spec: QuerySpec,
+        placement: Placement,
+        *,
+        entry: str | None = None,
+        may_ask: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`may_ask` raises Fenced where another driver leads the query."""
+        self._may_ask = may_ask
+        elsewhere = placement.standbys and (placement.executors or bool(placement.named.services))
+        servers = 2 if placement.standbys and not elsewhere else 1
+        self._spec = spec = replace(spec, servers=servers, told=elsewhere or placement.spread)
+        self._host = placement.host
+        self._spread = placement.spread
+        self._local: list[ReplicaServer] = []
+        self._named: list[NamedServer] = []
+        self._generation: int | None = None
+        self._refused: set[str] = set()
+        self._told: dict[tuple[object, int], list[str]] = {}
+        self._telling = threading.Lock()
+        self._committed: tuple[int, Mapping[str, Any]] | None = None
+        self._look = threading.Event()
+        self._stopping = False
+        self._teller = threading.Thread(target=self._keep_telling, name="clonos-holders", daemon=True)
+        try:
+            Path(spec.data, known.FILE).unlink(missing_ok=True)  # of an earlier start
+            for number in range(servers):
+                data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
+                self._local.append(self._started({**spec.to_document(), "data": data}, data, entry))
+            self._start_named(placement)
+            if spec.told:
+                self._tell_holders()
+                self._teller.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _started(self, document: Mapping[str, Any], data: str, entry: str | None) -> ReplicaServer:
+        return ReplicaServer(
+            document,
+            data,
+            entry=entry,
+            tcp=f"{self._spec.listen}:0" if self._spread else None,
+            on_restart=lambda _: self._look.set(),
+        ).start()
+
+    def _start_named(self, placement: Placement) -> None:
+        """All at once: each of them has a process to start. Those that are there already are left alone."""
+        there = {server.place for server in self._named} | self._refused
+        named = placement.named if placement.standbys else Named()
+        new = [one for one in zip(named.services, placement.instances) if one[0] not in there]
+        if not new:
+            return
+        raw = msgpack.packb(self._spec.to_document(), use_bin_type=True)
+        ours, modules = environment(), modules_of(self._spec.nodes.values())
+        fresh = []
+        for place, instances in new:
+            wanted = Wanted(self._spec.query, placement.history, instances, raw, ours, modules)
+            token, look = self._spec.token, self._look.set
+            fresh.append(
+                NamedServer(place, named, wanted, token, look, self._generation, may_ask=self._may_ask)
+            )
+        self._named = [*self._named, *fresh]
+        with ThreadPoolExecutor(min(len(fresh), _AT_ONCE), thread_name_prefix="clonos-hosts") as pool:
+            errors = list(pool.map(_refusal, fresh))
+        for server, error in zip(fresh, errors):
+            if error is not None and not placement.executors:
+                raise error
+            if error is not None:
+                said = "%s; the query goes on without a standby there"
+                LOG.warning(said, error.message, extra=about("service_refused", query=self._spec.query))
+                if not isinstance(error, StorageUnavailable):  # that may be otherwise the next time
+                    self._refused.add(server.place)
+                self._give_up([server])
+
+    def settle(self, placement: Placement) -> None:
+        """Between two starts of the Spark query: services that are gone for good are given up, new ones are taken."""
+        self._give_up([one for one in self._named if one.place not in placement.named.services])
+        self._start_named(placement)
+        self._tell_holders()
+
+    def _give_up(self, servers: Sequence[NamedServer]) -> None:
+        self._named = [one for one in self._named if one not in servers]
+        for server in servers:
+            server.stop()
+        with self._telling:
+            self._told = {key: said for key, said in self._told.items() if key[0] not in servers}
+
+    @property
+    def _all(self) -> list[ReplicaServer | NamedServer]:
+        return [*self._local, *self._named]
+
+    @property
+    def addresses(self) -> tuple[ServerAddress | None, ...]:
+        """By the number of the server, that of the driver's host first; None of one that has not been reached yet."""
+        return (*map(self._address, self._local), *(server.socket for server in self._named))
+
+    def _address(self, server: ReplicaServer) -> ServerAddress:
+        """Over TCP by the name that others have for this host: a certificate may not know its number."""
+        far = None
+        if server.tcp_address is not None:
+            kind, port = "tls" if self._spec.tls is not None else "tcp", server.tcp_address.rpartition(":")[2]
+            far = f"{kind}:{self._spec.listen}:{port}"
+        return ServerAddress(self._host, f"unix:{server.socket_path}", far)
+
+    def stop(self) -> None:
+        """Servers, replicas and sockets are gone when this returns."""
+        self._stopping = True
+        self._look.set()
+        if self._teller.ident is not None:
+            self._teller.join()
+        for named in self._named:
+            named.stop()
+        for server in self._local:
+            server.stop()
+
+    def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
+        """Named servers hear of it a little later: one that stands still must not hold up who watches the commits."""
+        for server in self._local:
+            server.commit(epoch, truncate)
+        if self._named:
+            self._committed = epoch, truncate
+            self._look.set()
+
+    def set_generation(self, generation: int) -> None:
+        self._generation = generation
+        for server in self._all:
+            server.set_generation(generation)
+
+    def status(self) -> dict[str, Any]:
+        """Of all servers that answer; each replica says on which it is."""
+        return merged([status for server in self._all if (status := server.status()) is not None])
+
+    def _keep_telling(self) -> None:
+        """Whenever a named server has been heard of or lost, or an epoch has committed. On a thread of its own: leases
+        do not wait for it."""
+        told = None
+        while self._look.wait() and not self._stopping:
+            self._look.clear()
+            self._tell_holders()
+            committed = self._committed
+            if committed is not None and committed is not told:
+                for server in self._named:
+                    server.commit(*committed)
+                told = committed
+
+    def _tell_holders(self) -> None:
+        """Who has not been reached is told the next time."""
+        with self._telling:
+            self._tell_each()
+
+    def _tell_each(self) -> None:
+        known.write(
+            Path(self._spec.data), [one for server in self._named if (one := server.known) is not None]
+        )
+        found = list(self._spec.determinants)
+        found += [server.grpc_address for server in self._local if server.grpc_address is not None]
+        found += [server.determinants for server in self._named if server.determinants is not None]
+        for server in self._all:
+            granted = server.granted if isinstance(server, NamedServer) else None
+            key = (server, granted.lease if granted is not None else 0)
+            if self._told.get(key) != found:
+                try:
+                    server.tell_holders(found)
+                except (ClonosError, OSError) as error:
+                    LOG.warning("a replica server could not be told who holds logs; trying again: %s", error)
+                else:
+                    self._told[key] = found
+
+
+def _refusal(server: NamedServer) -> ClonosError | None:
+    """Starts it, or says why not."""
+    try:
+        server.start()
+    except ClonosError as error:
+        return error
+    return None
+
+
+def merged(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The status of the first server, with what there are several of from all."""
+    whole = dict(each[0])
+    for name in ("spares", "failures", "recoveries", "recent_deaths"):
+        whole[name] = [entry for status in each for entry in status[name]]
+    whole["replicas"] = [
+        {**replica, "server": number, "place": status.get("place")}
+        for number, status in enumerate(each)
+        for replica in status["replicas"]
+    ]
+    for name in ("waiting", "deaths"):
+        whole[name] = sum(status[name] for status in each)
+    whole["others"] = [
+        {name: status.get(name) for name in ("pid", "grpc_pid", "started", "resident", "place")}
+        for status in each[1:]
+    ]
+    return whole

@@ -1,0 +1,184 @@
+"""What a replica is told about the query: the query spec file, and one node's part of it.
+
+The driver writes the file when the query starts; it is msgpack, versioned, and opaque to the supervisor except for the
+token. A node's part holds the user's function and is pickled by cloudpickle, as Spark itself ships functions; it is
+never a stored format: a new driver writes a new one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import msgpack
+import pyarrow as pa
+
+from clonos.errors import ConfigurationError, ProtocolError
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.versions.upgrade import Schedule
+from clonos.wire.tls import Tls
+from clonos_standby.server.log import LogFormat
+
+VERSION = 1
+
+CHANNEL = pa.field("_clonos_channel", pa.int64(), nullable=False)
+POSITION = pa.field("_clonos_position", pa.int64(), nullable=False)
+DESTINATION = pa.field("_clonos_destination", pa.int32(), nullable=False)
+DELTA = pa.field("_clonos_delta", pa.binary())
+INPUT_HIDDEN = (CHANNEL, POSITION, DELTA)
+OUTPUT_HIDDEN = (CHANNEL, POSITION, DESTINATION, DELTA)
+
+
+class RouteKind(enum.Enum):
+    KEY = "key"
+    INSTANCE = "instance"  # everything of one instance to one destination
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How an operator's rows find the next node's instances."""
+
+    kind: RouteKind
+    parallelism: int
+    columns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """One operator or sink, as its replicas need it."""
+
+    number: int
+    name: str
+    input: pa.Schema
+    zone: str = "UTC"
+    # operators
+    operator: Callable[[], Any] | None = None
+    key: tuple[int, ...] = ()
+    output: pa.Schema | None = None
+    route: Route | None = None
+    depth: int = FULL
+    recording: bool = True
+    standbys: int = 0
+    event_time: tuple[int, int] | None = None  # column, delay in microseconds
+    version: str = "1"
+    previous: Mapping[str, Callable[[], Any]] = field(
+        default_factory=dict
+    )  # by version, to repeat what they began
+    schedule: Schedule | None = None  # which version runs which epoch; None: this one all
+    dead_letters: bool = False  # a record that kills every process is passed over and kept
+    # sinks
+    sink: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """What of the query's settings a replica uses."""
+
+    snapshot_interval: float = 10.0
+    snapshot_work: float = 0.1
+    recovery_deadline: float = 120.0
+    function_deadline: float = 300.0
+    state_cache: int = 200_000
+    window: int = 4
+    window_bytes: int = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySpec:
+    """The whole file."""
+
+    query: str
+    token: str
+    checkpoint: str
+    data: str
+    home: str = ""  # what the servers on this host have in common; the data directory unless it is said
+    driver_pids: tuple[int, ...] = ()
+    settings: ReplicaSettings = field(default_factory=ReplicaSettings)
+    nodes: dict[int, bytes] = field(default_factory=dict)
+    determinants: tuple[str, ...] = ()  # further determinant services, the driver's for sink logs
+    servers: int = 0  # replica servers on this host, each with a determinant service
+    told: bool = False  # the driver says where determinant services are, since they are on several hosts
+    faults: str = ""  # scripted faults, JSON
+    names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
+    metrics_port: int | None = None  # of the replica server; 0 is any free one
+    numbers_from: int = 0  # output numbers up to here belong to a history that was given up
+    damage_accepted: bool = (
+        False  # the history was given up, and the user has chosen to go on over what is damaged
+    )
+    listen: str = "127.0.0.1"  # where the determinant service of this host is bound
+    tls: Tls | None = None  # what this host shows to others, and whom it trusts
+    log_format: LogFormat = LogFormat.TEXT
+
+    def __post_init__(self) -> None:
+        if not self.home:
+            object.__setattr__(self, "home", self.data)
+
+    def node(self, number: int) -> NodeSpec:
+        raw = self.nodes.get(number)
+        if raw is None:
+            raise ProtocolError(f"the query has no node {number}")
+        spec: NodeSpec = cloudpickle.loads(raw)
+        return spec
+
+    def to_document(self) -> dict[str, Any]:
+        """The msgpack map that the file holds."""
+        return {
+            "version": VERSION,
+            "query": self.query,
+            "token": self.token,
+            "checkpoint": self.checkpoint,
+            "data": self.data,
+            "home": self.home,
+            "driver_pids": list(self.driver_pids),
+            "settings": {name: getattr(self.settings, name) for name in ReplicaSettings.__dataclass_fields__},
+            "nodes": self.nodes,
+            "determinants": list(self.determinants),
+            "servers": self.servers,
+            "told": self.told,
+            "faults": self.faults,
+            "names": self.names,
+            "metrics_port": self.metrics_port,
+            "numbers_from": self.numbers_from,
+            "damage_accepted": self.damage_accepted,
+            "listen": self.listen,
+            "tls": self.tls.to_dict() if self.tls is not None else None,
+            "log_format": self.log_format.value,
+        }
+
+
+def load(path: str) -> QuerySpec:
+    """Read a spec file. Raises ConfigurationError where it is not one."""
+    with open(path, "rb") as file:
+        raw = file.read()
+    try:
+        said = msgpack.unpackb(raw, strict_map_key=False)
+        if said["version"] != VERSION:
+            raise ConfigurationError(
+                f"{path} has spec version {said['version']}, this library reads {VERSION}"
+            )
+        return QuerySpec(
+            query=said["query"],
+            token=said["token"],
+            checkpoint=said["checkpoint"],
+            data=said["data"],
+            home=said.get("home", ""),
+            driver_pids=tuple(said.get("driver_pids", ())),
+            settings=ReplicaSettings(**said["settings"]),
+            nodes=said["nodes"],
+            determinants=tuple(said["determinants"]),
+            servers=said.get("servers", 0),
+            told=said.get("told", False),
+            faults=said.get("faults", ""),
+            names=said.get("names", {}),
+            metrics_port=said.get("metrics_port"),
+            numbers_from=said.get("numbers_from", 0),
+            damage_accepted=said.get("damage_accepted", False),
+            listen=said.get("listen", "127.0.0.1"),
+            tls=Tls.from_dict(said.get("tls")),
+            log_format=LogFormat(said.get("log_format", "text")),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path} is not a query spec: {error}") from error

@@ -1,0 +1,1 @@
+"""The replica process: it runs one instance of one operator or sink."""

@@ -1,0 +1,56 @@
+"""Writing the dead letter of a record that is about to be passed over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clonos.operators.rows import RowEncoder
+from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.quarantine import Doubt
+from clonos.storage.dead_letters import DeadLetter, LetterBox, row_stream
+from clonos_standby.cluster.spec import NodeSpec
+
+
+class Letters:
+    """The letters of one instance, as its replica writes them."""
+
+    def __init__(self, node: NodeSpec, origin: Origin, checkpoint: str, fence: int) -> None:
+        self._node = node
+        self._origin = origin
+        self._box = LetterBox(checkpoint, origin.node, origin.instance, fence=fence)
+
+    def write(
+        self,
+        doubt: Doubt,
+        key: tuple[Any, ...],
+        operator: Any,
+        services: CausalServices,
+        epoch: int,
+        deaths: list[dict[str, Any]],
+    ) -> str:
+        """The letter's place. It is durable when this returns."""
+        node = self._node
+        assert node.output is not None
+        row = RowEncoder(node.input, node.zone, node.name).batch([doubt.row])
+        return self._box.write(
+            DeadLetter(
+                operator=node.name,
+                operator_version=operator.version,
+                form=operator.form,
+                node=self._origin.node,
+                instance=self._origin.instance,
+                epoch=epoch,
+                channel=doubt.channel,
+                position=doubt.position,
+                zone=node.zone,
+                row=row_stream(row),
+                output=node.output.serialize().to_pybytes(),
+                key=key,
+                state=operator.kept(key),
+                watermark=services.watermark,
+                random=services.random.getstate(),
+                recorded=doubt.recorded,
+                deaths=deaths,
+            )
+        )

@@ -1,0 +1,332 @@
+"""The replica process: one instance of one operator or sink, epoch after epoch.
+
+Forked warm by the supervisor, it waits to be told which instance it is and for conduits' connections, one per task
+attempt. Within a connection it is single-threaded and event-driven: frames from the conduit, words from the supervisor,
+finished background work. An error that the protocol foresees goes to the conduit as an ERROR frame with its traceback;
+then the process ends, because what it holds in memory is no longer trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from clonos.errors import (
+    ClonosError,
+    FaultInjected,
+    Fenced,
+    ProtocolError,
+    ResumeFailed,
+    StorageUnavailable,
+    UserFunctionError,
+    Where,
+)
+from clonos.protocol.ids import Origin
+from clonos.testing.faults import FaultInjector, Point, read_script
+from clonos.wire.messages import (
+    Bundle,
+    End,
+    Follow,
+    Hello,
+    Promote,
+    Resume,
+    Tick,
+    pack_ended,
+    pack_error,
+    pack_welcome,
+    parse,
+)
+from clonos_standby.cluster.spec import load
+from clonos_standby.replica.connection import ConduitGone, Connection, Heartbeat
+from clonos_standby.replica.host import Host
+from clonos_standby.replica.operator_host import OperatorHost
+from clonos_standby.replica.sink_host import SinkHost
+from clonos_standby.replica.watchdog import end_stuck
+from clonos_standby.server.control import Control, ControlChannel, ControlClosed
+from clonos_standby.server.crash_marks import REPORTED
+from clonos_standby.server.log import Level, log, name_operators, speak_of
+
+HEARTBEAT_SECONDS = 0.5
+FIGURES_SECONDS = 1.0
+_LONGEST_REASON = 16 * 1024
+
+
+class Replica:
+    """The process's loop."""
+
+    def __init__(self, control: ControlChannel, spec_path: str) -> None:
+        self._control = control
+        self._spec_path = spec_path
+        self._instance: tuple[int, int] | None = None
+        self._host: Host | None = None
+        self._host_due = float("inf")
+        self._preparing = threading.Thread(target=self._prepare, name="prepare", daemon=True)
+        self._name: str | None = None
+        self._words: list[Control] = []
+        self._standing_by = False
+        self._figures_due = 0.0
+
+    def run(self) -> None:
+        """Until the supervisor says so or is gone."""
+        self._preparing.start()
+        while True:
+            control = self._words.pop(0) if self._words else self._control.receive()
+            assert control is not None
+            self._hear(control)
+
+    def _prepare(self) -> None:
+        """Import the modules of the user's functions while nobody waits for it. Each process does it for itself:
+        what a module opens or starts at its import must not be shared by forks. Errors show when it is built."""
+        with contextlib.suppress(Exception):
+            query = load(self._spec_path)
+            for number in query.nodes:
+                if self._instance is not None:
+                    return
+                with contextlib.suppress(Exception):
+                    query.node(number)
+
+    def _hear(self, control: Control) -> None:
+        said = control.message
+        if "assign" in said:
+            self._instance = said["assign"]["node"], said["assign"]["instance"]
+        elif "connect" in said:
+            self._serve(Hello.from_dict(said["connect"]), control.fds[0], said.get("previous"))
+        elif "commit" in said:
+            self._commit(said)
+        elif "exit" in said:
+            if self._host is not None:
+                self._host.close()
+            raise SystemExit(0)
+
+    def _build(self) -> Host:
+        """What it is to be. It imports the modules of the user's functions, which may take longer than a conduit would
+        wait for a silent process: heartbeats run already."""
+        if self._instance is None:
+            raise ProtocolError("a connection came before the process was told which instance it is")
+        number, instance = self._instance
+        self._query = load(self._spec_path)
+        self._host_due = time.monotonic() + self._query.settings.function_deadline
+        self._preparing.join()
+        node = self._query.node(number)
+        self._name = node.name
+        name_operators(self._query.names)
+        speak_of(node=number, instance=instance)
+        faults = FaultInjector(
+            read_script(self._query.faults),
+            operator=node.name,
+            instance=instance,
+            marks=Path(self._query.home) / "faults",
+            driver_pids=self._query.driver_pids,
+        )
+        self._faults = faults
+        kind = SinkHost if node.sink is not None else OperatorHost
+        return kind(self._query, node, instance, faults)
+
+    def _commit(self, said: Mapping[str, Any]) -> None:
+        if self._host is not None:
+            self._host.commit(said["commit"], stable_offsets(said.get("truncate", {})))
+
+    # -------------------------------------------------------- one connection
+
+    def _serve(self, hello: Hello, fd: int, previous: Mapping[str, Any] | None) -> None:
+        speak_of(epoch=hello.epoch)
+        connection = Connection(socket.socket(fileno=fd))
+        heartbeat = Heartbeat(connection, HEARTBEAT_SECONDS, self._look)
+        try:
+            if self._host is None:
+                self._host = self._build()
+            self._host.warn(hello, previous)
+            self._converse(self._host, hello, connection, heartbeat)
+        except ConduitGone as error:
+            log("conduit_gone", f"epoch {hello.epoch}: {error}", level=Level.INFO)
+            if self._standing_by:
+                raise SystemExit(REPORTED) from error  # in the middle of an epoch it is of no use to anybody
+        except ControlClosed:
+            raise
+        except Exception as error:
+            self._report(hello, connection, error)
+            raise SystemExit(REPORTED) from error
+        finally:
+            heartbeat.stop()
+            connection.close()
+
+    def _look(self) -> None:
+        if self._host is not None:
+            self._host.look()
+        elif time.monotonic() >= self._host_due:
+            end_stuck("the import of the function's modules has not come to an end")
+
+    def _report(self, hello: Hello, connection: Connection, error: Exception) -> None:
+        """Tell the conduit. A scripted or user failure is the task's; of the rest, what is retryable is retried."""
+        text = "".join(traceback.format_exception(error))
+        log("failed", text, level=Level.ERROR)
+        name, message, retryable = type(error).__name__, str(error), False
+        if isinstance(error, ClonosError):
+            retryable = error.retryable and not isinstance(
+                error, FaultInjected | UserFunctionError | ResumeFailed
+            )
+            message = str(error.at(Where(self._name, hello.instance, hello.epoch)))
+        else:
+            name, message = "ReplicaFailed", f"{name}: {message}"
+        failed = {
+            "generation": hello.generation,
+            "error": name,
+            "message": f"{message}\n{text}"[:_LONGEST_REASON],
+        }
+        if not hello.standby:  # the loss of a standby is nobody's failure
+            with contextlib.suppress(ControlClosed):
+                self._control.send({"failed": failed})
+        with contextlib.suppress(ConduitGone):
+            connection.send(pack_error(name, message, retryable=retryable, traceback=text))
+
+    def _converse(self, host: Host, hello: Hello, connection: Connection, heartbeat: Heartbeat) -> None:
+        resume = parse(connection.next())
+        if not isinstance(resume, Resume):
+            raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
+        if hello.standby:
+            self._standing_by = True
+            if not self._stand_by(host, hello, resume, connection, heartbeat):
+                self._standing_by = False
+                return
+        else:
+            host.open(hello, resume, connection)
+            self._welcome(host, connection)
+            host.start()
+        while True:
+            self._tell(host)
+            if not self._await(connection, host):
+                continue
+            message = parse(connection.next())
+            if isinstance(message, Bundle):
+                host.bundle(message)
+                heartbeat.progress = host.progress
+            elif isinstance(message, Tick):
+                host.tick()
+            elif isinstance(message, End):
+                passed = host.end(message.seq)
+                self._control.send({"at_end": hello.epoch, "figures": host.figures()})
+                connection.send(pack_ended(passed))
+                self._faults.reached(Point.BEFORE_SPARK_COMMIT, hello.epoch)
+                return
+            else:
+                raise ProtocolError(f"{type(message).__name__} is not for a replica")
+
+    def _tell(self, host: Host) -> None:
+        """The supervisor hears of a recovery at once, of the rest now and then."""
+        now = time.monotonic()
+        if host.recovered is not None:
+            self._control.send({"recovered": host.recovered})
+            host.recovered = None
+        if now >= self._figures_due:
+            self._figures_due = now + FIGURES_SECONDS
+            self._control.send({"figures": host.figures()})
+
+    def _welcome(self, host: Host, connection: Connection) -> None:
+        settings = self._query.settings
+        connection.send(pack_welcome(settings.window, settings.window_bytes, host.recovered_end))
+
+    def _stand_by(
+        self, host: Host, hello: Hello, resume: Resume, connection: Connection, heartbeat: Heartbeat
+    ) -> bool:
+        """Follow the primary to the end of the epoch, or until it is lost: whether this is the replica now."""
+        if not isinstance(host, OperatorHost):
+            raise ProtocolError("a sink has no standby")
+        # A conduit that has ended the epoch does not listen any more, but what it said counts.
+        connection.deaf = True
+        host.open_standby(hello, resume, connection)
+        self._welcome(host, connection)
+        self._control.send({"follows": hello.epoch})
+        while True:
+            if not self._await(connection, host):
+                continue
+            message = parse(connection.next())
+            if isinstance(message, Bundle):
+                host.bundle(message)
+                heartbeat.progress = host.progress
+            elif isinstance(message, Follow):
+                host.follow(message)
+            elif isinstance(message, Hello):
+                hello = self._begin_again(message, connection, host)
+            elif isinstance(message, Promote):
+                promoted = replace(hello, fence=message.fence, standby=False)
+                if not self._granted(promoted):
+                    raise Fenced("a later attempt has been here before this standby was promoted")
+                connection.deaf = self._standing_by = False
+                self._welcome(host, connection)
+                host.promote(promoted, message.passed)
+                return True
+            elif isinstance(message, End):
+                host.end_standby(message.seq)
+                self._control.send({"at_end": hello.epoch})
+                return False
+            else:
+                raise ProtocolError(f"{type(message).__name__} is not for a standby")
+
+    def _begin_again(self, hello: Hello, connection: Connection, host: OperatorHost) -> Hello:
+        """From a newer snapshot. The conduit may call this the replica meanwhile, so the answer suits both."""
+        resume = parse(connection.next())
+        if not isinstance(resume, Resume):
+            raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
+        host.open_standby(hello, resume, connection)
+        connection.send(host.where_it_is())
+        return hello
+
+    def _granted(self, hello: Hello) -> bool:
+        """Ask the supervisor to raise the fence, and wait for it. Raises StorageUnavailable where it cannot."""
+        self._control.send({"promote": hello.to_dict()})
+        while True:
+            control = self._control.receive()
+            assert control is not None
+            if "cannot" in control.message:
+                raise StorageUnavailable(control.message["cannot"])
+            if "promoted" in control.message:
+                return bool(control.message["promoted"])
+            self._words.append(control)
+
+    def _await(self, connection: Connection, host: Host) -> bool:
+        """Wait for a frame; meanwhile, and before it, serve the supervisor and finished background work.
+
+        Whether there is something to read.
+        """
+        wakeups = host.wakeups()
+        watched: list[Any] = [connection, self._control] + ([wakeups] if wakeups is not None else [])
+        ready = select.select(watched, [], [], 0 if connection.buffered else None)[0]
+        if self._control in ready:
+            for control in self._control.poll():
+                if "commit" in control.message:
+                    self._commit(control.message)
+                else:
+                    self._words.append(control)
+                    if "connect" in control.message and not self._standing_by:
+                        raise ConduitGone("another connection has come")
+                    if "exit" in control.message:
+                        raise ConduitGone("the supervisor says so")
+        if wakeups is not None and wakeups in ready:
+            host.finished()
+        return connection.buffered or connection in ready
+
+
+def stable_offsets(said: Mapping[str, Any]) -> dict[tuple[int, int], int]:
+    """Offsets by origin from their wire form `{"node/instance": offset}`."""
+    offsets: dict[tuple[int, int], int] = {}
+    for name, offset in said.items():
+        node, instance = name.split("/")
+        offsets[Origin(int(node), int(instance))] = int(offset)
+    return offsets
+
+
+def main(control: socket.socket, spec_path: str) -> None:
+    """The forked child's entry. Returns when the supervisor is gone."""
+    try:
+        Replica(ControlChannel(control), spec_path).run()
+    except ControlClosed:
+        os._exit(0)

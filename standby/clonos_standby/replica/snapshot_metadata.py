@@ -1,0 +1,151 @@
+"""An instance's snapshot metadata as bytes. Version and checksum are the manifest's, which carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clonos.errors import InputError, SnapshotCorrupt, StateError
+from clonos.operators.rows import Row, make_row
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.recovery_line import Point
+from clonos.protocol.roles.incarnation import Candidate
+from clonos.storage.manifest import Manifest
+from clonos.values import state_codec as values
+
+VERSION = 3
+_READ = (2, VERSION)  # before 3, rows that waited had no rows inside
+
+
+def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
+    """`taken` is the last bundle of the task attempt that the snapshot covers."""
+    return values.encode(
+        {
+            "version": VERSION,
+            "epoch": snapshot.epoch,
+            "taken": taken,
+            "covered": snapshot.covered,
+            "emitted": snapshot.emitted,
+            "log_offset": snapshot.log_offset,
+            "epoch_log_offset": snapshot.epoch_log_offset,
+            "boundary": snapshot.boundary,
+            "random": [snapshot.random_state[0], list(snapshot.random_state[1]), snapshot.random_state[2]],
+            "watermark": snapshot.watermark,
+            "pending": [
+                [channel, position, list(map(_kept, row))] for channel, position, row in snapshot.pending
+            ],
+            "reached": snapshot.reached,
+            "sent": snapshot.sent,
+            "received": [[*origin, upto] for origin, upto in snapshot.received.items()],
+            "log_digest": snapshot.log_digest,
+            "owed": snapshot.owed,
+            "log": snapshot.log,
+            "began": snapshot.began,
+            "arrived": snapshot.arrived,
+            **({"program": snapshot.program} if snapshot.program else {}),
+            "epoch_watermark": snapshot.epoch_watermark,
+            "gathered": snapshot.gathered,
+            **({"holds": True} if snapshot.holds else {}),
+            **({"live_since": snapshot.live_since} if snapshot.live_since else {}),
+        }
+    )
+
+
+def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
+    """Raises SnapshotCorrupt."""
+    try:
+        said = _said(raw)
+        kind, words, gauss = said["random"]
+        return InstanceSnapshot(
+            epoch=said["epoch"],
+            covered=said["covered"],
+            emitted=said["emitted"],
+            log_offset=said["log_offset"],
+            epoch_log_offset=said["epoch_log_offset"],
+            boundary=said["boundary"],
+            random_state=(kind, tuple(words), gauss),
+            watermark=said["watermark"],
+            pending=[
+                (channel, position, tuple.__new__(row_class, map(_row, row)))
+                for channel, position, row in said["pending"]
+            ],
+            sent=said["sent"],
+            received=_received(said),
+            log_digest=said["log_digest"],
+            owed=said["owed"],
+            program=said.get("program", ""),
+            log=said.get("log", b""),
+            began=said.get("began", {}),
+            arrived=said.get("arrived", {}),
+            epoch_watermark=said.get("epoch_watermark"),
+            gathered=said.get("gathered", False),
+            holds=said.get("holds", False),
+            live_since=said.get("live_since", 0),
+        )
+    except (KeyError, TypeError, ValueError, StateError, InputError) as error:
+        raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
+
+
+def candidate(found: Manifest) -> Candidate:
+    """What choosing a snapshot needs of it."""
+    said = _said(found.meta)
+    return Candidate(
+        found.name,
+        said["log_offset"],
+        said["emitted"],
+        said["taken"],
+        said.get("log", b""),
+        _received(said),
+        said.get("live_since", 0),
+    )
+
+
+def point(name: str, raw: bytes) -> Point:
+    """What a recovery line needs of a snapshot."""
+    said = _said(raw)
+    return Point(name, said["log_offset"], said["sent"], said["reached"])
+
+
+def resumed(raw: bytes, owed: Mapping[int, int]) -> bytes:
+    """The metadata of a snapshot as that of where an attempt begins, ahead of its senders by what they owe."""
+    said = _said(raw)
+    return values.encode({**said, "taken": 0, "owed": dict(owed), "arrived": said.get("began", {})})
+
+
+def _kept(value: Any) -> Any:
+    """A value of an input row, of which a struct is a row: its names and its values. There are no other tuples."""
+    if isinstance(value, Row):
+        return value._fields, tuple(map(_kept, value))
+    if isinstance(value, list):
+        return list(map(_kept, value))
+    if isinstance(value, dict):
+        return {_kept(key): _kept(each) for key, each in value.items()}
+    return value
+
+
+def _row(kept: Any) -> Any:
+    if isinstance(kept, tuple):
+        names, each = kept
+        return make_row(names, list(map(_row, each)))
+    if isinstance(kept, list):
+        return list(map(_row, kept))
+    if isinstance(kept, dict):
+        return {_row(key): _row(each) for key, each in kept.items()}
+    return kept
+
+
+def _received(said: Mapping[str, Any]) -> dict[Origin, int]:
+    return {Origin(node, instance): upto for node, instance, upto in said["received"]}
+
+
+def _said(raw: bytes) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = values.decode(raw)
+        if said["version"] not in _READ:
+            raise SnapshotCorrupt(
+                f"snapshot metadata of version {said['version']}; this library reads {VERSION}"
+            )
+    except (KeyError, TypeError, StateError) as error:
+        raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
+    return said

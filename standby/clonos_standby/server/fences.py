@@ -1,0 +1,157 @@
+"""The highest fences that conduits have shown (`protocol.roles.admission` says what for), on disk.
+
+They must survive the server's death, or an old task could slip in after a restart; and its host's power, since that
+task may be on another host. Each rise is one short record with its own checksum, appended and synced before the
+connection is served. So only the last record can be cut short, filled with zeros or garbled: a write that nobody has
+acted upon. Anything else unreadable is refused, since guessing a fence would let an old writer in.
+
+    "CLFENCE2" | records: u32 node, u32 instance, fence (16 bytes, big-endian), u32 CRC-32 of the record
+
+The record of node 0, which no instance has, holds the generation. A file from when fences had 64 bits
+(`protocol.fence`) lacks the first word and has u64 fences; it is read, and written anew before anything is added.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from clonos.errors import ConfigurationError, StorageUnavailable
+from clonos.protocol.fence import FENCE_BYTES, Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.admission import GENERATION, Fences
+from clonos.storage.durable_names import fsync_directory
+
+_MAGIC = b"CLFENCE2"
+_CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class _Format:
+    """Where the records begin, and how one is laid out."""
+
+    begin: int
+    record: struct.Struct
+
+    @property
+    def size(self) -> int:
+        return self.record.size + _CRC.size
+
+    def pack(self, origin: Origin, fence: int) -> bytes:
+        record = self.record.pack(*origin, Fence(fence).pack())
+        return record + _CRC.pack(zlib.crc32(record))
+
+    def fits(self, record: bytes) -> bool:
+        return len(record) == self.size and _CRC.unpack_from(record, self.record.size)[0] == zlib.crc32(
+            record[: -_CRC.size]
+        )
+
+    def whole(self, raw: bytes) -> int:
+        """Up to where the file consists of records that fit."""
+        at = self.begin
+        while self.fits(raw[at : at + self.size]):
+            at += self.size
+        return at
+
+
+_TODAY = _Format(len(_MAGIC), struct.Struct(f"<II{FENCE_BYTES}s"))
+_NARROW = _Format(0, struct.Struct("<IIQ"))
+
+
+def _format(raw: bytes) -> _Format:
+    return _TODAY if raw.startswith(_MAGIC) else _NARROW
+
+
+class FenceTable:
+    """The highest fence seen per (node, instance), and the lowest generation still allowed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        kept = _load(path)
+        self._compact(kept)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fsync_directory(str(path.parent))
+        self._fences = Fences(self._keep, kept)
+
+    @property
+    def generation(self) -> int:
+        return self._fences.generation
+
+    def fence(self, node: int, instance: int) -> int | None:
+        return self._fences.fence(Origin(node, instance))
+
+    def raise_to(self, node: int, instance: int, fence: int) -> bool:
+        """Takes the fence if it is above every earlier one; what is taken is kept before this returns."""
+        return self._fences.raise_to(Origin(node, instance), fence)
+
+    def admit_standby(self, node: int, instance: int, fence: int) -> bool:
+        """Takes the fence if it is not below an earlier one."""
+        return self._fences.admit_standby(Origin(node, instance), fence)
+
+    def raise_generation(self, generation: int) -> None:
+        self._fences.raise_generation(generation)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _keep(self, origin: Origin, fence: int) -> None:
+        record = _TODAY.pack(origin, fence)
+        size = os.fstat(self._fd).st_size
+        try:
+            written = os.write(self._fd, record)
+            if written == len(record):
+                os.fdatasync(self._fd)
+                return
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._fd, size)
+            raise StorageUnavailable(f"the fence file {self.path} cannot grow: {error}") from None
+        os.ftruncate(self._fd, size)
+        raise StorageUnavailable(f"the fence file {self.path} cannot grow: the disk is full")
+
+    def _compact(self, kept: Mapping[Origin, int]) -> None:
+        """Short again, if there is room for a second file; a record that was cut short has to go in any case, and so
+        has an older format."""
+        fresh = self.path.with_suffix(".new")
+        records = (_TODAY.pack(origin, fence) for origin, fence in sorted(kept.items()))
+        try:
+            with fresh.open("wb") as file:
+                file.write(_MAGIC + b"".join(records))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raw = self.path.read_bytes() if self.path.exists() else b""
+            if _format(raw) is not _TODAY:
+                raise StorageUnavailable(f"the fence file {self.path} cannot be written: {error}") from None
+            os.truncate(self.path, _TODAY.whole(raw))
+
+
+def _load(path: Path) -> dict[Origin, int]:
+    """Raises ConfigurationError where a record is unreadable that is not the last write."""
+    raw = path.read_bytes() if path.exists() else b""
+    layout = _format(raw)
+    end = layout.whole(raw)
+    if raw[end + layout.size :].strip(b"\0"):
+        raise ConfigurationError(
+            f"the fence file {path} is corrupt at byte {end}",
+            hint="Remove it when no task of an earlier run of this query can be alive any more",
+        )
+    fences: dict[Origin, int] = {}
+    for begin in range(layout.begin, end, layout.size):
+        node, instance, written = layout.record.unpack_from(raw, begin)
+        origin = Origin(node, instance)
+        fences[origin] = max(_fence(origin, written), fences.get(origin, 0))
+    return fences
+
+
+def _fence(origin: Origin, written: bytes | int) -> int:
+    if isinstance(written, bytes):
+        return Fence.unpack(written)
+    return written if origin == GENERATION else Fence.widened(written)

@@ -1,0 +1,426 @@
+"""The replica server: one long-lived process per host that runs the replicas of one query.
+
+    python -m clonos_standby.server.replica_server --spec FILE --socket PATH --data DIR
+
+It is started by the driver (clonos_standby.cluster.launcher) and dies with it: its standard input is a pipe that
+nobody writes to, and its end means that the driver is gone. Conduits connect to the Unix socket; the first frame
+decides where a connection goes (docs/wire.md). The socket is bound before the slow imports, so that whoever comes
+back while the server restarts waits in the queue instead of failing. One line of JSON on standard output says that it
+is ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from clonos.errors import ClonosError, ConfigurationError, ProtocolError
+from clonos.wire.framing import FrameType
+from clonos.wire.messages import VERSION, Admin, pack_json
+from clonos_standby.cluster.launcher import LEASE_ENDED
+from clonos_standby.replica import holders
+from clonos_standby.replica.holders import PORT_FILE
+from clonos_standby.server import metrics, running, spares
+from clonos_standby.server.acceptor import Acceptor
+from clonos_standby.server.endpoint import Endpoint
+from clonos_standby.server.event_loop import Loop, Timer
+from clonos_standby.server.log import Level, log, name_operators
+from clonos_standby.server.processes import raise_descriptor_limit
+from clonos_standby.server.sidecar import Sidecar
+from clonos_standby.server.supervisor import Supervisor
+
+DEFAULT_ENTRY = "clonos_standby.replica.process:main"
+GATE_PORT_FILE = "gate.port"
+_PARENT_SECONDS = 1.0
+_LOCK_SECONDS = 5.0
+
+
+def read_spec(path: str) -> dict[str, Any]:
+    """The query's spec, of which the server reads the token and its own settings."""
+    try:
+        spec = msgpack.unpackb(Path(path).read_bytes(), raw=False, strict_map_key=False)
+    except OSError as error:
+        raise ConfigurationError(f"the spec file {path} cannot be read: {error}") from None
+    except Exception as error:  # msgpack raises many kinds
+        raise ConfigurationError(f"the spec file {path} is not msgpack: {error}") from None
+    if not isinstance(spec, dict) or spec.get("version") != 1:
+        raise ConfigurationError(f"the spec file {path} is not of version 1")
+    if not isinstance(spec.get("token"), str) or not spec["token"]:
+        raise ConfigurationError(f"the spec file {path} has no token")
+    return spec
+
+
+def lock_data(data: Path) -> int:
+    """One server per data directory; a predecessor that is just dying is waited for."""
+    fd = os.open(data / running.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ConfigurationError(f"another replica server uses {data}") from None
+            time.sleep(0.02)
+
+
+def bind_unix(path: str) -> socket.socket:
+    """Listens at the path, in place of a predecessor that has left its socket behind, but not of a living one."""
+    if len(os.fsencode(path)) > 100:
+        raise ConfigurationError(f"the socket path {path} is longer than 100 bytes")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise ConfigurationError(f"the socket {path} cannot be made: {error}") from None
+        if _listening(path):
+            raise ConfigurationError(f"another replica server listens at {path}") from None
+        os.unlink(path)
+        listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(512)
+    return listener
+
+
+def _listening(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
+def bind_tcp(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host or "127.0.0.1", int(port)))
+    except (OSError, ValueError, OverflowError) as error:
+        raise ConfigurationError(f"cannot listen at {address!r}: {error}") from None
+    listener.listen(512)
+    return listener
+
+
+class Server:
+    """Puts the parts together and answers the driver."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.spec = read_spec(options.spec)
+        wanted = self._setting("spares", 2)
+        self.data = Path(options.data)
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._lock = lock_data(self.data)
+        self.socket_path: str = options.socket
+        self._private: bool = options.private_socket_dir
+        self.listeners = [bind_unix(self.socket_path)]
+        self.tcp: str | None = None
+        if options.tcp and not self.spec.get("tls"):
+            self.listeners.append(bind_tcp(options.tcp))
+            self.tcp = "{}:{}".format(*self.listeners[1].getsockname())
+        name_operators(self.spec.get("names", {}))
+        self.loop = Loop()
+        self.loop.on_signal(signal.SIGCHLD, self._children_changed)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self.loop.on_signal(number, self.loop.stop)
+        self._announced = False
+        self._start_sidecars(options)
+        for problem in spares.warm(options.entry):
+            log("not_imported", f"not imported ahead: {problem}")
+        spares.check_forkable()
+        self.supervisor = Supervisor(self.loop, None, self.data, options.entry, options.spec, spares=wanted)
+        self.acceptor = Acceptor(
+            self.loop,
+            self.spec["token"],
+            self.supervisor.connect,
+            self._admin,
+            timeout=options.hello_timeout,
+        )
+        self.supervisor.acceptor = self.acceptor
+        self.metrics = self._open_metrics()
+        self._parent = os.getppid()
+        self._lease: float = options.lease
+        self._lease_timer: Timer | None = None
+        self.lease_ended = False
+
+    def _start_sidecars(self, options: argparse.Namespace) -> None:
+        """The determinant service, and what ends TLS in front of the socket where conduits come from other hosts."""
+        spec = ["--spec", options.spec]
+        self.sidecar = Sidecar(
+            self.loop,
+            "clonos_standby.server.determinant_process",
+            [*spec, "--data", str(self.data)],
+            self.data / PORT_FILE,
+            lambda _address: self._ready(),
+        )
+        self.gate: Sidecar | None = None
+        if options.tcp and self.tcp is None:
+            host, _, port = options.tcp.rpartition(":")
+            self.gate = Sidecar(
+                self.loop,
+                "clonos_standby.server.gate",
+                [*spec, "--to", self.socket_path, "--host", host],
+                self.data / GATE_PORT_FILE,
+                self._gate_ready,
+                port=int(port),
+            )
+        self._awaited = [] if options.no_determinants else [self.sidecar]
+        self._awaited += [self.gate] if self.gate is not None else []
+        for sidecar in self._awaited:
+            sidecar.start()
+
+    def _gate_ready(self, address: str) -> None:
+        self.tcp = address
+        self._ready()
+
+    def run(self) -> None:
+        for listener in self.listeners:
+            self.acceptor.listen(listener)
+        self._watch_driver()
+        self._ready()
+        try:
+            self.loop.run(self.supervisor.idle)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.socket_path)
+            if self._private:
+                os.rmdir(os.path.dirname(self.socket_path))
+            running.remove(self.data)
+        if self.metrics is not None:
+            self.metrics.close()
+        self.acceptor.close()
+        self.supervisor.close()
+        for sidecar in self._awaited:
+            sidecar.close()
+        self.loop.close()
+        os.close(self._lock)
+
+    def _setting(self, name: str, default: int) -> int:
+        settings = self.spec.get("settings")
+        value = settings.get(name, default) if isinstance(settings, dict) else default
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 64:
+            raise ConfigurationError(f"setting {name} is {value!r}; a whole number from 0 to 64 is expected")
+        return value
+
+    def _children_changed(self) -> None:
+        self.supervisor.reap()
+        for sidecar in self._awaited:
+            sidecar.check()
+
+    def _ready(self) -> None:
+        """Says so once, when everything beside it can be reached too."""
+        if not self._announced and all(sidecar.address is not None for sidecar in self._awaited):
+            self._announced = True
+            self._tell_operators()
+            line = {"ready": True, "grpc": self.sidecar.address, "tcp": self.tcp, "pid": os.getpid()}
+            with contextlib.suppress(OSError):
+                os.write(1, json.dumps(line).encode() + b"\n")
+
+    def _open_metrics(self) -> Endpoint | None:
+        port = self.spec.get("metrics_port")
+        if port is None:
+            return None
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
+            raise ConfigurationError(f"metrics_port is {port!r}; a port is expected")
+        names = self.spec.get("names", {})
+        supervisor = self.supervisor
+
+        def page() -> str:
+            return metrics.render(supervisor.status(), supervisor.account, names)
+
+        return Endpoint(self.loop, port, page, metrics.CONTENT_TYPE, self._metrics_opened)
+
+    def _metrics_opened(self) -> None:
+        if self._announced:
+            self._tell_operators()
+
+    def _tell_operators(self) -> None:
+        found = running.Running(
+            query=str(self.spec.get("query", "")),
+            socket=self.socket_path,
+            token=self.spec["token"],
+            pid=os.getpid(),
+            driver=tuple(self.spec.get("driver_pids", ())),
+            metrics=self.metrics.address if self.metrics is not None else None,
+        )
+        try:
+            found.write(self.data)
+        except OSError as error:  # a full disk: the query can do without being watched
+            log("cannot_be_found", f"whoever operates the query cannot find it: {error}")
+
+    def _watch_driver(self) -> None:
+        """The end of stdin is the end of the driver; so is a new parent, should a fork of the driver keep the pipe."""
+        mode = os.fstat(0).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            os.set_blocking(0, False)
+            self.loop.watch(0, lambda _events: self._driver_said())
+            self._check_parent()
+            self._prolong(self._lease)
+
+    def _driver_said(self) -> None:
+        try:
+            said = os.read(0, 4096).split()
+            if said:
+                self._prolong(float(said[-1]))
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.loop.stop()
+
+    def _prolong(self, seconds: float) -> None:
+        """Whoever started this on behalf of somebody elsewhere says now and then for how long it is still wanted."""
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        if self._lease:
+            self._lease_timer = self.loop.later(max(seconds, 0.0), self._lease_ended)
+
+    def _lease_ended(self) -> None:
+        log("lease_ended", "the driver has not been heard of any more")
+        self.lease_ended = True
+        self.loop.stop()
+
+    def _check_parent(self) -> None:
+        if os.getppid() != self._parent:
+            log("driver_gone", "the driver is gone", level=Level.INFO)
+            self.loop.stop()
+        self.loop.later(_PARENT_SECONDS, self._check_parent)
+
+    def _admin(self, sock: socket.socket, admin: Admin) -> None:
+        def answer(**said: Any) -> None:
+            self.acceptor.answer(sock, pack_json(FrameType.WELCOME, {"version": VERSION, "ok": True, **said}))
+
+        try:
+            self._obey(admin.request, answer)
+        except ClonosError as error:
+            self.acceptor.refuse(sock, error)
+
+    def _obey(self, request: dict[str, Any], answer: Callable[..., None]) -> None:
+        if "commit" in request:
+            epoch = _number(request, "commit")
+            message = {"commit": epoch, "truncate": request.get("truncate") or {}}
+            answer(replicas=self.supervisor.broadcast(message))
+        elif "generation" in request:
+            generation = _number(request, "generation")
+            self.supervisor.set_generation(generation, lambda: answer(generation=generation))
+        elif "holders" in request:
+            holders.tell(self.data, _addresses(request["holders"]))
+            answer()
+        elif "failed" in request:
+            self.supervisor.failed(_failure(request["failed"]))
+            answer()
+        elif request.get("status"):
+            status = self.supervisor.status()
+            sidecar = self.sidecar.process
+            answer(
+                status={
+                    **status,
+                    "grpc": self.sidecar.address,
+                    "grpc_pid": sidecar.pid if sidecar else None,
+                    "metrics": self.metrics.address if self.metrics is not None else None,
+                }
+            )
+        elif request.get("stop"):
+            answer()
+            self.loop.later(0.0, self.loop.stop)
+        else:
+            raise ProtocolError(
+                f"an admin request must be commit, generation, holders, failed, status or stop, not {request!r}"
+            )
+
+
+def _number(request: dict[str, Any], name: str) -> int:
+    value = request.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ProtocolError(f"admin request: {name} {value!r} is not a whole number")
+    return value
+
+
+def _addresses(said: Any) -> list[str]:
+    if not isinstance(said, list) or not all(isinstance(address, str) for address in said):
+        raise ProtocolError(f"admin request: holders {said!r} is not a list of addresses")
+    return said
+
+
+def _failure(said: Any) -> dict[str, Any]:
+    """Why a conduit fails its task, as one of the failures that the status lists."""
+    if not isinstance(said, dict):
+        raise ProtocolError(f"admin request: failed {said!r} is not an object")
+    for name in ("error", "message"):
+        if not isinstance(said.get(name), str):
+            raise ProtocolError(f"admin request: {name} {said.get(name)!r} of a failure is not a text")
+    numbers = {name: _number(said, name) for name in ("generation", "node", "instance", "epoch")}
+    return {"at": time.time(), "error": said["error"], "message": said["message"], **numbers}
+
+
+def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m clonos_standby.server.replica_server", description=__doc__
+    )
+    parser.add_argument("--spec", required=True, help="msgpack file with the query's spec")
+    parser.add_argument("--socket", required=True, help="path of the Unix socket, at most 100 bytes")
+    parser.add_argument("--data", required=True, help="directory for logs, fences and what replicas write")
+    parser.add_argument(
+        "--private-socket-dir", action="store_true", help="remove the socket's directory at the end"
+    )
+    parser.add_argument("--tcp", help="also listen at HOST:PORT; port 0 takes a free one")
+    parser.add_argument(
+        "--entry", default=DEFAULT_ENTRY, help="what a replica process runs, as module:function"
+    )
+    parser.add_argument(
+        "--hello-timeout", type=float, default=5.0, help="seconds a connection may stay silent"
+    )
+    parser.add_argument(
+        "--lease", type=float, default=0.0, help="end when standard input is silent for so many seconds"
+    )
+    parser.add_argument("--no-determinants", action="store_true", help="do not serve determinant requests")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parse_options(argv)
+    spares.quiet_libraries()
+    raise_descriptor_limit()
+    try:
+        server = Server(options)
+    except ClonosError as error:
+        log("not_started", str(error), level=Level.ERROR)
+        return 2
+    server.run()
+    return LEASE_ENDED if server.lease_ended else 0
+
+
+def fix_hash_seed() -> None:
+    """Replicas are forked off this process: what iterates over a set of strings does so alike in all of them."""
+    if not sys.flags.hash_randomization:
+        return
+    if os.environ.get("PYTHONHASHSEED") == "0":
+        sys.exit(
+            "a replica server needs Python without the options -E, -I and -R: its hash seed must be fixed"
+        )
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+
+
+if __name__ == "__main__":
+    fix_hash_seed()
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""`clonos standby`: the replica service of this host, until it is told to end."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from clonos.errors import ConfigurationError
+from clonos.wire.boundary import read_token
+from clonos.wire.replica_client import ReplicaClient
+from clonos.wire.replica_service import ReplicaService
+from clonos.wire.tls import Tls
+from clonos_standby.service.replica_service import Service
+
+LEASE_SECONDS = 10.0
+_TLS_NAMES = "--tls-ca, --tls-cert and --tls-key"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        required=True,
+        metavar="HOST:PORT",
+        help="address of this host that drivers and conduits reach",
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="where queries keep their logs")
+    parser.add_argument(
+        "--token-file", required=True, type=Path, metavar="FILE", help="file with the token that drivers show"
+    )
+    parser.add_argument(
+        "--slots", type=int, default=16, metavar="N", help="replicas that may run here (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--lease",
+        type=float,
+        default=LEASE_SECONDS,
+        metavar="SECONDS",
+        help="a query whose driver is silent for so long is ended (default: %(default)g)",
+    )
+    for name, what in (("ca", "certificates to trust"), ("cert", "certificate to show"), ("key", "its key")):
+        parser.add_argument(
+            f"--tls-{name}", metavar="PEM", help=f"{what}; without TLS, use a trusted network"
+        )
+
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="end at the end of standard input, which whoever starts the service holds open",
+    )
+    parser.add_argument(
+        "--show", action="store_true", help="only show, as JSON, what the service that listens there runs"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    host, port = address(arguments.listen)
+    token = read_token(arguments.token_file)
+    tls = Tls.of(arguments.tls_ca, arguments.tls_cert, arguments.tls_key, _TLS_NAMES)
+    if arguments.show:
+        print(json.dumps(ReplicaClient(arguments.listen, token, tls).describe(), indent=2))
+        return 0
+    if arguments.data is None:
+        raise ConfigurationError("there is no --data", hint="Name a directory where queries keep their logs")
+    if arguments.slots < 1 or arguments.lease <= 0:
+        raise ConfigurationError("--slots and --lease must be above 0")
+    ended = threading.Event()
+    with locked(arguments.data):
+        service = Service(arguments.data, host, arguments.slots, arguments.lease, tls)
+        try:
+            asked = ReplicaService(service, token, host, port, tls)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, lambda *_: ended.set())
+            if arguments.until_eof:
+                threading.Thread(
+                    target=_await_eof, args=(ended,), name="clonos-lifeline", daemon=True
+                ).start()
+            print(f"replica service at {asked.address}, {arguments.slots} slots", flush=True)
+            ended.wait()
+            service.close()
+            asked.stop()
+        finally:
+            service.close()
+    return 0
+
+
+def _await_eof(ended: threading.Event) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    ended.set()
+
+
+def address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigurationError(f"{text!r} is not an address", hint="Say HOST:PORT")
+    return host, int(port)
+
+
+@contextlib.contextmanager
+def locked(data: Path) -> Iterator[None]:
+    """One service per directory."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(data / "service.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigurationError(f"{data} cannot be used: {error}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ConfigurationError(f"another replica service uses {data}") from None
+    finally:
+        os.close(fd)

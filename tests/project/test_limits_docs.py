@@ -1,0 +1,176 @@
+"""What the documentation says is shown by a test: every limit, and every test that a page names is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+OUTSIDE = "shown by no test: it is a promise of what Clonos stands on"
+
+# By how a line begins: the tests that show it, as `file::test`, or why none can.
+LIMITS: dict[str, str] = {
+    "Channels are FIFO": """
+        spark/test_spark_refusals.py::test_positions_that_step_back_end_the_query
+        protocol/test_protocol_rules.py::test_arrivals_strictly_increase_on_every_channel""",
+    "A source gives the same records": """
+        protocol/test_protocol_identity.py::test_what_the_epochs_before_brought_does_not_come_again
+        protocol/test_protocol_identity.py::test_an_attempt_that_resumes_drops_what_its_epoch_repeats_and_nothing_else
+        protocol/test_protocol_identity.py::test_the_metadata_of_a_snapshot_keeps_it_and_that_of_older_ones_is_read""",
+    "A channel that has a name": """
+        protocol/test_protocol_identity.py::test_names_are_numbered_densely_by_node_and_never_anew
+        protocol/test_protocol_counters.py::test_the_last_name_has_the_last_channel_number""",
+    "Checkpoint storage is durable": """
+        e2e/test_lost_commits.py::test_a_commit_that_spark_has_lost_is_written_again
+        e2e/test_lost_commits.py::test_a_snapshot_that_a_commit_needs_is_missed""",
+    "What stands before `causal()`": """
+        spark/test_spark_before_causal.py::test_what_is_not_the_same_at_each_reading_is_refused
+        spark/test_spark_before_causal.py::test_every_refusal_is_tried""",
+    "User functions are deterministic": """
+        e2e/test_functions.py::test_unrecorded_outcomes_are_found_out
+        protocol/test_protocol_replay.py::test_output_that_depends_on_what_is_not_recorded_is_noticed""",
+    "An *effect*": """
+        protocol/test_protocol_replay.py::test_effect_whose_outcome_is_lost_takes_place_again_under_its_key""",
+    "A record that kills every process": """
+        e2e/test_functions.py::test_a_record_that_ends_every_process_is_named
+        e2e/test_functions.py::test_a_record_that_ends_every_process_is_passed_over_and_kept""",
+    "Without standbys a lost replica": """
+        e2e/test_faults.py::test_exact_through
+        e2e/test_standby.py::test_a_standby_takes_over
+        e2e/test_standby.py::test_a_passive_standby_takes_over
+        e2e/test_effects.py::test_a_primary_dies_behind_an_effect""",
+    "On a cluster, operators": """
+        spark_plugin/test_executor_services.py::test_a_query_without_standbys_has_none_on_executors
+        e2e/test_cluster.py::test_a_query_on_two_hosts_survives_a_replica_and_an_executor""",
+    "A micro-batch that is run again": """
+        protocol/test_protocol_line.py::test_without_a_cursor_nothing_is_guessed
+        protocol/test_protocol_line.py::test_an_epoch_does_not_end_before_what_it_was_resumed_from
+        e2e/test_resume.py::test_a_failed_query_goes_on_inside_the_epoch""",
+    "Restoring takes as long": """
+        storage/test_storage_snapshots.py::test_on_one_device_tables_are_shared_and_never_copied
+        storage/test_storage_snapshots.py::test_of_the_next_snapshot_only_new_tables_are_fetched
+        storage/test_storage_snapshots.py::test_without_hard_links_files_are_copied""",
+    "A host that loses power": """
+        storage/test_power_failure.py::test_zeros_at_the_end_hide_nothing
+        storage/test_power_failure.py::test_a_fence_is_synced_before_it_counts
+        sinks/test_sink_ahead.py::test_the_names_of_new_directories_are_synced
+        sinks/test_sink_ahead.py::test_zeros_that_a_power_failure_left_are_mended""",
+    "The data directory survives": """
+        e2e/test_holders.py::test_downstream_hands_back_one_operators_logs
+        e2e/test_holders.py::test_the_sinks_log_alone_is_enough
+        e2e/test_holders.py::test_more_losses_than_the_depth_covers_stop_the_query""",
+    "An instance whose host is lost": """
+        sim/test_sim_hosts.py::test_queries_outlive_hosts
+        sim/test_sim_hosts.py::test_the_end_of_an_epoch_is_not_lost_with_its_host
+        sim/test_sim_hosts.py::test_what_was_lost_of_others_logs_is_asked_for
+        sim/test_sim_hosts.py::test_a_snapshot_that_depends_on_what_nobody_holds_is_not_gone_on_from""",
+    "Logs that were lost": """
+        protocol/test_protocol_retrieval.py::test_what_lies_before_the_settled_epochs_may_have_been_done_anew""",
+    "Two log stores lost": "shown by no test: no run of the simulator is known that ends so",
+    "A damaged page of a sink's log": """
+        standby/test_standby_unreadable.py::test_damage_matters_to_whom_something_out_in_the_world_may_depend_on""",
+    "With sharing depth `full`": """
+        sim/test_sim_scale.py::test_wire_grows_with_parallelism_and_with_depth_and_shrinks_with_sharing""",
+    "No fan-out": """
+        spark/test_spark_refusals.py::test_names_are_given_once_and_streams_used_once
+        spark/test_spark_operators.py::test_two_sources_are_united""",
+    "Keys are strings": """
+        spark/test_spark_routing.py::test_every_allowed_key_type
+        spark/test_spark_routing.py::test_other_types_are_no_keys""",
+    "In Real-Time Mode timers": """
+        spark/test_spark_time.py::test_a_processing_time_timer_fires_although_nothing_arrives_and_its_replica_died""",
+    "The causal logs of the epochs": "sim/test_sim_scale.py::test_memory_holds_what_is_shared",
+    "The watermark is per instance": """
+        spark/test_spark_time.py::test_an_event_time_timer_follows_the_watermark
+        operators/test_operators_pyspark.py::test_late_is_what_the_epoch_began_behind""",
+    'With `per="batch"`': """
+        operators/test_operators_pyspark.py::test_a_batch_is_one_call_per_key_in_their_order_when_the_epoch_ends
+        spark/test_spark_parity.py::test_an_epoch_is_one_call_per_key_late_rows_are_dropped_and_timeouts_come_behind""",
+    "Parallelism, keys, names": """
+        protocol/test_protocol_binding.py::test_what_would_change_the_meaning_is_refused
+        protocol/test_protocol_binding.py::test_another_session_time_zone_is_refused_with_the_setting
+        spark/test_spark_upgrade.py::test_one_more_field_and_one_more_column
+        spark/test_spark_upgrade.py::test_state_is_migrated_once
+        protocol/test_protocol_replay.py::test_another_function_is_noticed_and_named""",
+    "In real time an epoch": """
+        protocol/test_protocol_upgrade.py::test_in_real_time_the_next_epoch_may_have_been_seen_too
+        protocol/test_protocol_upgrade.py::test_what_was_recorded_under_a_version_that_is_not_there_is_refused""",
+    "A checkpoint that was restored": """
+        e2e/test_lost_commits.py::test_an_older_copy_of_the_checkpoint_is_refused_under_a_newer_sink
+        protocol/test_protocol_commits.py::test_a_sink_that_lost_rows_is_refused_and_another_sink_is_not""",
+    "Spark's checkpoint cannot be fenced": OUTSIDE,
+    "Spark Connect sessions": """
+        spark/test_spark_refusals.py::test_only_a_streaming_dataframe_of_this_session
+        spark/test_spark_refusals.py::test_a_session_without_the_plugin_or_with_speculation
+        tools/test_command.py::test_another_spark_release_is_refused""",
+    "Fault tolerance of the Spark driver": "e2e/test_driver.py::test_a_killed_driver_is_continued",
+}
+NAMED = re.compile(r"`(?:tests/)?((?:\w+/)*test_\w+\.py)(?:::(test_\w+))?`")
+
+
+def limits(root: Path) -> list[str]:
+    """The lines of the list, each as one string."""
+    text = (root / "docs" / "limits.md").read_text("utf-8")
+    return [" ".join(line.split()) for line in re.findall(r"^- ((?:.+\n)(?:  .+\n)*)", text, re.M)]
+
+
+def names_in(path: Path) -> set[str]:
+    return {
+        node.name
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_")
+    }
+
+
+def missing(root: Path, file: str, test: str) -> str | None:
+    """What is wrong with a test that somebody names; a file is named with or without its folder."""
+    found = [path for path in (root / "tests").rglob("test_*.py") if path.as_posix().endswith(f"/{file}")]
+    if len(found) != 1:
+        return f"{file} is there {len(found)} times"
+    return f"{file} has no {test}" if test and test not in names_in(found[0]) else None
+
+
+def complaints(root: Path, said: dict[str, str], lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        known = [begins for begins in said if line.startswith(begins)]
+        if len(known) != 1:
+            yield f"{len(known)} entries are for the line {line[:60]!r}"
+    for begins, shown in said.items():
+        if not any(line.startswith(begins) for line in lines):
+            yield f"no line begins with {begins!r}"
+        for named in shown.split() if "::" in shown else ():
+            wrong = missing(root, *named.split("::"))
+            if wrong is not None:
+                yield f"{begins!r}: {wrong}"
+
+
+def test_every_limit_is_shown_by_a_test_that_is_there(root: Path) -> None:
+    found = list(complaints(root, LIMITS, limits(root)))
+    assert not found, "\n".join(found)
+
+
+def test_every_test_that_the_documentation_names_is_there(root: Path) -> None:
+    found = [
+        f"{page.name}: {wrong}"
+        for page in sorted((root / "docs").glob("*.md"))
+        for file, test in NAMED.findall(page.read_text("utf-8"))
+        if (wrong := missing(root, file, test)) is not None
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [
+        ({}, ["A limit."]),
+        ({"A limit": OUTSIDE}, []),
+        ({"A limit": OUTSIDE, "A": OUTSIDE}, ["A limit."]),
+        ({"A limit": "project/test_tidy.py::test_that_is_gone"}, ["A limit."]),
+        ({"A limit": "test_gone.py::test_sources_are_tidy"}, ["A limit."]),
+    ],
+)
+def test_the_check_finds(root: Path, said: dict[str, str], lines: list[str]) -> None:
+    assert list(complaints(root, said, lines))

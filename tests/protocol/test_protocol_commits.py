@@ -1,0 +1,200 @@
+"""The record of a commit in bytes, and what follows when the checkpoint, the sink and Spark tell different things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clonos.errors import CheckpointMismatch, LogCorrupt, SnapshotCorrupt, Where
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_reconciliation import Found, reconcile
+from clonos.protocol.line.commit_record import CommitRecord, Ended
+from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.snapshot_name import SnapshotName
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "core_commit_v1.bin"
+ONE, TWO, SINK = Origin(2, 0), Origin(2, 1), Origin(3, 0)
+
+
+def name(epoch: int) -> str:
+    return str(SnapshotName(epoch, Fence.of(5), epoch, final=True))
+
+
+RECORD = CommitRecord(
+    query="465cb2b0a64941129eb76538d19652e8",
+    epoch=7,
+    generation=3,
+    ends={ONE: Ended("a snapshot", 1200, 40), TWO: Ended("an older one", 8, 0)},
+    cursors={SINK: {130: 40, 131: -1}},
+    versions={2: "1"},
+    offsets=b'v1\n{"batchWatermarkMs":0}\n{"0":12}',
+    commits=b'v1\n{"nextBatchWatermarkMs":0}',
+)
+
+
+def record(epoch: int, number: int = 10) -> CommitRecord:
+    return CommitRecord(
+        query="q",
+        epoch=epoch,
+        generation=1,
+        ends={ONE: Ended(name(epoch), 100 * epoch + 100, number)},
+        cursors={SINK: {130: number}},
+        offsets=b"offsets %d" % epoch,
+        commits=b"commit %d" % epoch,
+    )
+
+
+def test_the_golden_file_opens_and_is_written_again() -> None:
+    raw = GOLDEN.read_bytes()
+    assert CommitRecord.from_bytes(raw, "the golden file") == RECORD
+    assert RECORD.to_bytes() == raw
+
+
+def test_damage_and_other_versions_are_refused() -> None:
+    raw = RECORD.to_bytes()
+    for at in range(len(raw)):
+        changed = bytes([*raw[:at], raw[at] ^ 1, *raw[at + 1 :]])
+        with pytest.raises(LogCorrupt, match="commit record in here"):
+            CommitRecord.from_bytes(changed, "here")
+    for short in (b"", raw[:5], raw[:-1]):
+        with pytest.raises(LogCorrupt, match="is damaged"):
+            CommitRecord.from_bytes(short, "here")
+    with pytest.raises(LogCorrupt, match="has format version 2; this library reads 1"):
+        CommitRecord.from_bytes(raw[:4] + b"\x02" + raw[5:], "here")
+
+
+def found(committed: int, kept: int | None, shown: int | None, **more: Any) -> Found:
+    newest = max(kept if kept is not None else -1, shown if shown is not None else -1)
+    there = {epoch: b"offsets %d" % epoch for epoch in range(max(committed, newest) + 1)}
+    return Found(
+        committed=committed,
+        passed=more.pop("passed", committed),
+        begun=more.pop("begun", 0),
+        offsets=more.pop("offsets", there),
+        kept=more.pop("ours", record(kept) if kept is not None else None),
+        shown=record(shown) if shown is not None else None,
+        cursors=more.pop("cursors", {SINK: {130: 10}}),
+        snapshots=more.pop("snapshots", {ONE: [name(epoch) for epoch in range(newest + 1)]}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("committed", "kept", "shown", "goes_on", "repairs"),
+    [
+        (-1, None, None, -1, None),  # new
+        (4, None, None, 4, None),  # of a version that kept no records, or before the first
+        (4, 4, 4, 4, None),
+        (5, 4, 4, 5, None),  # the driver died before it recorded epoch 5
+        (5, 5, 4, 5, None),  # ... and before it told the sink
+        (5, 4, 5, 5, None),  # the checkpoint's record is an older copy, everything else is not
+        (3, 4, 4, 4, 4),  # Spark has lost a commit
+        (2, 4, 4, 4, 4),  # ... two of them
+        (3, 3, 4, 4, 4),  # ... together with our record of it
+        (-1, 0, 0, 0, 0),  # ... the first one
+    ],
+)
+def test_where_the_query_goes_on(
+    committed: int, kept: int | None, shown: int | None, goes_on: int, repairs: int | None
+) -> None:
+    course = reconcile(found(committed, kept, shown))
+    assert course.committed == goes_on
+    assert (course.repair.epoch if course.repair else None) == repairs
+
+
+def test_a_start_that_has_begun_is_not_gone_back_behind() -> None:
+    """What it began behind was durable: one part of the checkpoint is an older copy than another."""
+    for begun in (0, 4, 5):
+        assert reconcile(found(4, 4, 4, begun=begun)).committed == 4
+    assert reconcile(found(3, 4, 4, begun=5)).repair == record(4)
+    assert reconcile(found(3, None, None, passed=4, begun=5)).committed == 3  # Spark has planned epoch 5
+    with pytest.raises(
+        CheckpointMismatch, match=r"goes on with epoch 4, but its last start has begun with epoch 5"
+    ):
+        reconcile(found(3, 3, 3, begun=5))
+    with pytest.raises(
+        CheckpointMismatch, match=r"goes on with epoch 0, but its last start has begun with epoch 1"
+    ):
+        reconcile(found(-1, None, None, begun=1))
+
+
+def test_offsets_that_are_lost_with_the_commit_are_written_again_too() -> None:
+    assert reconcile(found(3, 4, 4, offsets={3: b"offsets 3"})).repair == record(4)
+    assert reconcile(found(-1, 0, 0, offsets={})).repair == record(0)
+    with pytest.raises(CheckpointMismatch, match=r"Spark's offsets of epoch 3 are not there either"):
+        reconcile(found(2, 4, 4, offsets={2: b"offsets 2"}))
+
+
+def test_what_spark_has_planned_anew_is_not_called_committed() -> None:
+    with pytest.raises(CheckpointMismatch, match="has planned epoch 4 anew, with other offsets"):
+        reconcile(found(3, 4, 4, offsets={3: b"offsets 3", 4: b"others"}))
+
+
+@pytest.mark.parametrize(("committed", "kept", "shown"), [(2, 2, 5), (-1, None, 5), (5, 5, 5), (4, 5, 5)])
+def test_an_older_copy_is_refused_with_the_difference(committed: int, kept: int | None, shown: int) -> None:
+    older: Mapping[Origin, list[str]] = {ONE: [name(epoch) for epoch in range(3)]}
+    spark = f"epoch {committed}" if committed >= 0 else "no epoch"
+    ours = f"epoch {kept}" if kept is not None else "no epoch"
+    with pytest.raises(CheckpointMismatch) as raised:
+        reconcile(found(committed, kept, shown, snapshots=older))
+    said = str(raised.value)
+    assert f"Spark's log ends with {spark}" in said and f"checkpoint with {ours}" in said
+    assert f"the sink has seen the commit of epoch {shown}" in said
+    assert f"{name(5)} of node 2, instance 0" in said and "Restore the whole checkpoint" in said
+
+
+def test_a_later_end_stands_in_for_one_that_went() -> None:
+    assert reconcile(found(6, 4, 4, snapshots={ONE: [name(6)]})).committed == 6
+    with pytest.raises(CheckpointMismatch):
+        reconcile(found(5, 4, 4, snapshots={ONE: [name(6)]}))
+
+
+def test_a_sink_that_lost_rows_is_refused_and_another_sink_is_not() -> None:
+    with pytest.raises(CheckpointMismatch, match=r"channel 130 up to number 10 .* has them up to 7"):
+        reconcile(found(4, 4, 4, cursors={SINK: {130: 7}}))
+    with pytest.raises(CheckpointMismatch, match="up to -1"):
+        reconcile(found(4, 4, 4, cursors={}))
+    assert reconcile(found(4, 4, None, cursors={})).committed == 4
+
+
+def test_two_that_have_gone_on_from_one_past_are_kept_apart() -> None:
+    other = replace(record(4), ends={ONE: Ended(name(4), 77, 10)})
+    with pytest.raises(
+        CheckpointMismatch, match="tell different ends of epoch 4, first of node 2, instance 0"
+    ):
+        reconcile(found(4, 4, 4, ours=other))
+    with pytest.raises(CheckpointMismatch, match="the checkpoint is of query p, the sink's record of q"):
+        reconcile(found(4, 4, 4, ours=replace(record(4), query="p")))
+
+
+def test_a_record_that_steps_back_is_not_written() -> None:
+    record(5).check_follows(None)
+    record(5).check_follows(record(4))
+    with pytest.raises(
+        SnapshotCorrupt, match=r"instance 0 had ended an earlier epoch with .* newest snapshot is none"
+    ):
+        replace(record(5), ends={}).check_follows(record(4))
+    with pytest.raises(SnapshotCorrupt):
+        record(3).check_follows(record(4))
+
+
+LINE = RecoveryLine(2, 5, stable={ONE: 100})
+
+
+def test_nothing_begins_before_the_last_commit() -> None:
+    where = Where("op", 0, 5)
+    LINE.check_beginning(ONE, 100, where)
+    LINE.check_beginning(TWO, None, where)
+    for offset, says in ((None, "no snapshot is there"), (99, "the newest snapshot is at offset 99")):
+        with pytest.raises(SnapshotCorrupt, match=f"ended epoch 4 at offset 100 of its log, and {says}"):
+            LINE.check_beginning(ONE, offset, where)
+
+
+def test_no_epoch_is_run_again_that_had_committed() -> None:
+    LINE.check_epoch(5, Where())
+    with pytest.raises(CheckpointMismatch, match="runs epoch 4 again, but epoch 4 had committed"):
+        LINE.check_epoch(4, Where())

@@ -1,0 +1,168 @@
+"""The recovery line, and what an instance must hold to resume from it."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+from harness import Bench
+
+from clonos.errors import ResumeFailed, Where
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot, still_owed
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.recovery_line import (
+    Point,
+    RecoveryLine,
+    Resume,
+    Standing,
+    recovery_line,
+)
+from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
+from clonos.protocol.recovery.causal.resumption import check_resumable
+from clonos.protocol.topology import Node, NodeKind, Topology
+
+HERE = Where("op", 0, 5)
+CHAIN = Topology(
+    (
+        Node(1, NodeKind.SOURCE, "in", 0),
+        Node(2, NodeKind.OPERATOR, "first", 1, (1,)),
+        Node(3, NodeKind.OPERATOR, "second", 1, (2,)),
+        Node(4, NodeKind.SINK, "out", 1, (3,)),
+    )
+)
+FIRST, SECOND, SINK = Origin(2, 0), Origin(3, 0), Origin(4, 0)
+SOURCE = Origin(1, 0).channel
+
+
+def first(name: str, sent: int) -> Point:
+    return Point(name, sent * 10, {0: sent}, {SOURCE: sent})
+
+
+def second(name: str, sent: int, reached: int) -> Point:
+    return Point(name, sent * 10, {0: sent}, {FIRST.channel: reached})
+
+
+def line(standings: dict[Origin, Standing], cursor: int | None) -> RecoveryLine:
+    cursors = {SINK: {SECOND.channel: cursor}} if cursor is not None else {}
+    return recovery_line(CHAIN, standings, cursors, generation=2, epoch=5)
+
+
+def names(found: RecoveryLine) -> dict[Origin, str]:
+    return {origin: one.name for origin, one in found.resumes.items()}
+
+
+BASES = {FIRST: first("a", 10), SECOND: second("b", 8, 10)}
+
+
+def standing(points: dict[Origin, list[Point]]) -> dict[Origin, Standing]:
+    return {origin: Standing(base, points.get(origin, [])) for origin, base in BASES.items()}
+
+
+def test_a_sender_begins_with_nothing_that_its_receiver_lacks() -> None:
+    both = standing(
+        {
+            FIRST: [first("a1", 15), first("a2", 20), first("a3", 30)],
+            SECOND: [second("b1", 9, 12), second("b2", 12, 21), second("b3", 20, 29)],
+        }
+    )
+    assert names(line(both, 12)) == {FIRST: "a2", SECOND: "b2"}
+    assert names(line(both, 20)) == {FIRST: "a2", SECOND: "b3"}
+    assert names(line(both, 9)) == {SECOND: "b1"}  # the first would be ahead: it begins with the epoch
+
+
+def test_without_a_cursor_nothing_is_guessed() -> None:
+    inside = {FIRST: [first("a1", 15)], SECOND: [second("b1", 9, 15)]}
+    assert names(line(standing(inside), None)) == {}
+
+
+def test_a_receiver_is_owed_what_its_sender_sends_again() -> None:
+    inside = {FIRST: [first("a1", 12)], SECOND: [second("b1", 9, 20)]}
+    found = line(standing(inside), 9)
+    assert found.resumes[SECOND] == Resume("b1", {FIRST.channel: 20})
+    assert found.resumes[FIRST].owed == {}  # Spark reads sources again
+    assert found.stable == {FIRST: 100, SECOND: 80}
+    exact = line(standing({FIRST: [first("a1", 12)], SECOND: [second("b1", 9, 12)]}), 9)
+    assert exact.resumes[SECOND].owed == {}
+    alone = line(standing({SECOND: [second("b1", 9, 12)]}), 9)
+    assert alone.resumes[SECOND].owed == {FIRST.channel: 12}
+    assert still_owed({7: 12, 8: 3}, {7: 12}) == {8: 3}
+
+
+def test_a_line_is_of_one_start_and_one_epoch() -> None:
+    found = line(standing({SECOND: [second("b1", 8, 12)]}), 8)
+    assert found.resume(SECOND, generation=2, epoch=5) is not None
+    assert found.resume(SECOND, generation=3, epoch=5) is None
+    assert found.resume(SECOND, generation=2, epoch=6) is None
+    assert found.resume(FIRST, generation=2, epoch=5) is None
+
+
+def snapshot(log: bytes, received: int) -> InstanceSnapshot:
+    return InstanceSnapshot(
+        epoch=5,
+        covered={},
+        emitted=0,
+        log_offset=100 + len(log),
+        epoch_log_offset=100,
+        boundary=5,
+        random_state=random.Random(1).getstate(),
+        watermark=None,
+        received={Origin(1, 0): received},
+        log_digest=zlib.crc32(log),
+    )
+
+
+def held(start: int, stop: int) -> bytes:
+    return encode_delta([encode_entry(Origin(1, 0), start, stop - start, 1, bytes(stop - start))])
+
+
+def test_resuming_takes_all_that_the_state_depends_on() -> None:
+    stable = {Origin(1, 0): 40}
+    taken = snapshot(b"history", 60)
+    check_resumable(taken, [(90, b"before....history")], [held(30, 70)], stable, where=HERE)
+    check_resumable(taken, [(100, b"his"), (103, b"tory")], [held(40, 50), held(50, 60)], stable, where=HERE)
+    with pytest.raises(ResumeFailed, match="known up to 103, not 107"):
+        check_resumable(taken, [(100, b"his")], [held(40, 60)], stable, where=HERE)
+    with pytest.raises(ResumeFailed, match="overtaken"):
+        check_resumable(taken, [(100, b"another")], [held(40, 60)], stable, where=HERE)
+    for lacking in ([], [held(40, 59)], [held(45, 60)]):
+        with pytest.raises(ResumeFailed, match="depends on the log of 1/0 up to 60"):
+            check_resumable(taken, [(100, b"history")], lacking, stable, where=HERE)
+    check_resumable(snapshot(b"", 40), [], [], stable, where=HERE)
+
+
+def records(*positions: int) -> list[tuple[int, int, tuple[object, ...]]]:
+    return [(FIRST.channel, position, ("k", position, ("emit",))) for position in positions]
+
+
+def test_an_epoch_does_not_end_before_what_it_was_resumed_from() -> None:
+    before = Bench(random.Random(1))
+    before.open(epoch=5)
+    before.take(records(1, 2, 3))
+    taken = before.instance.snapshot()
+    taken.owed = {FIRST.channel: 3}
+    again = Bench(random.Random(2))
+    again.saved = [(0, before.log)]
+    again.restore(b"", taken)
+    again.open(epoch=5)
+    again.take(records(1, 2))
+    assert again.instance.snapshot().owed == {FIRST.channel: 3}
+    with pytest.raises(ResumeFailed, match="has record 3 of 2/0, which the epoch ends before"):
+        again.instance.end_epoch()
+    again.take(records(3, 4))
+    again.carry_out(again.instance.end_epoch())
+    assert again.instance.snapshot().owed == {}
+
+
+def test_rows_count_as_sent_although_they_are_suppressed() -> None:
+    before = Bench(random.Random(1))
+    before.open(epoch=5)
+    before.take(records(1, 2, 3))
+    again = Bench(random.Random(2))
+    again.restore(before.log)
+    again.open(epoch=5, passed=2)
+    again.take(records(1, 2, 3))
+    taken = again.instance.snapshot()
+    assert taken.sent == before.instance.snapshot().sent
+    assert max(taken.sent.values()) == 3
+    assert taken.log_digest == before.instance.snapshot().log_digest == zlib.crc32(before.log)

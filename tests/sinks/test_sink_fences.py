@@ -1,0 +1,313 @@
+"""Who may write to a sink and who may drop what it keeps: every sink says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import sqlalchemy as sa
+from postgres_server import PostgresServer, postgres_server, why_not
+from sink_child import CHANNEL, SCHEMA, bundle
+from sink_support import QUERY
+
+from clonos import sinks
+from clonos.errors import Fenced, SinkError
+from clonos.protocol.fence import Fence
+from clonos.protocol.line.sink_trim import Entry, Page
+from clonos.protocol.roles.sink_fence import Holder, check_taking
+from clonos.sinks import sink_wal as ahead_log, sql_log
+from clonos.sinks.patience import Patience
+from clonos.sinks.sql_log import Trimmer, pages, transact
+from clonos.sinks.sql_tables import Books
+
+SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+KINDS = ["jsonl", "call", *SQL]
+Make = Callable[[], Any]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with postgres_server() as running:
+        yield running
+
+
+def sink_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> Any:
+    if kind == "jsonl":
+        made: Any = sinks.JsonlSink(folder / "rows", segment_bytes=1)
+    elif kind == "call":
+        made = sinks.call(lambda rows, ids: None, path=folder / "log")
+    else:
+        made = sinks.sql(url_of(kind, folder, request), "out")
+    made.validate(SCHEMA)
+    return made
+
+
+def url_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{folder}/sink.db"
+    url: str = request.getfixturevalue("server").fresh_database()
+    return url
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Gives a sink over one and the same place, as each process of a query has it."""
+    pickled = cloudpickle.dumps(sink_of(request.param, tmp_path, request))
+    return lambda: cloudpickle.loads(pickled)
+
+
+@pytest.fixture(params=SQL)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, tmp_path, request)
+
+
+def opened(sink: Any, fence: int) -> Any:
+    writer = sink.writer()
+    writer.open(query=QUERY, node=5, instance=0, fence=fence)
+    return writer
+
+
+def kept(sink: Any) -> list[bytes]:
+    with closing(sink.log_reader(QUERY)) as reader:
+        return list(reader.deltas())
+
+
+# -- writers
+
+
+def test_a_second_writer_under_the_same_fence_is_refused(make: Make) -> None:
+    with closing(opened(make(), 3)) as first:
+        with pytest.raises(Fenced, match="taken by another writer under the same fence"):
+            opened(make(), 3)
+        first.write(**bundle(1, 2))
+        with closing(opened(make(), 4)) as second:
+            with pytest.raises(Fenced):
+                first.write(**bundle(3, 4))
+            second.write(**bundle(3, 4))
+
+
+def test_the_same_writer_may_come_again(make: Make) -> None:
+    """When it was not told that it had taken the fence, or a bundle's outcome is in doubt."""
+    writer = make().writer()
+    for _ in range(2):
+        position = writer.open(query=QUERY, node=5, instance=0, fence=3)
+    assert position.cursors == {}
+    writer.write(**bundle(1, 2))
+    assert writer.open(query=QUERY, node=5, instance=0, fence=3).cursors == {CHANNEL: 2}
+    assert writer.open(query=QUERY, node=5, instance=0, fence=5).cursors == {CHANNEL: 2}
+    writer.close()
+
+
+def test_a_fence_that_was_only_raised_is_nobodys(make: Make) -> None:
+    make().raise_fence(QUERY, 7)
+    with closing(opened(make(), 7)), pytest.raises(Fenced):
+        opened(make(), 7)
+
+
+def test_fences_are_compared_with_their_generation(make: Make) -> None:
+    """The late attempt of an older start has the larger numbers in all but the first place."""
+    old, new = Fence.of(3, 2**48 - 1, 2**16 - 1), Fence.of(2**63, 1, 0)
+    with closing(opened(make(), old)) as zombie:
+        make().raise_fence(QUERY, Fence.of(2**63))
+        with pytest.raises(Fenced):
+            zombie.write(**bundle(1, 2))
+        with closing(opened(make(), new)) as writer:
+            writer.write(**bundle(1, 2))
+        with pytest.raises(Fenced, match=f"fence {new:x} stands, this writer holds {old:x}"):
+            opened(make(), old)
+
+
+# -- truncation
+
+
+def test_a_deposed_driver_drops_nothing(make: Make) -> None:
+    for fence in (Fence.of(1, 1), Fence.of(1, 2)):
+        with closing(opened(make(), fence)) as writer:
+            at = fence.attempt
+            writer.write(**bundle(at, at))
+    make().raise_fence(QUERY, Fence.of(2))
+    with pytest.raises(Fenced, match="the sink belongs to a later start of the query"):
+        make().truncate(QUERY, Fence.of(1), lambda _: False)
+    assert kept(make()) == [b"delta up to 1", b"delta up to 2"]
+    assert make().truncate(QUERY, Fence.of(2), lambda _: False) > 0
+
+
+def test_a_driver_that_is_deposed_in_the_middle_stops(make: Make) -> None:
+    """It has decided and begun; what it has not dropped by then stays."""
+    for attempt in range(1, 4):
+        with closing(opened(make(), Fence.of(1, attempt))) as writer:
+            writer.write([], [], {CHANNEL: attempt}, [b"%d" % n for n in range(600)])
+    seen = []
+
+    def keep(_: bytes) -> bool:
+        seen.append(1)
+        if len(seen) == 600:
+            make().raise_fence(QUERY, Fence.of(2))
+        return False
+
+    sink = make()
+    with pytest.raises(Fenced):
+        sink.truncate(QUERY, Fence.of(1), keep)
+    assert len(kept(sink)) >= 600
+
+
+# -- the SQL log's numbers
+
+
+def entries(url: str) -> list[Entry]:
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    return [found.entry for found in pages(engine, Books(None), QUERY, Patience(5))]
+
+
+def late_delete(url: str, page: list[Entry]) -> None:
+    """The page of a truncation whose answer was lost, once more."""
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.pool.NullPool)
+    trimmer = Trimmer(engine, Books(None), QUERY, Fence.of(1), Patience(5))
+    transact(engine, lambda connection: trimmer.remove(connection, (5, 0), Page.of(page)))
+
+
+def sql_sink(url: str, **options: Any) -> Any:
+    sink = sinks.sql(url, "out", **options)
+    sink.validate(SCHEMA)
+    return sink
+
+
+def test_a_late_page_does_not_remove_what_was_written_since(database: str) -> None:
+    """The log is emptied, a new writer begins, and the deletion comes a second time."""
+    sink = sql_sink(database)
+    with closing(opened(sink, Fence.of(1, 1))) as writer:
+        writer.write(**bundle(1, 2))
+        writer.write(**bundle(3, 4))
+    page = entries(database)
+    assert sink.truncate(QUERY, Fence.of(1), lambda _: False) == 2
+    with closing(opened(sink, Fence.of(1, 2))) as writer:
+        writer.write(**bundle(5, 6))
+        writer.write(**bundle(7, 8))
+        late_delete(database, page)
+    assert kept(sink) == [b"delta up to 6", b"delta up to 8"]
+
+
+def test_numbers_go_on_after_everything_was_trimmed(database: str) -> None:
+    sink = sql_sink(database)
+    given: list[int] = []
+    for attempt in range(1, 5):
+        with closing(opened(sink, Fence.of(1, attempt))) as writer:
+            writer.write(rows=[], ids=[], cursors={CHANNEL: attempt}, deltas=[b"same", b"same"])
+        given += [entry.number for entry in entries(database)]
+        assert sink.truncate(QUERY, Fence.of(1), lambda _: False) == 2
+    assert given == list(range(1, 9))
+
+
+def test_an_entry_is_named_by_its_checksum_too(database: str) -> None:
+    sink = sql_sink(database)
+    with closing(opened(sink, Fence.of(1, 1))) as writer:
+        writer.write(**bundle(1, 2))
+    (entry,) = entries(database)
+    late_delete(database, [Entry(entry.number, entry.checksum ^ 1)])
+    assert kept(sink) == [b"delta up to 2"]
+
+
+# -- tables of layout 1
+
+LAYOUT_1 = """
+CREATE TABLE clonos_format (version INTEGER NOT NULL);
+CREATE TABLE clonos_fence (query VARCHAR(255) NOT NULL, node INTEGER NOT NULL, instance INTEGER NOT NULL,
+    fence BIGINT NOT NULL, PRIMARY KEY (query, node, instance));
+CREATE TABLE clonos_cursor (query VARCHAR(255) NOT NULL, node INTEGER NOT NULL, instance INTEGER NOT NULL,
+    channel BIGINT NOT NULL, position BIGINT NOT NULL, PRIMARY KEY (query, node, instance, channel));
+CREATE TABLE clonos_log (query VARCHAR(255) NOT NULL, node INTEGER NOT NULL, instance INTEGER NOT NULL,
+    seq BIGINT NOT NULL, checksum BIGINT NOT NULL, bytes {blob} NOT NULL, PRIMARY KEY (query, node, instance, seq));
+INSERT INTO clonos_format VALUES (1);
+INSERT INTO clonos_fence VALUES ('query-1', 0, -1, 844424930131968);
+INSERT INTO clonos_fence VALUES ('query-1', 5, 0, 844424930263043);
+INSERT INTO clonos_cursor VALUES ('query-1', 5, 0, 3, 2);
+INSERT INTO clonos_log VALUES ('query-1', 5, 0, 1, 891568578, {abc})
+"""  # fences 3 << 48 and 3 << 48 | 2 << 16 | 3; the log holds b"abc"
+
+
+def old_tables(url: str) -> None:
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.pool.NullPool)
+    sqlite = engine.dialect.name == "sqlite"
+    script = LAYOUT_1.format(
+        blob="BLOB" if sqlite else "BYTEA", abc="x'616263'" if sqlite else "'\\x616263'::bytea"
+    )
+    with engine.begin() as connection:
+        for statement in script.split(";\n"):
+            connection.exec_driver_sql(statement)
+
+
+def test_tables_of_layout_1_are_taken_over(database: str) -> None:
+    old_tables(database)
+    sink = sql_sink(database)
+    late = Fence.of(3, 2, 2)  # of the start that had written it
+    with pytest.raises(Fenced, match=f"fence {Fence.of(3, 2, 3):x} stands, this writer holds {late:x}"):
+        opened(sink, late)
+    sink.raise_fence(QUERY, Fence.of(4))
+    with closing(sink.writer()) as writer:
+        place = {"query": QUERY, "node": 5, "instance": 0}
+        assert writer.open(**place, fence=Fence.first(4, 0)).cursors == {CHANNEL: 2}
+        writer.write(**bundle(3, 4))
+    old, new = entries(database)
+    assert old.number == 1
+    assert new.number > 1 << 40, "a delete of before may still come, and names entries by number alone"
+    with pytest.raises(Fenced):
+        sink.truncate(QUERY, Fence.of(3), lambda _: False)
+    assert sink.truncate(QUERY, Fence.of(4), lambda _: False) == 2
+
+
+def test_where_tables_may_not_be_changed_layout_1_is_refused_with_what_to_do(database: str) -> None:
+    old_tables(database)
+    sink = sql_sink(database, create=False)
+    with pytest.raises(SinkError, match=r"layout 1.*Let a sink with create=True open it once"):
+        sink.raise_fence(QUERY, Fence.of(4))
+    sql_sink(database).raise_fence(QUERY, Fence.of(4))
+    sink.raise_fence(QUERY, Fence.of(4))
+    with pytest.raises(SinkError, match="tables are missing: out"):
+        opened(sink, Fence.first(4, 0))
+
+
+# -- without the rules these tests fail
+
+
+def equal_fence_is_admitted(patch: pytest.MonkeyPatch) -> None:
+    def check(offered: Holder, standing: Holder, *, floor: int, origin: tuple[int, int]) -> None:
+        check_taking(Holder(offered.fence), Holder(standing.fence), floor=floor, origin=origin)
+
+    for module in (ahead_log, sql_log):
+        patch.setattr(module, "check_taking", check)
+
+
+def truncation_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    for module in (ahead_log, sql_log):
+        patch.setattr(module, "check_driver", lambda fence, *, floor: None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "found_by"),
+    [
+        (equal_fence_is_admitted, test_a_second_writer_under_the_same_fence_is_refused),
+        (equal_fence_is_admitted, test_a_fence_that_was_only_raised_is_nobodys),
+        (truncation_is_not_fenced, test_a_deposed_driver_drops_nothing),
+        (truncation_is_not_fenced, test_a_driver_that_is_deposed_in_the_middle_stops),
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], found_by: Callable[[Make], None], make: Make
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        with pytest.raises((pytest.fail.Exception, AssertionError)):
+            found_by(make)
+
+
+def test_log_numbers_that_begin_again_are_found(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_log, "next_number", lambda last, removed_upto: last + 1)
+    with pytest.raises(AssertionError):
+        test_numbers_go_on_after_everything_was_trimmed(database)

@@ -1,0 +1,142 @@
+"""The metrics of a replica server, as a scraper sees them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from standby_conduit import PATIENCE, SPEC, Conduit, until
+
+from clonos.errors import ConfigurationError
+from clonos.spark.settings import read_settings
+from clonos_standby.cluster.launcher import ReplicaServer
+from clonos_standby.server import endpoint, running
+from clonos_standby.server.endpoint import Endpoint
+from clonos_standby.server.event_loop import Loop
+
+pytestmark = pytest.mark.timeout(120)
+
+NAME = 'the "first" \\ one'
+SAMPLE = re.compile(r'clonos_\w+(\{\w+="(\\.|[^"\\])*"(,\w+="(\\.|[^"\\])*")*\})? -?[0-9.e+-]+')
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaServer]:
+    data = tmp_path_factory.mktemp("data")
+    spec = {**SPEC, "metrics_port": 0, "names": {1: NAME}}
+    with ReplicaServer(spec, data, entry="standby_replica:main", determinants=False) as started:
+        yield started
+
+
+def address(server: ReplicaServer) -> str:
+    """As an operator finds it."""
+    found = running.read(server.data)
+    assert found is not None and found.metrics is not None
+    assert found.metrics == server.status()["metrics"]
+    return found.metrics
+
+
+def scrape(server: ReplicaServer) -> dict[str, float]:
+    with urllib.request.urlopen(address(server), timeout=PATIENCE) as response:
+        assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        lines = response.read().decode().splitlines()
+    samples = [line for line in lines if not line.startswith("#")]
+    assert [line for line in samples if not SAMPLE.fullmatch(line)] == []
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(families) == len(set(families))
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in samples}
+
+
+def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaServer) -> None:
+    quiet = scrape(server)
+    assert quiet["clonos_failover_seconds_count"] == quiet['clonos_deaths_total{kind="oom"}'] == 0
+    with Conduit(server, epoch=5).welcome() as conduit:
+        os.kill(conduit.ask("pid"), signal.SIGKILL)
+        assert conduit.lost()
+    server.commit(4)
+    shown = NAME.replace("\\", r"\\").replace('"', r"\"")
+    place = f'{{operator="{shown}",instance="0"}}'
+    with Conduit(server, epoch=5, fresh=False).welcome() as conduit:
+        conduit.ask("pid")
+        seen = until(lambda: (found := scrape(server)).get(f"clonos_records_total{place}") == 14 and found)
+    assert seen[f"clonos_replica_up{place}"] == 1 and seen[f"clonos_epoch{place}"] == 5
+    assert seen[f"clonos_log_bytes{place}"] == 1234 and seen[f"clonos_resident_bytes{place}"] > 1 << 20
+    assert (
+        seen[f"clonos_snapshots_total{place}"] == 2 and seen[f"clonos_snapshot_seconds_total{place}"] == 0.5
+    )
+    assert (
+        seen[f"clonos_output_bytes_total{place}"] == 1800 and seen[f"clonos_delta_bytes_total{place}"] == 60
+    )
+    assert seen['clonos_replicas{state="busy"}'] == 1 and seen['clonos_replicas{state="idle"}'] == 0
+    assert seen["clonos_committed_epoch"] == 4
+    assert sum(count for name, count in seen.items() if name.startswith("clonos_deaths_total")) == 1
+    assert seen["clonos_failover_seconds_count"] == seen['clonos_failover_seconds_bucket{le="+Inf"}'] == 1
+    assert 0.012 <= seen["clonos_failover_seconds_sum"] < PATIENCE
+    buckets = [count for name, count in seen.items() if name.startswith("clonos_failover_seconds_bucket")]
+    assert buckets == sorted(buckets)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"GET /other HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /metrics?a=b HTTP/1.0\r\n\r\n", b"200"),
+        (b"\r\n\r\n", b"405"),
+        (b"x" * 9000, b"400"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told(server: ReplicaServer, said: bytes, status: bytes) -> None:
+    with caller(server) as sock:
+        sock.sendall(said)
+        assert sock.recv(12) == b"HTTP/1.1 " + status
+
+
+def caller(server: ReplicaServer) -> socket.socket:
+    port = int(address(server).removesuffix("/metrics").rpartition(":")[2])
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+
+
+def test_who_says_nothing_holds_up_nobody(server: ReplicaServer) -> None:
+    silent = [caller(server) for _ in range(5)]
+    silent[0].sendall(b"GET /metr")
+    assert scrape(server)["clonos_waiting"] == 0
+    assert silent[0].recv(1) == b"", "it is dropped after a while"
+    for sock in silent:
+        sock.close()
+
+
+def test_without_the_setting_there_are_none(tmp_path: Path) -> None:
+    with ReplicaServer(SPEC, tmp_path, entry="standby_replica:main", determinants=False) as server:
+        assert server.status()["metrics"] is None
+
+
+def test_a_port_that_is_taken_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "RETRY_SECONDS", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        loop = Loop()
+        page = Endpoint(loop, port, lambda: "", "text/plain", loop.stop)
+        assert page.address is None
+        loop.later(0.05, taken.close)
+        loop.run()
+    assert page.address == f"http://127.0.0.1:{port}/metrics"
+    page.close()
+    loop.close()
+
+
+def test_the_setting() -> None:
+    key = "spark.clonos.metrics.port"
+    assert read_settings({}).metrics_port is None
+    assert read_settings({key: "OFF"}).metrics_port is None
+    assert (read_settings({key: "0"}).metrics_port, read_settings({key: "9100"}).metrics_port) == (0, 9100)
+    for wrong in ("on", "-1", "70000", ""):
+        with pytest.raises(ConfigurationError, match="off, or a port"):
+            read_settings({key: wrong})
