@@ -154,6 +154,7 @@ class Checkpoint:
     record: bytes | None = None  # of the last epoch that is known to have committed
     recorded: int = -1  # which one that is
     lines: dict[int, RecoveryLine] = field(default_factory=dict)
+    hosts: dict[int, dict[str, str]] = field(default_factory=dict)  # memberships, of each start
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
 
     def snapshots(self, origin: Origin) -> Snapshots:
@@ -164,6 +165,14 @@ class Checkpoint:
     def since(self, origin: Origin) -> Since | None:
         """Which snapshots of an instance count, by the last start of the query."""
         return since_of(self.lines[max(self.lines)] if self.lines else None, origin)
+
+    @property
+    def last_hosts(self) -> dict[str, str]:
+        """The memberships that the last start kept."""
+        return self.hosts[max(self.hosts)] if self.hosts else {}
+
+    def keep_hosts(self, generation: int, memberships: dict[str, str]) -> None:
+        self.hosts[generation] = memberships
 
     def ended(self, origin: Origin, epoch: int) -> Snapshot | None:
         """How an instance stood at the end of an epoch that has committed."""
@@ -237,7 +246,7 @@ class Checkpoint:
         self.record, self.recorded = older.record, older.recorded
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
         self.synced, self.synced_commit = older.synced, older.synced_commit
-        self.channels = older.channels
+        self.channels, self.hosts = older.channels, older.hosts
         for origin, snapshots in self._snapshots.items():
             then = older.snapshots(origin)
             snapshots.claimed, snapshots.kept = then.claimed, then.kept

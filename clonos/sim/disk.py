@@ -23,6 +23,7 @@ from clonos.protocol.recovery.causal.holding import Damage, HolderReply, Index, 
 from clonos.protocol.recovery.causal.own_log import Incarnation, OwnLog
 from clonos.protocol.recovery.causal.retrieval import OpenedLog
 from clonos.protocol.roles.admission import GENERATION, Fences
+from clonos.protocol.roles.membership import sets_aside
 
 
 @dataclass(slots=True)
@@ -279,7 +280,8 @@ class Disk:
         self._power_may_fail = power_may_fail
         self._fence_file: dict[Origin, int] = {}
         self._fences_on_disk: dict[Origin, int] = {}
-        self._copy: tuple[list[LogStore], dict[Origin, int]] = ([], {})
+        self._copy: tuple[list[LogStore], dict[Origin, int], str | None] = ([], {}, None)
+        self._membership: str | None = None
 
     def _keep_fence(self, origin: Origin, fence: int) -> None:
         self._fence_file[origin] = fence
@@ -295,6 +297,14 @@ class Disk:
         generation = self._fence_file.get(GENERATION, 0)
         self._fence_file = {GENERATION: generation}
         self._sync_fences()
+        self._membership = None
+
+    def is_asked_under(self, token: str) -> None:
+        """By a driver whose query may have gone on without this host (`protocol.roles.membership`)."""
+        if sets_aside(self._membership, token):
+            for store in [*self.stores.values(), *self.set_aside]:
+                store.lose()
+        self._membership = token
 
     def lose_power(self, rng: Random, tears: Callable[[LogStore], bool]) -> None:
         """Everything that was not synced may be gone; which stores it tears besides."""
@@ -304,11 +314,12 @@ class Disk:
 
     def back_up(self) -> None:
         """What `restore` brings back."""
-        self._copy = [store.copy() for store in self.stores.values()], dict(self._fence_file)
+        stores = [store.copy() for store in self.stores.values()]
+        self._copy = stores, dict(self._fence_file), self._membership
 
     def restore(self) -> None:
         """Everything is as it was once."""
-        stores, fences = self._copy
+        stores, fences, self._membership = self._copy
         for store in self.stores.values():
             store.lose()
         self.stores = {store.owner: store.copy() for store in stores}

@@ -170,6 +170,7 @@ class Driver(Process):
             self._commits.reconcile(generation)
         except ClonosError as error:
             raise QueryFailed(type(error).__name__, error.message) from error
+        yield from self.leased.begins()
         self.world.begins_start(generation, self)
         self._draw_line(generation)
 

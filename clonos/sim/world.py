@@ -412,6 +412,10 @@ class World:
         self._numbers[what] += 1
         return self._numbers[what]
 
+    def next_token(self) -> str:
+        """One that was never given before."""
+        return f"membership {self.next_number('membership')}"
+
     def replicas(self) -> list[Replica]:
         return [replica for server in self.servers if server.alive for replica in server.replicas]
 

@@ -2,6 +2,7 @@
 
     <checkpoint>/clonos/query.json      format version, query id, the programs it ran and from which epoch on, checksum
     <checkpoint>/clonos/generations/    claims of starts, and leases/ of drivers (clonos.storage.generations)
+    <checkpoint>/clonos/hosts/          which other hosts' logs count (clonos.storage.host_memberships)
     <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
     <checkpoint>/clonos/epochs/         what epochs have left that committed (clonos.storage.commit_files)
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once"), and the

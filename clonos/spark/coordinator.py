@@ -239,6 +239,7 @@ class Coordinator:
         self._servers.set_generation(generation)
         if self._executors is not None:
             self._servers.settle(self._placement())
+        self._servers.begins(generation)
         write_line(self._checkpoint.location, self._draw_line(generation, resumes=resumes))
         self._channels.open(generation)
         return Address(

@@ -59,6 +59,7 @@ class ReplicaClient:
             environment=wanted.environment,
             modules=wanted.modules,
             port=wanted.port,
+            membership=wanted.membership,
         )
         return _granted(self._call("Host", request, HOST_SECONDS))
 

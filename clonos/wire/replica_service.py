@@ -38,6 +38,7 @@ class Wanted:
     environment: Mapping[str, str]
     modules: Mapping[str, str]
     port: int = 0
+    membership: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ class _Servicer(replicas_pb2_grpc.ReplicasServicer):
             abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{request.query!r} is not the id of a query")
         if request.port > 65_535:
             abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{request.port} is not a port")
+        if request.membership and not _NAME.fullmatch(request.membership):
+            abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{request.membership!r} is not a membership")
         wanted = Wanted(
             request.query,
             request.history,
@@ -101,6 +104,7 @@ class _Servicer(replicas_pb2_grpc.ReplicasServicer):
             dict(request.environment),
             dict(request.modules),
             request.port,
+            request.membership,
         )
         return _hosted(self._done(context, lambda: self._hosting.host(wanted)))
 

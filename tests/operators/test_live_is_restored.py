@@ -296,7 +296,10 @@ def test_keys_that_are_as_they_were_have_the_bytes_that_they_had() -> None:
 
 @pytest.mark.parametrize("seed", ["random", "7", "0", None])
 def test_a_replica_server_runs_with_one_hash_seed(root: Path, seed: str | None) -> None:
-    program = "from clonos_standby.server.replica_server import fix_hash_seed\nfix_hash_seed()\nprint(*{'a', 'b', 'c', 'd', 'e', b'f'})"
+    program = (
+        "from clonos_standby.server.replica_server import fix_hash_seed\nfix_hash_seed()\n"
+        "print(*{'a', 'b', 'c', 'd', 'e', b'f'})"
+    )
     surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
     surroundings |= {"PYTHONPATH": str(root)} | ({"PYTHONHASHSEED": seed} if seed is not None else {})
     said = {

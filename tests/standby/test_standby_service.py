@@ -31,6 +31,7 @@ from clonos.wire.framing import FrameType, read_frame, send_frames, to_bytes
 from clonos.wire.replica_client import ReplicaClient, Unreachable
 from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
 from clonos.wire.tls import Tls
+from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.leased_server import Named, NamedServer
 from clonos_standby.cluster.spec import QuerySpec
@@ -50,6 +51,10 @@ def wanted(folder: Path, query: str = "q1", instances: int = 2) -> Wanted:
         query=query, token=fake.TOKEN, checkpoint=str(checkpoint), data="there", driver_pids=(1,)
     )
     return Wanted(query, 0, instances, msgpack.packb(spec.to_document()), environment(), {})
+
+
+def hosts(folder: Path) -> CountedHosts:
+    return CountedHosts(str(folder / "checkpoint-q1"), lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +382,9 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
     """It stood still for longer than its lease, which the service was asked to prolong all the time."""
     with service(tmp_path / "service", lease=1.0) as running:
         named = Named(services=(running.address,), service_token=TOKEN)
-        driver = NamedServer(running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None)
+        driver = NamedServer(
+            running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None, hosts(tmp_path)
+        )
         driver.start()
         first = driver.status()
         assert first is not None
@@ -402,7 +409,15 @@ def test_an_overtaken_driver_does_not_take_its_successor_s_server_back(tmp_path:
                 asked.set()
                 raise Fenced("another driver leads")
 
-        old = NamedServer(running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None, may_ask=may_ask)
+        old = NamedServer(
+            running.address,
+            named,
+            wanted(tmp_path),
+            fake.TOKEN,
+            lambda: None,
+            hosts(tmp_path),
+            may_ask=may_ask,
+        )
         old.start()
         overtaken.set()
         client = ReplicaClient(running.address, TOKEN)
@@ -442,7 +457,12 @@ def test_the_driver_s_side_goes_on_without_a_server_and_finds_it_again(tmp_path:
     looks: list[str | None] = []
     named = Named(services=(running.address,), service_token=TOKEN)
     server = NamedServer(
-        running.address, named, wanted(tmp_path), fake.TOKEN, lambda: looks.append(server.determinants)
+        running.address,
+        named,
+        wanted(tmp_path),
+        fake.TOKEN,
+        lambda: looks.append(server.determinants),
+        hosts(tmp_path),
     )
     server.start()
     first = server.socket
@@ -460,6 +480,50 @@ def test_the_driver_s_side_goes_on_without_a_server_and_finds_it_again(tmp_path:
     assert json.loads((running.data / "q1" / "holders.json").read_text())["addresses"] == ["somewhere:1"]
     server.stop()
     assert ReplicaClient(running.address, TOKEN).describe()["queries"] == []
+    running.close()
+
+
+def test_logs_of_a_host_that_the_query_went_on_without_are_set_aside(tmp_path: Path) -> None:
+    """And those of one that it did not go on without are not, whichever driver asks."""
+    named, logs, aside = Named(service_token=TOKEN), "q1/logs/2/0/CURRENT", "q1/set-aside/2/0/CURRENT"
+
+    def driver(running: Service, counted: CountedHosts) -> NamedServer:
+        to = replace(named, services=(running.address,))
+        return NamedServer(running.address, to, wanted(tmp_path), fake.TOKEN, lambda: None, counted)
+
+    running = Service(tmp_path / "service", lease=1.0)
+    port = int(running.address.rpartition(":")[2])
+    first = driver(running, counted := hosts(tmp_path))
+    first.start()
+    counted.begins(1)
+    first.set_generation(1)
+    kept = running.data / logs
+    kept.parent.mkdir(parents=True)
+    kept.write_text("what an instance recorded")
+    first.stop()
+
+    second = driver(running, counted := hosts(tmp_path))  # another driver, over the same checkpoint
+    second.start()
+    counted.begins(2)
+    second.set_generation(2)
+    assert kept.exists() and second.determinants is not None
+
+    running.kill()
+    until(lambda: second.determinants is None)  # the lease is over, and the query goes on
+    assert hosts(tmp_path).token(running.address) != counted.token("another")
+    running.close()
+    running = Service(tmp_path / "service", lease=1.0, port=port)
+    until(lambda: second.determinants is not None)
+    assert not kept.exists() and (running.data / aside).read_text() == "what an instance recorded"
+    second.stop()
+
+    third = driver(running, counted := hosts(tmp_path))
+    counted.begins(3)  # it has not been asked: the query begins without it
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("what was recorded later")
+    third.start()
+    assert not kept.exists() and (running.data / aside).read_text() == "what was recorded later"
+    third.stop()
     running.close()
 
 

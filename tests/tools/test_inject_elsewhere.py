@@ -26,6 +26,7 @@ from clonos.wire.replica_service import ReplicaService, Wanted
 from clonos.wire.strikes import Blow, Kind, NoProcess, Role
 from clonos.wire.tls import Tls
 from clonos_standby.cluster import server_directory as known
+from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.leased_server import Named, NamedServer
 from clonos_standby.server import running
 from clonos_standby.server.processes import look_at
@@ -71,8 +72,9 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     spec = msgpack.packb({**SPEC, "query": query, "checkpoint": str(checkpoint)})
     wanted = Wanted(query, 0, 2, spec, environment(), {})
     to = Named(services=(asked.address,), service_token=TOKEN, token_file=str(token), tls=tls)
+    hosts = CountedHosts(str(checkpoint), lambda: None)
     with serve(checkpoint) as server:
-        named = NamedServer(asked.address, to, wanted, str(SPEC["token"]), lambda: None)
+        named = NamedServer(asked.address, to, wanted, str(SPEC["token"]), lambda: None, hosts)
         named.start()
         assert named.known is not None
         known.write(server.data, [named.known])

@@ -31,14 +31,16 @@ class Settled:
 
     def __init__(self, truncation: Truncation) -> None:
         self._truncation = truncation
-        self._epoch = -1
+        self._as_of = -1, 0
         self._ends: dict[Origin, int] = {}
 
     def at(self, epoch: int) -> dict[Origin, int]:
-        """An instance whose snapshots are gone is not asked again for what lies before its last one."""
-        if self._epoch != epoch:
-            before = self._ends if self._epoch <= epoch else {}
-            self._epoch, self._ends = epoch, {**before, **self._truncation.ends(epoch)}
+        """An instance whose snapshots are gone is not asked again for what lies before its last one. A start of the
+        query from an older copy of the checkpoint may have come to the same epoch another way."""
+        as_of = epoch, self._truncation.starts
+        if self._as_of != as_of:
+            before = self._ends if self._as_of[0] <= epoch else {}
+            self._as_of, self._ends = as_of, {**before, **self._truncation.ends(epoch)}
         return self._ends
 
 
@@ -54,6 +56,10 @@ class Truncation:
         self._starts: list[tuple[int, int]] = []
 
     # ------------------------------------------------------- what is needed
+
+    @property
+    def starts(self) -> int:
+        return len(self._starts)
 
     def query_begins(self, generation: int, epoch: int) -> None:
         self._starts.append((generation, epoch))

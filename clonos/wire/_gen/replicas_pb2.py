@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63lonos/v1/replicas.proto\x12\tclonos.v1\"\xc5\x02\n\x0bHostRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x04\x12\x11\n\tinstances\x18\x04 \x01(\r\x12\x0c\n\x04spec\x18\x05 \x01(\x0c\x12<\n\x0b\x65nvironment\x18\x06 \x03(\x0b\x32\'.clonos.v1.HostRequest.EnvironmentEntry\x12\x34\n\x07modules\x18\x07 \x03(\x0b\x32#.clonos.v1.HostRequest.ModulesEntry\x12\x0c\n\x04port\x18\x08 \x01(\r\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cModulesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\x06Hosted\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x14\n\x0c\x64\x65terminants\x18\x04 \x01(\r\x12\x0e\n\x06\x61nswer\x18\x05 \x01(\x04\"E\n\x05Lease\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\r\n\x05lease\x18\x03 \x01(\x04\x12\r\n\x05heard\x18\x04 \x01(\x04\"\n\n\x08Released\"\x9a\x01\n\rStrikeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\r\x12\x10\n\x08instance\x18\x06 \x01(\r\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x0e\n\x06\x66\x61\x63tor\x18\x08 \x01(\x01\x12\x0c\n\x04name\x18\t \x01(\t\"\x16\n\x06Struck\x12\x0c\n\x04said\x18\x01 \x01(\t\"\"\n\x0f\x44\x65scribeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\"\x19\n\tDescribed\x12\x0c\n\x04json\x18\x01 \x01(\t2\x94\x02\n\x08Replicas\x12\x31\n\x04Host\x12\x16.clonos.v1.HostRequest\x1a\x11.clonos.v1.Hosted\x12,\n\x05Renew\x12\x10.clonos.v1.Lease\x1a\x11.clonos.v1.Hosted\x12\x30\n\x07Release\x12\x10.clonos.v1.Lease\x1a\x13.clonos.v1.Released\x12\x37\n\x06Strike\x12\x18.clonos.v1.StrikeRequest\x1a\x11.clonos.v1.Struck0\x01\x12<\n\x08\x44\x65scribe\x12\x1a.clonos.v1.DescribeRequest\x1a\x14.clonos.v1.Describedb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63lonos/v1/replicas.proto\x12\tclonos.v1\"\xd9\x02\n\x0bHostRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x04\x12\x11\n\tinstances\x18\x04 \x01(\r\x12\x0c\n\x04spec\x18\x05 \x01(\x0c\x12<\n\x0b\x65nvironment\x18\x06 \x03(\x0b\x32\'.clonos.v1.HostRequest.EnvironmentEntry\x12\x34\n\x07modules\x18\x07 \x03(\x0b\x32#.clonos.v1.HostRequest.ModulesEntry\x12\x0c\n\x04port\x18\x08 \x01(\r\x12\x12\n\nmembership\x18\t \x01(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cModulesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\x06Hosted\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x14\n\x0c\x64\x65terminants\x18\x04 \x01(\r\x12\x0e\n\x06\x61nswer\x18\x05 \x01(\x04\"E\n\x05Lease\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\r\n\x05lease\x18\x03 \x01(\x04\x12\r\n\x05heard\x18\x04 \x01(\x04\"\n\n\x08Released\"\x9a\x01\n\rStrikeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\r\x12\x10\n\x08instance\x18\x06 \x01(\r\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x0e\n\x06\x66\x61\x63tor\x18\x08 \x01(\x01\x12\x0c\n\x04name\x18\t \x01(\t\"\x16\n\x06Struck\x12\x0c\n\x04said\x18\x01 \x01(\t\"\"\n\x0f\x44\x65scribeRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\"\x19\n\tDescribed\x12\x0c\n\x04json\x18\x01 \x01(\t2\x94\x02\n\x08Replicas\x12\x31\n\x04Host\x12\x16.clonos.v1.HostRequest\x1a\x11.clonos.v1.Hosted\x12,\n\x05Renew\x12\x10.clonos.v1.Lease\x1a\x11.clonos.v1.Hosted\x12\x30\n\x07Release\x12\x10.clonos.v1.Lease\x1a\x13.clonos.v1.Released\x12\x37\n\x06Strike\x12\x18.clonos.v1.StrikeRequest\x1a\x11.clonos.v1.Struck0\x01\x12<\n\x08\x44\x65scribe\x12\x1a.clonos.v1.DescribeRequest\x1a\x14.clonos.v1.Describedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,25 +36,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOSTREQUEST_MODULESENTRY']._loaded_options = None
   _globals['_HOSTREQUEST_MODULESENTRY']._serialized_options = b'8\001'
   _globals['_HOSTREQUEST']._serialized_start=40
-  _globals['_HOSTREQUEST']._serialized_end=365
-  _globals['_HOSTREQUEST_ENVIRONMENTENTRY']._serialized_start=267
-  _globals['_HOSTREQUEST_ENVIRONMENTENTRY']._serialized_end=317
-  _globals['_HOSTREQUEST_MODULESENTRY']._serialized_start=319
-  _globals['_HOSTREQUEST_MODULESENTRY']._serialized_end=365
-  _globals['_HOSTED']._serialized_start=367
-  _globals['_HOSTED']._serialized_end=459
-  _globals['_LEASE']._serialized_start=461
-  _globals['_LEASE']._serialized_end=530
-  _globals['_RELEASED']._serialized_start=532
-  _globals['_RELEASED']._serialized_end=542
-  _globals['_STRIKEREQUEST']._serialized_start=545
-  _globals['_STRIKEREQUEST']._serialized_end=699
-  _globals['_STRUCK']._serialized_start=701
-  _globals['_STRUCK']._serialized_end=723
-  _globals['_DESCRIBEREQUEST']._serialized_start=725
-  _globals['_DESCRIBEREQUEST']._serialized_end=759
-  _globals['_DESCRIBED']._serialized_start=761
-  _globals['_DESCRIBED']._serialized_end=786
-  _globals['_REPLICAS']._serialized_start=789
-  _globals['_REPLICAS']._serialized_end=1065
+  _globals['_HOSTREQUEST']._serialized_end=385
+  _globals['_HOSTREQUEST_ENVIRONMENTENTRY']._serialized_start=287
+  _globals['_HOSTREQUEST_ENVIRONMENTENTRY']._serialized_end=337
+  _globals['_HOSTREQUEST_MODULESENTRY']._serialized_start=339
+  _globals['_HOSTREQUEST_MODULESENTRY']._serialized_end=385
+  _globals['_HOSTED']._serialized_start=387
+  _globals['_HOSTED']._serialized_end=479
+  _globals['_LEASE']._serialized_start=481
+  _globals['_LEASE']._serialized_end=550
+  _globals['_RELEASED']._serialized_start=552
+  _globals['_RELEASED']._serialized_end=562
+  _globals['_STRIKEREQUEST']._serialized_start=565
+  _globals['_STRIKEREQUEST']._serialized_end=719
+  _globals['_STRUCK']._serialized_start=721
+  _globals['_STRUCK']._serialized_end=743
+  _globals['_DESCRIBEREQUEST']._serialized_start=745
+  _globals['_DESCRIBEREQUEST']._serialized_end=779
+  _globals['_DESCRIBED']._serialized_start=781
+  _globals['_DESCRIBED']._serialized_end=806
+  _globals['_REPLICAS']._serialized_start=809
+  _globals['_REPLICAS']._serialized_end=1085
 # @@protoc_insertion_point(module_scope)

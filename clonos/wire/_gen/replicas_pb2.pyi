@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class HostRequest(_message.Message):
-    __slots__ = ("version", "query", "history", "instances", "spec", "environment", "modules", "port")
+    __slots__ = ("version", "query", "history", "instances", "spec", "environment", "modules", "port", "membership")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class HostRequest(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     MODULES_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     version: int
     query: str
     history: int
@@ -38,7 +39,8 @@ class HostRequest(_message.Message):
     environment: _containers.ScalarMap[str, str]
     modules: _containers.ScalarMap[str, str]
     port: int
-    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., history: _Optional[int] = ..., instances: _Optional[int] = ..., spec: _Optional[bytes] = ..., environment: _Optional[_Mapping[str, str]] = ..., modules: _Optional[_Mapping[str, str]] = ..., port: _Optional[int] = ...) -> None: ...
+    membership: str
+    def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., history: _Optional[int] = ..., instances: _Optional[int] = ..., spec: _Optional[bytes] = ..., environment: _Optional[_Mapping[str, str]] = ..., modules: _Optional[_Mapping[str, str]] = ..., port: _Optional[int] = ..., membership: _Optional[str] = ...) -> None: ...
 
 class Hosted(_message.Message):
     __slots__ = ("lease", "seconds", "port", "determinants", "answer")

@@ -3,7 +3,8 @@
 It is there under a lease. While the driver can prolong it, the server counts; when it has not been able to for the
 length of the lease, nothing of the query runs there any more, and the query goes on without it: its standbys are asked
 for again and again by the conduits, and its logs are not waited for. When the service answers again, the server is
-started again, at the same port where that is free.
+started again, at the same port where that is free. Its logs count again if the query has not gone on without it
+(`protocol.roles.membership`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from clonos.wire.replica_client import ReplicaClient, Unreachable
 from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
+from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.server_directory import Known
 from clonos_standby.server import admin
 from clonos_standby.server.log import about
@@ -54,11 +56,16 @@ class NamedServer:
         wanted: Wanted,
         token: str,
         changed: Callable[[], None],
+        hosts: CountedHosts,
         generation: int | None = None,
         may_ask: Callable[[], None] = lambda: None,
     ) -> None:
-        """`changed` is called when the server may have come, gone or moved. `generation` is the one that the query is
-        in already. `may_ask` raises Fenced where another driver leads the query: who asks takes over the server."""
+        """`changed` is called when the server may have come, gone or moved. `hosts` says which hosts count.
+        `generation` is the one that the query is in already. `may_ask` raises Fenced where another driver leads the
+        query: who asks takes over the server."""
+        self._hosts = hosts
+        self._counts = False
+        self._found: str | None = None  # where its determinant service was last
         self._may_ask = may_ask
         self.place = place
         self._host = place.rpartition(":")[0]
@@ -121,20 +128,24 @@ class NamedServer:
 
     @property
     def determinants(self) -> str | None:
-        granted = self._granted
-        return None if granted is None else f"{self._host}:{granted.determinants}"
+        """Where its logs are asked for; None where the query goes on without them. While they count and the server is
+        lost, whoever asks there waits."""
+        return self._found if self._counts else None
 
     def _keep(self) -> None:
         while not self._stopping.wait(self._pause()):
+            counted = self._counts
             try:
-                if self._granted is None:
-                    self._host_again()
-                else:
+                if self._granted is not None:
                     self._renew(self._granted)
-                self._changed()
+                if self._granted is None:
+                    self._go_on()
             except (ClonosError, OSError) as error:
                 if not self._stopping.is_set():
                     self._warn("service_failed", "the replica service", error)
+                if counted == self._counts:
+                    continue
+            self._changed()
 
     def _warn(self, event: str, what: str, error: ClonosError | OSError) -> None:
         """Once, however often it is so in a row."""
@@ -147,22 +158,50 @@ class NamedServer:
         granted = self._granted
         return granted.seconds / _RENEWALS_PER_LEASE if granted is not None else 1.0
 
+    def _go_on(self) -> None:
+        """The server is lost: with a new one, or, when its lease is over, without."""
+        try:
+            self._host_again()
+        except (ClonosError, OSError):
+            if self._counts and self._lease is not None and self._lease.is_over(time.monotonic()):
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """The query goes on without this host. Raises StorageUnavailable where the checkpoint cannot keep that."""
+        self._hosts.leaves(self.place)
+        self._counts = False
+
     def _host_again(self) -> None:
         self._may_ask()
-        granted = self._client.host(self._wanted)
+        token = self._hosts.token(self.place)
+        granted = self._client.host(replace(self._wanted, membership=token))
         self._lease, self._said = DriverLease(granted.seconds, _MARGIN_SECONDS, time.monotonic()), ""
         self._wanted = replace(self._wanted, port=granted.port)
         self._granted = granted
-        if self._generation is not None:
-            self._request({"generation": self._generation})
+        try:
+            if self._generation is not None:
+                self._request({"generation": self._generation})
+            if not self._hosts.joins(self.place, token):
+                raise StorageUnavailable(f"the query has begun without the server at {self.place} meanwhile")
+        except (ClonosError, OSError):
+            self._granted = None  # and asked for again
+            raise
+        self._found = f"{self._host}:{granted.determinants}"
+        self._counts = True
 
     def _renew(self, granted: Granted) -> None:
         lease = self._lease
         assert lease is not None  # it came with what was granted
         try:
             renewed = self._client.renew(self._wanted.query, granted.lease, lease.heard)
-        except (Unreachable, LeaseEnded) as error:
-            if isinstance(error, LeaseEnded) or lease.is_over(time.monotonic()):
+        except LeaseEnded as error:
+            self._warn("service_away", "the server there is gone, and is asked for again", error)
+            self._granted = None
+            return
+        except Unreachable as error:
+            if lease.is_over(time.monotonic()):
+                self.leave()
                 self._warn("service_away", "the query goes on without the server there", error)
                 self._granted = None
             return

@@ -25,6 +25,7 @@ from clonos.errors import ClonosError, StorageUnavailable
 from clonos.wire.replica_service import Wanted
 from clonos_standby.cluster import server_directory as known
 from clonos_standby.cluster.address import ServerAddress
+from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.leased_server import LOG, Named, NamedServer
 from clonos_standby.cluster.spec import QuerySpec
@@ -64,6 +65,7 @@ class ReplicaServers:
         """`may_ask` raises Fenced where another driver leads the query."""
         self._may_ask = may_ask
         elsewhere = placement.standbys and (placement.executors or bool(placement.named.services))
+        self._hosts = CountedHosts(spec.checkpoint, may_ask)
         servers = 2 if placement.standbys and not elsewhere else 1
         self._spec = spec = replace(spec, servers=servers, told=elsewhere or placement.spread)
         self._host = placement.host
@@ -114,7 +116,9 @@ class ReplicaServers:
             wanted = Wanted(self._spec.query, placement.history, instances, raw, ours, modules)
             token, look = self._spec.token, self._look.set
             fresh.append(
-                NamedServer(place, named, wanted, token, look, self._generation, may_ask=self._may_ask)
+                NamedServer(
+                    place, named, wanted, token, look, self._hosts, self._generation, may_ask=self._may_ask
+                )
             )
         self._named = [*self._named, *fresh]
         with ThreadPoolExecutor(min(len(fresh), _AT_ONCE), thread_name_prefix="clonos-hosts") as pool:
@@ -139,6 +143,7 @@ class ReplicaServers:
         self._named = [one for one in self._named if one not in servers]
         for server in servers:
             server.stop()
+            server.leave()
         with self._telling:
             self._told = {key: said for key, said in self._told.items() if key[0] not in servers}
 
@@ -182,6 +187,10 @@ class ReplicaServers:
         self._generation = generation
         for server in self._all:
             server.set_generation(generation)
+
+    def begins(self, generation: int) -> None:
+        """Instances of this start begin after that, and ask the hosts that count by now."""
+        self._hosts.begins(generation)
 
     def status(self) -> dict[str, Any]:
         """Of all servers that answer; each replica says on which it is."""

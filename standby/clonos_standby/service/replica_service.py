@@ -34,6 +34,7 @@ from clonos_standby.cluster.spec import VERSION
 from clonos_standby.server.log import Level, log
 from clonos_standby.server.strike import strike
 from clonos_standby.service.environment import differences, environment
+from clonos_standby.service.membership import SET_ASIDE, begin_membership
 
 TIDY_SECONDS = 1.0
 STRIKES = 4
@@ -208,6 +209,9 @@ class Service:
     def _start(self, wanted: Wanted, document: dict[str, Any]) -> ReplicaServer:
         name = f"{wanted.query}-{wanted.history}" if wanted.history else wanted.query
         data = self._data / name
+        if begin_membership(data, wanted.membership):
+            said = f"query {wanted.query} has gone on without this host: its logs are in {data / SET_ASIDE}"
+            log("logs_set_aside", said, query=wanted.query)
         spec = {
             **document,
             "data": str(data),

@@ -1,0 +1,56 @@
+"""Which hosts' logs count, as the driver keeps it in the checkpoint.
+
+The rule is that of `clonos.protocol.roles.membership`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+
+from clonos.protocol.roles.membership import Memberships
+from clonos.storage.host_memberships import HostMemberships
+
+
+class CountedHosts:
+    """Safe to use from several threads. `check_leads` raises Fenced where another driver leads the query."""
+
+    def __init__(self, checkpoint: str, check_leads: Callable[[], None]) -> None:
+        self._files = HostMemberships(checkpoint)
+        self._check_leads = check_leads
+        self._lock = threading.Lock()
+        self._memberships = Memberships(self._files.last(), lambda: secrets.token_hex(16))
+        self._generation: int | None = None  # of the start whose instances ask those that count
+
+    def token(self, host: str) -> str:
+        """What a host is to be asked under."""
+        with self._lock:
+            return self._memberships.token(host)
+
+    def joins(self, host: str, token: str) -> bool:
+        """The host has granted what it was asked under this token; whether it counts. Raises StorageUnavailable."""
+        with self._lock:
+            counts = self._memberships.joins(host, token)
+            if counts and self._generation is not None:
+                self._files.keep(self._generation, self._memberships.counted)
+            return counts
+
+    def begins(self, generation: int) -> None:
+        """A start of the query; its instances ask the hosts that count by now. Raises StorageUnavailable."""
+        with self._lock:
+            self._files.keep(generation, self._memberships.begins())
+            self._generation = generation
+
+    def leaves(self, host: str) -> None:
+        """The query may go on without a host when this returns. Raises StorageUnavailable, or Fenced.
+
+        The next driver claims its generation before it reads what counts. So where this one still leads after it has
+        written, the next one finds it.
+        """
+        with self._lock:
+            if self._generation is not None:
+                self._check_leads()
+                self._files.keep(self._generation, self._memberships.without(host))
+                self._check_leads()
+            self._memberships.leaves(host)
