@@ -275,6 +275,7 @@ class Faults:
         """When an instance looks for one."""
         whose = f"snapshots of {snapshots.origin}"
         if self._world.has_recorded(snapshots.origin) and self.strikes(Fault.SNAPSHOTS_GONE, whose):
+            self._world.checks.truncation.note_ends()  # while they can be read
             snapshots.kept.clear()
         if snapshots.kept and self.strikes(Fault.SNAPSHOT_PAGE, f"snapshots of {snapshots.origin}"):
             names = sorted(snapshots.kept)

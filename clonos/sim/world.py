@@ -310,12 +310,20 @@ class World:
         self.kernel.after(self.choices.schedule.randint(2_000, 50_000), again)
 
     def apply_store_losses(self) -> None:
-        """When nobody who was using them is alive any more."""
+        """When nobody who was using them is alive any more: a server that could not be told may go on."""
+        used = {
+            id(store)
+            for disk, server in zip(self.disks, self.servers)
+            if server.alive and server.replicas
+            for store in disk.stores.values()
+        }
         with self.checks.losses.watched():
             for store in self.stores_to_lose:
-                store.lose()
+                if id(store) not in used:
+                    store.lose()
             for store in self.stores_to_cut:
-                store.lose_tail(self.choices.faults)
+                if id(store) not in used:
+                    store.lose_tail(self.choices.faults)
         self.stores_to_lose.clear()
         self.stores_to_cut.clear()
 

@@ -10,6 +10,7 @@ from planted import OTHERS, Planted, planted
 
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.roles.lease import HostLease
+from clonos.sim import disk
 from clonos.sim.disk import LogStore
 from clonos.sim.leases import Hosting
 from clonos.sim.partitions import Place
@@ -70,10 +71,18 @@ def holders_that_cannot_be_reached_are_passed_over(patch: Patch) -> None:
     )
 
 
+def logs_of_a_host_that_was_away_count(patch: Patch) -> None:
+    """The query has gone on without it, and finds there what instances have given up meanwhile."""
+    patch.setattr(disk, "sets_aside", lambda kept, asked: False)
+
+
 POWER: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 0, "faults": 30}
 POWER_RATES = {Fault.POWER_LOSS: 0.02, Fault.REPLICA_CRASH: 0.004}
 APART: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 1, "effects": False, "faults": 30}
 APART_RATES = {Fault.PARTITION: 0.03, Fault.QUERY_RESTART: 0.01}
+
+AWAY: dict[str, Any] = {**APART, "faults": 120, "records": 100, "epoch": 60, "realtime": False}
+AWAY_RATES = {Fault.PARTITION: 0.15, Fault.DRIVER_LOSS: 0.05, Fault.STORE_LOST: 0.6, Fault.TASK_CRASH: 0.01}
 
 WORLD: dict[str, Planted] = {
     bug.plant.__name__: bug
@@ -92,5 +101,6 @@ WORLD: dict[str, Planted] = {
             rates=APART_RATES | {Fault.STORE_LOST: 0.3, Fault.REPLICA_CRASH: 0.01},
             **APART,
         ),
+        planted(logs_of_a_host_that_was_away_count, first=96, rates=AWAY_RATES, **AWAY),
     )
 }

@@ -80,6 +80,11 @@ class Truncation:
             default=None,
         )
 
+    def note_ends(self) -> None:
+        """The checker keeps how instances stood; their snapshots are about to go."""
+        self.stable()
+        self._durably_stable()
+
     def stable(self) -> dict[Origin, int]:
         """Log offsets before which no recovery asks, as the checkpoint stands."""
         return self._now.at(self._world.checkpoint.settled)
