@@ -81,7 +81,7 @@ POWER_RATES = {Fault.POWER_LOSS: 0.02, Fault.REPLICA_CRASH: 0.004}
 APART: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 1, "effects": False, "faults": 30}
 APART_RATES = {Fault.PARTITION: 0.03, Fault.QUERY_RESTART: 0.01}
 
-AWAY: dict[str, Any] = {**APART, "faults": 120, "records": 100, "epoch": 60, "realtime": False}
+AWAY: dict[str, Any] = {**APART, "faults": 300, "records": 100, "epoch": 60, "realtime": False}
 AWAY_RATES = {Fault.PARTITION: 0.15, Fault.DRIVER_LOSS: 0.05, Fault.STORE_LOST: 0.6, Fault.TASK_CRASH: 0.01}
 
 WORLD: dict[str, Planted] = {
@@ -101,6 +101,6 @@ WORLD: dict[str, Planted] = {
             rates=APART_RATES | {Fault.STORE_LOST: 0.3, Fault.REPLICA_CRASH: 0.01},
             **APART,
         ),
-        planted(logs_of_a_host_that_was_away_count, first=96, rates=AWAY_RATES, **AWAY),
+        planted(logs_of_a_host_that_was_away_count, rates=AWAY_RATES, **AWAY),
     )
 }

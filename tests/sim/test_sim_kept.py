@@ -118,7 +118,9 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         pytest.param(
             504194, id="the checker kept how an epoch had ended for a start that came to it another way"
         ),
-        pytest.param(506301, id="the checker had not looked how an epoch had ended before its snapshots went"),
+        pytest.param(
+            506301, id="the checker had not looked how an epoch had ended before its snapshots went"
+        ),
         pytest.param(
             305058, id="an instance kept its log and nobody what it depends on: the state is another one"
         ),
