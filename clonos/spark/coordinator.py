@@ -40,6 +40,7 @@ from clonos.spark.remote_servers import executors_servers, named_servers, reache
 from clonos.spark.settings import Settings
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, take_over
+from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.recovery_line_file import write_line
 from clonos.wire.determinant_service import DeterminantServer
 from clonos_standby.cluster.servers import Placement, ReplicaServers
@@ -146,6 +147,7 @@ class Coordinator:
             self.query,
             self.data,
             fence=lambda: self._depose(self._claimed),
+            forget_hosts=lambda: HostMemberships(self._checkpoint.location).keep(self._claimed, {}),
             same_source=self._same_source,
         )
         self._checkpoint.set_place(self.data)

@@ -49,16 +49,18 @@ def take_over(
     data: str,
     *,
     fence: Callable[[], None],
+    forget_hosts: Callable[[], None],
     same_source: bool = False,
 ) -> History:
     """The programs of the checkpoint with this one, which is written down. Nobody else may be running the query;
-    `fence` sees to it that what an older start has under way does not become visible any more. Raises
-    CheckpointMismatch, with what to do."""
+    `fence` sees to it that what an older start has under way does not become visible any more, `forget_hosts` that what
+    other hosts hold does not count any more. Raises CheckpointMismatch, with what to do."""
     with _undisturbed(data):
         if is_changed(checkpoint, program):
             fence()
         upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
         if upgrade.drops:
+            forget_hosts()
             drop(data)
     checkpoint.bind(upgrade.history)
     for change in upgrade.later:

@@ -116,6 +116,9 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
             303618, id="epochs that the start began behind were not settled before their commit was recorded"
         ),
         pytest.param(
+            600692, id="an older copy of a checkpoint had no plan of an epoch that logs elsewhere spoke of"
+        ),
+        pytest.param(
             504194, id="the checker kept how an epoch had ended for a start that came to it another way"
         ),
         pytest.param(

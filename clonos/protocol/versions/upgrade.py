@@ -272,21 +272,24 @@ class Remains:
 
 def open_epoch(number: int, remains: Remains, *, realtime: bool | None, planned: bool) -> OpenEpoch:
     """What has become of the epoch behind the last commit. `realtime` is the mode of the last start, where that is
-    known; in micro-batch nothing of an epoch happens before it is `planned`."""
+    known; in micro-batch nothing of an epoch happens before it is `planned`.
+
+    Of an older copy of a checkpoint it may have happened all the same. What is known of it then decides; what cannot be
+    looked into has not been seen, and counts as begun, so that it goes before another program finds it.
+    """
     last = OpenEpoch(number, True, number + (realtime is not False))
-    untouched = OpenEpoch(number, False, number - 1)
-    if not remains.whole:
-        return untouched if realtime is False and not planned else last
+    if not remains.whole and (realtime is not False or planned):
+        return last
     for channel, upto in remains.cursors.items():
         if upto > remains.ends.get(channel_origin(channel), (0, 0))[1]:
             return last
-    begun = False
+    begun = not remains.whole
     for origin, piece in remains.pieces():
         offset, _ = remains.ends.get(origin, (0, 0))
         if is_seen(piece, offset):
             return last
         begun = begun or piece[0] + len(piece[1]) > offset
-    return OpenEpoch(number, True, number - 1) if begun else untouched
+    return OpenEpoch(number, begun, number - 1)
 
 
 def is_seen(piece: Segment, committed: int) -> bool:
