@@ -39,7 +39,9 @@ class CountedHosts:
     def begins(self, generation: int) -> None:
         """A start of the query; its instances ask the hosts that count by now. Raises StorageUnavailable."""
         with self._lock:
-            self._files.keep(generation, self._memberships.begins())
+            counted = self._memberships.begins()
+            if counted or self._files.last():  # else there is nothing to take back
+                self._files.keep(generation, counted)
             self._generation = generation
 
     def leaves(self, host: str) -> None:
