@@ -1,0 +1,28 @@
+"""Spark sessions of the end-to-end tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import clonos
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.clonos.bundle.rows": "40",
+    "spark.clonos.restart.backoff": "50ms",
+}
+
+
+def session(master: str = "local[8,4]", settings: Mapping[str, str] = {}) -> Any:
+    """A session as a user configures it."""
+    from pyspark.sql import SparkSession
+
+    builder = clonos.configure(SparkSession.builder).master(master).appName("faults")
+    for name, value in {**SETTINGS, **settings}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
