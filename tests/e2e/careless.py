@@ -15,11 +15,11 @@ from ledger_job import Run
 
 
 def main(base: str, ending: str) -> None:
-    import conftest
+    import sessions
 
     setup = Run(Path(base), mode="realtime")
     setup.prepare()
-    spark = conftest.session()
+    spark = sessions.session()
     query = setup.start(spark)
     while not setup.visible():
         time.sleep(0.05)

@@ -27,13 +27,13 @@ LOOK_SECONDS = 0.5
 
 
 def main(path: str) -> None:
-    import conftest
+    import sessions
 
     said = json.loads(Path(path).read_text())
     session = {"master": said.pop("master"), "settings": said.pop("session")}
     setup = Run(Path(said.pop("base")), **said)
     assert setup.mode in MODES
-    spark = conftest.session(**session)
+    spark = sessions.session(**session)
     query = setup.start(spark)
     jvm = int(spark._jvm.ProcessHandle.current().pid())
     say(event="started", pids=[jvm, os.getpid()])

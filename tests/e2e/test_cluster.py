@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import conftest
 import pytest
+import sessions
 from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, executors, several_hosts, talks_over_tcp
 from driver import failed_tasks, until
 from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, running
@@ -33,7 +33,7 @@ RESTARTS = {"microbatch": 0, "realtime": 2}  # of the query, at most, for the lo
 @contextlib.contextmanager
 def on(cluster: Cluster, settings: Mapping[str, str] = {}) -> Iterator[Any]:
     """A session with an executor on every host."""
-    spark = conftest.session(cluster.url, {**SETTINGS, **settings})
+    spark = sessions.session(cluster.url, {**SETTINGS, **settings})
     try:
         until(lambda: len(executors(spark)) == len(cluster.workers), EXECUTORS_SECONDS, "executors")
         yield spark
