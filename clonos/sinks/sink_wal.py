@@ -89,9 +89,10 @@ class AheadLog:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else can take the fence meanwhile. Raises Fenced where somebody has."""
+        """Nobody else can take the fence meanwhile. Raises Fenced where somebody has, SinkError where it is gone."""
         with told(f"the sink's log in {self._directory}"), locked(self._directory / "lock"):
-            check_holding(self._mine, read_fence(self._directory / "fence"), origin=self._origin)
+            path = self._directory / "fence"
+            check_holding(self._mine, read_fence(path), origin=self._origin, kept_in=f"the file {path}")
             yield
 
     def rotate(self, start: int, cursors: Cursors) -> None:

@@ -124,6 +124,30 @@ def test_fences_are_compared_with_their_generation(make: Make) -> None:
             opened(make(), old)
 
 
+def test_a_fence_that_was_removed_is_not_called_a_takeover(make: Make, tmp_path: Path) -> None:
+    sink = make()
+    with closing(opened(sink, 3)) as writer:
+        writer.write(**bundle(1, 2))
+        where = remove_fence(sink, tmp_path)
+        with pytest.raises(SinkError) as caught:
+            writer.write(**bundle(3, 4))
+        assert f"the fence of sink node 5 is gone: {where} holds none" in str(caught.value)
+    with closing(opened(make(), 4)) as writer:  # what the hint says
+        writer.write(**bundle(3, 4))
+    assert kept(make()) == [b"delta up to 2", b"delta up to 4"]
+
+
+def remove_fence(sink: Any, folder: Path) -> str:
+    """What a writer took; says where it was."""
+    if isinstance(sink, sinks.SqlSink):
+        with sink._engine(immediate=True).begin() as connection:
+            connection.exec_driver_sql("DELETE FROM clonos_fence WHERE node = 5")
+        return "table clonos_fence"
+    (path,) = folder.rglob("5-0/fence")
+    path.unlink()
+    return f"the file {path}"
+
+
 # -- truncation
 
 
