@@ -156,7 +156,7 @@ class JsonlWriter:
             try:
                 lines.append(encode_json(dict(zip(names, values, strict=True))).encode())
             except (TypeError, ValueError) as error:
-                raise SinkError(f"row {values[0]} cannot be written as JSON: {error}") from error
+                raise SinkError(f"row {values[0]} cannot be written as JSON: {error}") from None
         lines.append(b"")
         return b"\n".join(lines)
 

@@ -35,7 +35,7 @@ def transact(engine: Engine, work: Callable[[Connection], _T]) -> _T:
         with engine.begin() as connection:
             return work(connection)
     except sa.exc.DBAPIError as error:
-        raise told(error) from error
+        raise told(error) from None
 
 
 def told(error: sa.exc.DBAPIError) -> SinkError | SinkUnavailable:
