@@ -55,8 +55,8 @@ def _twice(table: str, row_id: str, query: str, others: list[str], books: Books)
     return SinkError(
         f"{message}; {books.cursor.fullname} knows query {named}, this one is {query}",
         hint=f"{NOTHING_WRITTEN}. If that was this query, under a checkpoint that is lost or was replaced, restore the "
-        "checkpoint, or give the query a new table: with an id_prefix all rows would come a second time. "
-        "If it is an unrelated query, give this one an id_prefix",
+        "checkpoint, or begin anew with a new checkpointLocation and a new table: with an id_prefix all rows would "
+        "come a second time. If it is an unrelated query, give this one an id_prefix",
     )
 
 

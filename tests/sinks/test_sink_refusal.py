@@ -112,9 +112,7 @@ def test_the_hints_for_a_lost_checkpoint_help(url: str) -> None:
     write(sql_sink(url), bundle(1, 3))
     said = twice(sql_sink(url), query="query-1 under a new checkpoint")
     assert "under a checkpoint that is lost or was replaced" in said
-    assert said.index("restore the checkpoint, or give the query a new table") < said.index(
-        "give this one an id_prefix"
-    )
+    assert said.index("restore the checkpoint, or begin anew") < said.index("give this one an id_prefix")
     write(sql_sink(url), bundle(4, 5), 2)
     assert table_rows(url) == expected(5)
     write(sql_sink(url, table="new"), bundle(1, 2), 2, query="query-1 under a new checkpoint")

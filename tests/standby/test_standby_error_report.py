@@ -34,6 +34,7 @@ def test_where_the_users_function_raised_is_shown(kind: type[BaseException], tmp
     assert "in write_to_service" in text
     assert text.rstrip().endswith("no licence") or "KeyError: 'no licence'" in text
     assert "direct cause" not in text
+    assert "call_sink" not in text
 
 
 def test_which_lines_of_a_sink_found_it_is_not(tmp_path: Path) -> None:
