@@ -129,7 +129,7 @@ class SinkPlace:
     # ------------------------------------------------------------- internals
 
     def _check_fence(self, mine: Holder) -> None:
-        check_holding(mine, self.holder, origin=self.origin)
+        check_holding(mine, self.holder, origin=self.origin, kept_in="the store")
 
     def _already(self, cursors: Mapping[int, int]) -> bool:
         """Whether a bundle that is tried again did take effect."""

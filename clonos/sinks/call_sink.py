@@ -16,6 +16,8 @@ the sink's lock, so the successor waits for its end.
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import os
 from collections import namedtuple
 from collections.abc import Callable, Sequence
@@ -226,15 +228,27 @@ class CallableWriter:
         for row, row_id in zip(rows, ids, strict=True):
             channel = channel_of(row_id)
             if channel not in reached:
-                reached[channel] = self._arrived(channel)
+                intended = self._intent.cursors if self._intent is not None else {}
+                reached[channel] = self._arrived(channel, self._cursors, intended)
             if position_of(row_id) > reached[channel]:
                 rest.append((row, row_id))
         return [row for row, _ in rest], [row_id for _, row_id in rest]
 
-    def _arrived(self, channel: int) -> int:
+    def _arrived(self, channel: int, standing: Cursors, intended: Cursors) -> int:
+        """What last_written says. It must lie between what is known to have arrived and what was handed over."""
         asked = self._last_written
-        position = None if asked is None else self._ask(lambda: asked(channel), "last_written")
-        return -1 if position is None else int(position)
+        position = _position(None if asked is None else self._ask(lambda: asked(channel), "last_written"))
+        done = standing.get(channel, -1)
+        furthest = max(done, intended.get(channel, done))
+        if not done <= position <= furthest:
+            raise SinkError(
+                f"last_written says {_said(position)}; {_rows(done)} had arrived and {_rows(furthest)} were handed "
+                "over",
+                where=Where(channel=channel),
+                hint="It must say the position of the last row of that channel that arrived, and what has arrived must "
+                "stay",
+            )
+        return position
 
     def _ask(self, function: Callable[[], Any], name: str) -> Any:
         """Call the user's function and tell its failures apart."""
@@ -246,7 +260,9 @@ class CallableWriter:
             raise SinkUnavailable(f"the sink's {name} failed: {type(error).__name__}: {error}") from error
         except ClonosError:
             raise
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a function that exits must not take the replica with it silently
             raise SinkError(f"the sink's {name} failed: {type(error).__name__}: {error}") from error
 
     def _recover(self, found: Found) -> None:
@@ -262,18 +278,32 @@ class CallableWriter:
         with self._log.held():
             if self._last_written is not None:
                 for channel in sorted({*standing, *intended}):
-                    done = standing.get(channel, -1)
-                    arrived = self._arrived(channel)
-                    if not done <= arrived <= max(done, intended.get(channel, done)):
-                        raise SinkError(
-                            f"last_written says {arrived}; rows up to {done} had arrived and none beyond "
-                            f"{intended.get(channel, done)} were handed over",
-                            where=Where(channel=channel),
-                        )
+                    arrived = self._arrived(channel, standing, intended)
                     if arrived >= 0:
                         standing[channel] = arrived
             self._cursors = standing
             self._log.rotate(0, standing)
+
+
+def _position(answer: object) -> int:
+    """An answer of last_written as a number; -1 where nothing has arrived."""
+    if answer is None:
+        return -1
+    if not isinstance(answer, bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(answer)  # type: ignore[arg-type]
+    raise SinkError(
+        f"last_written says {answer!r}, which is no position",
+        hint="It must return an integer, the position of the last row of that channel that arrived, or None",
+    )
+
+
+def _said(position: int) -> str:
+    return "that nothing has arrived" if position == -1 else str(position)
+
+
+def _rows(position: int) -> str:
+    return "no rows" if position == -1 else f"rows up to {position}"
 
 
 def _row_maker(names: Sequence[str]) -> Callable[[Row], Any]:

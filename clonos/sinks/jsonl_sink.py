@@ -156,7 +156,7 @@ class JsonlWriter:
             try:
                 lines.append(encode_json(dict(zip(names, values, strict=True))).encode())
             except (TypeError, ValueError) as error:
-                raise SinkError(f"row {values[0]} cannot be written as JSON: {error}") from error
+                raise SinkError(f"row {values[0]} cannot be written as JSON: {error}") from None
         lines.append(b"")
         return b"\n".join(lines)
 
@@ -176,6 +176,7 @@ class JsonlWriter:
 
     def _settle(self) -> None:
         with self._log.held():
+            self._check_in_place()
             if self._unfinished is not None:
                 self._finish(self._unfinished)
 
@@ -185,7 +186,22 @@ class JsonlWriter:
         self._cursors.update(record.cursors)
         self._unfinished = None
 
+    def _check_in_place(self) -> None:
+        """Rows appended to a file that has lost its name would be seen by nobody."""
+        what = "replaced by another file"
+        try:
+            if os.path.samestat(os.stat(self._file), os.fstat(self._visible)):
+                return
+        except FileNotFoundError:
+            what = "removed or renamed"
+        raise SinkError(
+            f"{self._file} was {what} while the query wrote to it",
+            hint="Put it back under this name with all that it held, and start the query again; where it is lost, "
+            "begin anew with a new checkpointLocation and another folder. Move rows out by copying",
+        )
+
     def _check_untouched(self) -> None:
+        self._check_in_place()
         length = os.fstat(self._visible).st_size
         if length != self._end:
             raise SinkError(f"{self._file} was changed by somebody else: {length} bytes, not {self._end}")

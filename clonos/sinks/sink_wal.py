@@ -89,9 +89,10 @@ class AheadLog:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else can take the fence meanwhile. Raises Fenced where somebody has."""
+        """Nobody else can take the fence meanwhile. Raises Fenced where somebody has, SinkError where it is gone."""
         with told(f"the sink's log in {self._directory}"), locked(self._directory / "lock"):
-            check_holding(self._mine, read_fence(self._directory / "fence"), origin=self._origin)
+            path = self._directory / "fence"
+            check_holding(self._mine, read_fence(path), origin=self._origin, kept_in=f"the file {path}")
             yield
 
     def rotate(self, start: int, cursors: Cursors) -> None:
@@ -213,7 +214,7 @@ def last_commit(base: str, query: str) -> tuple[int, bytes] | None:
     try:
         kept = _read_commit(path)
     except OSError as error:
-        raise SinkUnavailable(f"cannot read the sink's commit record {path}: {error}") from error
+        raise SinkUnavailable(f"cannot read the sink's commit record {path}: {error}") from None
     return None if kept is None else (kept.epoch, kept.record)
 
 
@@ -269,7 +270,7 @@ class AheadReader:
             except OSError as error:
                 raise SinkError(
                     f"cannot read the sink's log {segment_path(directory, number)}: {error}"
-                ) from error
+                ) from None
             yield number, scan(data)
 
 
@@ -308,7 +309,7 @@ def _trimmed(path: Path, keep: Callable[[bytes], bool]) -> _Trimmed | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SinkUnavailable(f"cannot read the sink's log {path}: {error}") from error
+        raise SinkUnavailable(f"cannot read the sink's log {path}: {error}") from None
     if found.tail is not Tail.CLEAN:
         return None
     deltas = [delta for record in found.records for delta in record.deltas]

@@ -77,7 +77,12 @@ def parse_url(text: str) -> URL:
 def make_engine(url: URL, *, patience: float, durable: bool, immediate: bool) -> Engine:
     """An engine without a pool. With `immediate`, a SQLite transaction takes the write lock when it begins."""
     sqlite = url.get_backend_name() == SQLITE
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool, connect_args=_connect_args(url, patience))
+    engine = sa.create_engine(
+        url,
+        poolclass=sa.pool.NullPool,
+        connect_args=_connect_args(url, patience),
+        hide_parameters=True,  # they are the user's rows, and errors go into logs
+    )
 
     def on_connect(raw: Any, _record: object) -> None:
         if sqlite:
@@ -144,9 +149,11 @@ def is_unavailable(error: sa.exc.DBAPIError) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """The driver's words on one line, without the statement and its values."""
+    """The driver's words on one line, without the statement and its values, and without PostgreSQL's DETAIL, which
+    shows the whole row."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
-    return " ".join(str(cause).split()) or type(cause).__name__
+    words = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
+    return " ".join(words.split()) or type(cause).__name__
 
 
 def column_type(kind: pa.DataType, backend: str) -> sa.types.TypeEngine[Any]:

@@ -5,6 +5,8 @@
 | 1 | `clonos_fence.fence` is a number of 64 bits; no `owner`, no `clonos_trimmed` |
 | 2 | today's |
 
+`clonos_commit` and `clonos_target` came without another number: versions that do not know them leave them alone.
+
 Another layout is taken over where tables may be created, in the transaction that finds it. Processes of the version
 before then fail at their next write, without effect.
 """
@@ -21,6 +23,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.roles.sink_fence import NOBODY
 from clonos.sinks.sql_dialect import lock_schema
 from clonos.sinks.sql_tables import FLOOR, Books
+from clonos.sinks.sql_target import Written, check_columns, check_table, read_written
 
 FORMAT_VERSION = 2
 _NARROW_FENCES = 1
@@ -28,27 +31,39 @@ _BEYOND_LAYOUT_1 = 1 << 40
 
 
 def prepare(
-    connection: Connection, books: Books, table: sa.Table, id_column: str, *, create: bool, query: str
-) -> None:
-    """Create what is missing (if we may) and check that what is there fits. Needs a write transaction."""
+    connection: Connection,
+    books: Books,
+    table: sa.Table,
+    id_column: str,
+    *,
+    create: bool,
+    query: str,
+    node: int,
+) -> Written | None:
+    """Create what is missing (if we may) and check that what is there fits, also to what the query has written before;
+    gives that. Needs a write transaction."""
     prepare_books(connection, books, create=create)
+    written = read_written(connection, books, query, node)
+    if written is not None:
+        there = sa.inspect(connection).has_table(table.name, schema=table.schema)
+        check_table(written, books, table, there=there)
     if not _create_missing(connection, [table], create=create):
-        if create:
-            _add_columns(connection, books, table, query)
+        if written is not None:
+            _add_columns(connection, table, written, create=create)
         _check_fit(sa.inspect(connection), table, id_column)
+    return written
 
 
-def _add_columns(connection: Connection, books: Books, table: sa.Table, query: str) -> None:
+def _add_columns(connection: Connection, table: sa.Table, written: Written, *, create: bool) -> None:
     """Columns that a query's rows have in addition to those that it has shown before; its older rows are null there. A
     table that it has not written to is left as it is: it may be another one."""
-    wrote = sa.select(sa.literal(1)).where(books.cursor.c.query == query).limit(1)
-    if connection.execute(wrote).first() is None:
-        return
     known = sa.inspect(connection).get_columns(table.name, schema=table.schema)
     there = {each["name"] for each in known}
+    lacking = [column for column in table.columns if column.name not in there]
+    check_columns(written, table, [column.name for column in lacking])
     dialect = connection.dialect
-    for column in table.columns:
-        if column.name not in there and not column.primary_key:
+    for column in lacking if create else []:
+        if not column.primary_key:
             added = sa.schema.CreateColumn(column).compile(dialect=dialect)
             name = dialect.identifier_preparer.format_table(table)
             connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {added}")

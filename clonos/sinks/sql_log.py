@@ -35,7 +35,7 @@ def transact(engine: Engine, work: Callable[[Connection], _T]) -> _T:
         with engine.begin() as connection:
             return work(connection)
     except sa.exc.DBAPIError as error:
-        raise told(error) from error
+        raise told(error) from None
 
 
 def told(error: sa.exc.DBAPIError) -> SinkError | SinkUnavailable:
@@ -96,7 +96,8 @@ def _write_fence(connection: Connection, books: Books, query: str, origin: Origi
 def check_fence(connection: Connection, books: Books, query: str, origin: Origin, mine: Holder) -> None:
     """Lock our fence until the transaction ends, or raise Fenced."""
     found = connection.execute(books.lock_fence, at(query, origin)).one_or_none()
-    check_holding(mine, Holder() if found is None else _holder(found), origin=origin)
+    standing = Holder() if found is None else _holder(found)
+    check_holding(mine, standing, origin=origin, kept_in=f"table {books.fence.fullname}")
 
 
 def raise_floor(connection: Connection, books: Books, query: str, fence: int) -> None:

@@ -1,4 +1,4 @@
-"""The tables a SQL sink lives in: the user's own, and six of ours beside it in the same schema.
+"""The tables a SQL sink lives in: the user's own, and seven of ours beside it in the same schema.
 
 | table | holds |
 | --- | --- |
@@ -7,6 +7,7 @@
 | `clonos_cursor` | per sink instance and channel the last output number that is visible |
 | `clonos_log` | the determinants, each with a CRC-32, in the order written |
 | `clonos_trimmed` | per sink instance the highest number that was ever removed from `clonos_log` |
+| `clonos_target` | per sink node the user's table and columns that its rows were written to, as a JSON array |
 | `clonos_commit` | per query the commit record, as `clonos.protocol.line.kept_commit` packs it |
 
 The user's table has one more column than the rows: their id, unique. It is the last line of defence: should anything
@@ -71,6 +72,13 @@ class Books:
         content = sa.Column("bytes", sa.LargeBinary, nullable=False)
         return sa.Table("clonos_commit", self.metadata, sa.Column("query", _Id, primary_key=True), content)
 
+    @cached_property
+    def target(self) -> sa.Table:
+        node = sa.Column("node", sa.Integer, primary_key=True, autoincrement=False)
+        names = [sa.Column(each, sa.Text, nullable=False) for each in ("table_name", "column_names")]
+        query = sa.Column("query", _Id, primary_key=True)
+        return sa.Table("clonos_target", self.metadata, query, node, *names)
+
     # The statements of every bundle are built once: building them costs more than SQLite takes to run them.
     @cached_property
     def lock_fence(self) -> sa.Select[Any]:
@@ -105,7 +113,7 @@ class Books:
 
     @property
     def all(self) -> list[sa.Table]:
-        return [self.format, self.fence, self.cursor, self.log, self.trimmed, self.commit]
+        return [self.format, self.fence, self.cursor, self.log, self.trimmed, self.commit, self.target]
 
 
 def at(query: str, origin: Origin) -> dict[str, Any]:

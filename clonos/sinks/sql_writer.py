@@ -28,7 +28,9 @@ from clonos.sinks.port import Cursors, Row, SinkPosition
 from clonos.sinks.sql_dialect import POSTGRESQL, is_unavailable, reason
 from clonos.sinks.sql_layout import prepare
 from clonos.sinks.sql_log import check_fence, next_number_of, read_cursors, take_fence, told
+from clonos.sinks.sql_refusal import NOTHING_WRITTEN, check_arrived, first_refused, verdict
 from clonos.sinks.sql_tables import Books, at
+from clonos.sinks.sql_target import keep_target
 from clonos.sinks.values import Encode, to_columns
 
 _T = TypeVar("_T")
@@ -71,6 +73,8 @@ class SqlWriter:
         self._seq = 0
         self._in_doubt = False
         self._insert = ""
+        # Whether the database knows that this query's rows are in this table.
+        self._target_kept = False
 
     def open(self, *, query: str, node: int, instance: int, fence: int) -> SinkPosition:
         # The same at each attempt of one writer, so that it knows what it took when it was not told.
@@ -104,14 +108,16 @@ class SqlWriter:
 
     def _take_over(self, connection: Connection) -> None:
         target, origin = self._target, self._origin
-        prepare(
+        written = prepare(
             connection,
             target.books,
             target.table,
             target.id_column,
             create=target.create,
             query=self._query,
+            node=origin[0],
         )
+        self._target_kept = written is not None and written.is_to(target.table)
         assert self._mine is not None
         take_fence(connection, target.books, self._query, origin, self._mine)
         self._cursors = read_cursors(connection, target.books, self._query, origin)
@@ -126,8 +132,9 @@ class SqlWriter:
             self._in_doubt = True
             raise
         except _Refused as refusal:
-            raise self._blame(bundle, refusal.cause) from refusal.cause
+            raise self._blame(bundle, refusal.cause) from None
         self._in_doubt = False
+        self._target_kept = self._target_kept or bool(bundle.values)
 
     def _apply(self, connection: Connection, bundle: _Bundle) -> None:
         books, (node, instance) = self._target.books, self._origin
@@ -136,14 +143,7 @@ class SqlWriter:
         if self._in_doubt and self._took_effect(connection, bundle):
             return
         if bundle.values:
-            try:
-                connection.exec_driver_sql(self._insert, bundle.values)
-            except sa.exc.DBAPIError as error:
-                if is_unavailable(error):
-                    raise
-                raise _Refused(error) from None
-            except (TypeError, ValueError, ArithmeticError) as error:
-                raise _Refused(error) from None
+            self._insert_rows(connection, bundle)
         place = {"query": self._query, "node": node, "instance": instance}
         if bundle.deltas:
             log = [
@@ -152,6 +152,26 @@ class SqlWriter:
             ]
             connection.execute(books.append_log, log)
         self._move_cursors(connection, bundle, place)
+
+    def _insert_rows(self, connection: Connection, bundle: _Bundle) -> None:
+        target = self._target
+        try:
+            counted = connection.exec_driver_sql(
+                self._insert, bundle.values, execution_options={"preserve_rowcount": True}
+            ).rowcount
+        except sa.exc.DBAPIError as error:
+            if is_unavailable(error):
+                raise
+            raise _Refused(error) from None
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise _Refused(error) from None
+        check_arrived(connection, self._ids, bundle.ids, counted)
+        if not self._target_kept:
+            keep_target(connection, target.books, self._query, self._origin[0], target.table)
+
+    @property
+    def _ids(self) -> sa.Column[Any]:
+        return self._target.table.c[self._target.id_column]
 
     def _took_effect(self, connection: Connection, bundle: _Bundle) -> bool:
         standing = read_cursors(connection, self._target.books, self._query, self._origin)
@@ -186,7 +206,7 @@ class SqlWriter:
             raise
         except sa.exc.DBAPIError as error:
             self._disconnect()
-            raise told(error) from error
+            raise told(error) from None
         except BaseException:
             self._disconnect()
             raise
@@ -208,45 +228,19 @@ class SqlWriter:
 
     def _blame(self, bundle: _Bundle, error: Exception) -> SinkError:
         """Find the row that the table refuses by offering one after another, and take everything back."""
-        table = self._target.table.fullname
+        books, query = self._target.books, self._query
         try:
             connection = self._connect()
             with connection.begin() as attempt:
-                found = self._first_refused(connection, bundle)
+                found = first_refused(connection, self._insert, bundle.ids, bundle.values)
                 attempt.rollback()
             if found is not None:
-                row_id, error = found
-                return SinkError(
-                    self._verdict(connection, row_id, error), hint="Nothing of its bundle was written"
-                )
+                with connection.begin():
+                    return verdict(connection, books, self._ids, query, *found)
         except sa.exc.DBAPIError:
             self._disconnect()
-        return SinkError(
-            f"table {table} refuses a row: {reason(error)}", hint="Nothing of its bundle was written"
-        )
-
-    def _first_refused(self, connection: Connection, bundle: _Bundle) -> tuple[str, Exception] | None:
-        for row_id, values in zip(bundle.ids, bundle.values, strict=True):
-            try:
-                connection.exec_driver_sql(self._insert, values)
-            except sa.exc.DBAPIError as error:
-                if is_unavailable(error):
-                    raise
-                return row_id, error
-            except (TypeError, ValueError, ArithmeticError) as error:
-                return row_id, error
-        return None
-
-    def _verdict(self, connection: Connection, row_id: str, error: Exception) -> str:
-        table, column = self._target.table, self._target.table.c[self._target.id_column]
-        if isinstance(error, sa.exc.IntegrityError):
-            with connection.begin():
-                if connection.execute(sa.select(column).where(column == row_id)).first() is not None:
-                    return (
-                        f"output {row_id} would become visible twice: table {table.fullname} already holds it, "
-                        "from another query (give this one an id_prefix) or from before the sink's tables were lost"
-                    )
-        return f"table {table.fullname} refuses row {row_id}: {reason(error)}"
+        table = self._target.table.fullname
+        return SinkError(f"table {table} refuses a row: {reason(error)}", hint=NOTHING_WRITTEN)
 
 
 class _Refused(Exception):

@@ -89,9 +89,9 @@ def told(what: str) -> Iterator[None]:
                 f"cannot write {what}: a file has the size at which its file system, or the limit of the process, ends",
                 hint="Raise the limit (ulimit -f), or put a file system with larger files under the sink's folder, and "
                 "start the query again: what is in the log is written then",
-            ) from error
+            ) from None
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-        raise SinkUnavailable(f"cannot write {what}: {why}") from error
+        raise SinkUnavailable(f"cannot write {what}: {why}") from None
 
 
 @contextlib.contextmanager

@@ -100,7 +100,10 @@ LIMITS: dict[str, str] = {
         protocol/test_protocol_upgrade.py::test_what_was_recorded_under_a_version_that_is_not_there_is_refused""",
     "A checkpoint that was restored": """
         e2e/test_lost_commits.py::test_an_older_copy_of_the_checkpoint_is_refused_under_a_newer_sink
-        protocol/test_protocol_commits.py::test_a_sink_that_lost_rows_is_refused_and_another_sink_is_not""",
+        protocol/test_protocol_commits.py::test_a_sink_that_lost_rows_is_refused_and_another_sink_is_not
+        sinks/test_sink_target.py::test_another_table_under_the_same_checkpoint_is_refused
+        sinks/test_sink_target.py::test_a_table_that_was_dropped_is_not_made_anew
+        sinks/test_sink_target.py::test_a_table_that_was_made_anew_by_hand_is_taken_for_the_old_one""",
     "Spark's checkpoint cannot be fenced": OUTSIDE,
     "Spark Connect sessions": """
         spark/test_spark_refusals.py::test_only_a_streaming_dataframe_of_this_session

@@ -11,8 +11,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import pyarrow as pa
 import sink_child
 import sqlalchemy as sa
+
+from clonos import sinks
 
 CHILD = Path(__file__).with_name("sink_child.py")
 QUERY = "query-1"
@@ -61,6 +65,27 @@ def run_child(folder: Path, spec: dict[str, Any]) -> tuple[int, list[dict[str, A
     with child(folder, spec) as process:
         said = list(events(process))
         return process.wait(timeout=60), said
+
+
+def sql_sink(url: str, schema: pa.Schema = sink_child.SCHEMA, **options: Any) -> sinks.SqlSink:
+    """As a process of the query has it."""
+    sink = sinks.sql(url, **{"table": "out", "patience": 10.0, **options})
+    sink.validate(schema)
+    unpickled: sinks.SqlSink = cloudpickle.loads(cloudpickle.dumps(sink))
+    return unpickled
+
+
+def opened(sink: Any, fence: int = 1, instance: int = 0, query: str = QUERY) -> Any:
+    writer = sink.writer()
+    writer.open(query=query, node=sink_child.NODE, instance=instance, fence=fence)
+    return writer
+
+
+def execute(url: str, statement: str) -> list[Any]:
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        result = connection.execute(sa.text(statement))
+        return list(result) if result.returns_rows else []
 
 
 def table_rows(url: str, table: str = "out") -> list[tuple[Any, ...]]:

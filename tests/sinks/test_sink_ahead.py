@@ -21,7 +21,8 @@ from clonos import sinks
 from clonos.errors import ClonosError, Fenced, LogCorrupt, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.roles.sink_fence import Holder
-from clonos.sinks import sink_wal as ahead_log, wal_files as ahead_files
+from clonos.sinks import jsonl_sink, sink_wal as ahead_log, wal_files as ahead_files
+from clonos.sinks.patience import Patience
 from clonos.sinks.wal_format import HEADER, Kind, Record, Tail, decode, encode, scan
 
 GOLDEN_RECORDS = [
@@ -229,6 +230,68 @@ def test_a_visible_file_that_others_changed_is_refused(
             file.write(b"{}\n")
         with pytest.raises(SinkError, match="changed by somebody else"):
             writer.write(**bundle(3, 4))
+
+
+def removed(visible: Path) -> None:
+    visible.unlink()
+
+
+def renamed(visible: Path) -> None:
+    visible.rename(visible.with_suffix(".1"))
+
+
+def rotated(visible: Path) -> None:
+    renamed(visible)
+    visible.touch()
+
+
+def replaced(visible: Path) -> None:
+    """By an equal file, as an editor does."""
+    copied = visible.with_suffix(".new")
+    shutil.copy(visible, copied)
+    copied.replace(visible)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (removed, "removed or renamed"),
+        (renamed, "removed or renamed"),
+        (rotated, "replaced by another file"),
+        (replaced, "replaced by another file"),
+    ],
+)
+def test_a_visible_file_that_lost_its_name_is_noticed(how: Any, words: str, tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    with closing(opened(jsonl(folder))) as writer:
+        writer.write(**bundle(1, 2))
+        (visible,) = folder.glob("*.jsonl")
+        held = visible.read_bytes()
+        how(visible)
+        with pytest.raises(SinkError, match=f"{visible} was {words}.*Put it back under this name") as caught:
+            writer.write(**bundle(3, 4))
+        assert not caught.value.retryable
+    visible.write_bytes(held)
+    with closing(opened(jsonl(folder), fence=2)) as writer:
+        writer.write(**bundle(3, 4))
+    assert file_rows(folder) == expected(4)
+
+
+def test_a_file_that_lost_its_name_between_two_tries_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "rows"
+    with closing(opened(jsonl(folder))) as writer:
+        writer._patience = Patience(30, sleep=lambda _: None)
+        (visible,) = folder.glob("*.jsonl")
+
+        def lose(*_: object) -> None:
+            visible.unlink(missing_ok=True)
+            raise OSError("disk")
+
+        monkeypatch.setattr(jsonl_sink, "write_all", lose)
+        with pytest.raises(SinkError, match="removed or renamed"):
+            writer.write(**bundle(1, 2))
 
 
 def test_a_log_that_vanished_is_not_begun_anew(written: tuple[Path, Path, Path]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
 from sink_child import CHANNEL, SCHEMA, bundle, row
 from sink_support import QUERY
@@ -155,6 +156,38 @@ def test_a_failure_of_the_function_itself_ends_the_query(mode: str, tmp_path: Pa
         assert isinstance(caught.value.__cause__, KeyError)
 
 
+class _Odd(BaseException):
+    """An exception that `except Exception` does not take."""
+
+
+@MODES
+@pytest.mark.parametrize("raised", [SystemExit("no licence"), _Odd("no licence")])
+def test_a_function_that_exits_ends_the_query_and_is_named(
+    raised: BaseException, mode: str, tmp_path: Path
+) -> None:
+    def fail(row_id: str) -> None:
+        raise raised
+
+    outside = Outside()
+    outside.fail = fail
+    with closing(opened(made(outside, tmp_path, mode))) as writer:
+        words = f"the sink's write failed: {type(raised).__name__}: no licence"
+        with pytest.raises(SinkError, match=words) as caught:
+            writer.write(**bundle(1, 2))
+    assert caught.value.__cause__ is raised
+    assert not caught.value.retryable
+
+
+def test_an_interrupt_is_no_failure_of_the_function(tmp_path: Path) -> None:
+    def fail(row_id: str) -> None:
+        raise KeyboardInterrupt
+
+    outside = Outside()
+    outside.fail = fail
+    with closing(opened(made(outside, tmp_path))) as writer, pytest.raises(KeyboardInterrupt):
+        writer.write(**bundle(1, 2))
+
+
 @MODES
 def test_a_fenced_writer_does_not_call(mode: str, tmp_path: Path) -> None:
     outside = Outside()
@@ -182,7 +215,9 @@ def test_a_writer_fenced_between_tries_stops_calling(tmp_path: Path) -> None:
     assert outside.calls == 1
 
 
-@pytest.mark.parametrize(("arrived", "words"), [(2, "rows up to 4 had arrived"), (9, "none beyond 4")])
+@pytest.mark.parametrize(
+    ("arrived", "words"), [(2, "rows up to 4 had arrived"), (9, "rows up to 4 were handed over")]
+)
 def test_an_answer_that_cannot_be_is_refused(arrived: int, words: str, tmp_path: Path) -> None:
     outside = Outside()
     sink = made(outside, tmp_path, "checkable")
@@ -191,6 +226,65 @@ def test_an_answer_that_cannot_be_is_refused(arrived: int, words: str, tmp_path:
     outside.rows = rows(1, arrived)
     with pytest.raises(SinkError, match=words), closing(sink.writer()) as writer:
         writer.open(query=QUERY, node=5, instance=0, fence=2)
+
+
+@pytest.mark.parametrize("arrived", [None, 3, 99])
+def test_an_answer_that_cannot_be_is_refused_after_a_failed_write_too(
+    arrived: int | None, tmp_path: Path
+) -> None:
+    outside = Outside()
+    answer: list[Any] = []
+
+    def fail(row_id: str) -> None:
+        if row_id == "3-0-5" and not answer:
+            answer.append(arrived)
+            raise ConnectionError("reset")
+
+    outside.fail = fail
+    sink = sinks.call(
+        outside.write,
+        mode="checkable",
+        last_written=lambda channel: answer[0] if answer else None,
+        path=tmp_path,
+        id_prefix="",
+        durable=False,
+    )
+    sink.validate(SCHEMA)
+    said = "that nothing has arrived" if arrived is None else str(arrived)
+    with closing(opened(sink)) as writer:
+        writer._patience = Patience(30, sleep=lambda _: None)
+        writer.write(**bundle(1, 4))
+        with pytest.raises(
+            SinkError, match=f"says {said}; rows up to 4 had arrived and rows up to 6"
+        ) as caught:
+            writer.write(**bundle(5, 6))
+        assert not caught.value.retryable
+    assert outside.rows == rows(1, 4)
+
+
+@pytest.mark.parametrize("answer", [True, 2.9, float("nan"), "x", "2", [1]], ids=repr)
+def test_an_answer_that_is_no_position_is_refused_and_named(answer: Any, tmp_path: Path) -> None:
+    sink = sinks.call(
+        print, mode="checkable", last_written=lambda channel: answer, path=tmp_path, durable=False
+    )
+    sink.validate(SCHEMA)
+    log = made(Outside(), tmp_path)
+    with closing(opened(log)) as writer:
+        writer.write(**bundle(1, 3))
+    with closing(sink.writer()) as writer, pytest.raises(SinkError) as caught:
+        writer.open(query=QUERY, node=5, instance=0, fence=2)
+    assert f"last_written says {answer!r}, which is no position" in str(caught.value)
+
+
+def test_an_answer_may_be_an_integer_of_another_library(tmp_path: Path) -> None:
+    with closing(opened(made(Outside(), tmp_path))) as writer:
+        writer.write(**bundle(1, 3))
+    sink = sinks.call(
+        print, mode="checkable", last_written=lambda channel: np.int64(3), path=tmp_path, durable=False
+    )
+    sink.validate(SCHEMA)
+    with closing(sink.writer()) as writer:
+        assert writer.open(query=QUERY, node=5, instance=0, fence=2).cursors == {CHANNEL: 3}
 
 
 def test_a_checkable_sink_has_one_instance(tmp_path: Path) -> None:

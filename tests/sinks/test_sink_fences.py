@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import cloudpickle
 import pytest
 import sqlalchemy as sa
-from postgres_server import PostgresServer, postgres_server, why_not
 from sink_child import CHANNEL, SCHEMA, bundle
 from sink_support import QUERY
 
@@ -27,15 +26,6 @@ from clonos.sinks.sql_tables import Books
 SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 KINDS = ["jsonl", "call", *SQL]
 Make = Callable[[], Any]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    with postgres_server() as running:
-        yield running
 
 
 def sink_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> Any:
@@ -122,6 +112,30 @@ def test_fences_are_compared_with_their_generation(make: Make) -> None:
             writer.write(**bundle(1, 2))
         with pytest.raises(Fenced, match=f"fence {new:x} stands, this writer holds {old:x}"):
             opened(make(), old)
+
+
+def test_a_fence_that_was_removed_is_not_called_a_takeover(make: Make, tmp_path: Path) -> None:
+    sink = make()
+    with closing(opened(sink, 3)) as writer:
+        writer.write(**bundle(1, 2))
+        where = remove_fence(sink, tmp_path)
+        with pytest.raises(SinkError) as caught:
+            writer.write(**bundle(3, 4))
+        assert f"the fence of sink node 5 is gone: {where} holds none" in str(caught.value)
+    with closing(opened(make(), 4)) as writer:  # what the hint says
+        writer.write(**bundle(3, 4))
+    assert kept(make()) == [b"delta up to 2", b"delta up to 4"]
+
+
+def remove_fence(sink: Any, folder: Path) -> str:
+    """What a writer took; says where it was."""
+    if isinstance(sink, sinks.SqlSink):
+        with sink._engine(immediate=True).begin() as connection:
+            connection.exec_driver_sql("DELETE FROM clonos_fence WHERE node = 5")
+        return "table clonos_fence"
+    (path,) = folder.rglob("5-0/fence")
+    path.unlink()
+    return f"the file {path}"
 
 
 # -- truncation
@@ -228,6 +242,7 @@ INSERT INTO clonos_format VALUES (1);
 INSERT INTO clonos_fence VALUES ('query-1', 0, -1, 844424930131968);
 INSERT INTO clonos_fence VALUES ('query-1', 5, 0, 844424930263043);
 INSERT INTO clonos_cursor VALUES ('query-1', 5, 0, 3, 2);
+CREATE TABLE out (clonos_id VARCHAR(255) PRIMARY KEY, card TEXT, n BIGINT);
 INSERT INTO clonos_log VALUES ('query-1', 5, 0, 1, 891568578, {abc})
 """  # fences 3 << 48 and 3 << 48 | 2 << 16 | 3; the log holds b"abc"
 
@@ -269,8 +284,7 @@ def test_where_tables_may_not_be_changed_layout_1_is_refused_with_what_to_do(dat
         sink.raise_fence(QUERY, Fence.of(4))
     sql_sink(database).raise_fence(QUERY, Fence.of(4))
     sink.raise_fence(QUERY, Fence.of(4))
-    with pytest.raises(SinkError, match="tables are missing: out"):
-        opened(sink, Fence.first(4, 0))
+    opened(sink, Fence.first(4, 0)).close()
 
 
 # -- without the rules these tests fail

@@ -5,62 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from postgres_server import PostgresServer, free_port, postgres_server, why_not
+from postgres_server import PostgresServer, free_port
 from sink_child import CHANNEL, SCHEMA, bundle
-from sink_support import QUERY, assert_covered, expected, table_rows
+from sink_support import QUERY, assert_covered, execute, expected, opened, sql_sink, table_rows
 
 from clonos import sinks
 from clonos.errors import ConfigurationError, Fenced, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Sink, SinkLogReader, SinkWriter
-
-BACKENDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    with postgres_server() as running:
-        yield running
-
-
-@pytest.fixture(params=BACKENDS)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A fresh, empty database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/sink.db"
-    return request.getfixturevalue("server").fresh_database()
-
-
-def sql_sink(url: str, schema: pa.Schema = SCHEMA, **options: Any) -> sinks.SqlSink:
-    sink = sinks.sql(url, "out", **{"patience": 10.0, **options})
-    sink.validate(schema)
-    return cloudpickle.loads(cloudpickle.dumps(sink))
-
-
-def opened(sink: Any, fence: int = 1, instance: int = 0) -> Any:
-    writer = sink.writer()
-    writer.open(query=QUERY, node=5, instance=instance, fence=fence)
-    return writer
-
-
-def execute(url: str, statement: str) -> list[Any]:
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
-    with engine.begin() as connection:
-        result = connection.execute(sa.text(statement))
-        return list(result) if result.returns_rows else []
 
 
 def test_it_fits_the_port(url: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clonos.errors import Fenced, Where
+from clonos.errors import Fenced, SinkError, Where
 
 NOBODY = ""
 
@@ -43,8 +43,16 @@ def check_taking(offered: Holder, standing: Holder, *, floor: int, origin: tuple
         )
 
 
-def check_holding(mine: Holder, standing: Holder, *, origin: tuple[int, int]) -> None:
-    """Raises Fenced unless `mine` is still the holder."""
+def check_holding(mine: Holder, standing: Holder, *, origin: tuple[int, int], kept_in: str) -> None:
+    """Raises Fenced unless `mine` is still the holder. Fences only rise, so where none stands any more nobody has taken
+    over: what they are kept in was removed, and that is a SinkError."""
+    if standing == Holder() and mine.fence > 0:
+        raise SinkError(
+            f"the fence of sink node {origin[0]} is gone: {kept_in} holds none, this writer took {mine.fence:x}",
+            where=Where(instance=origin[1]),
+            hint="Leave what the sink keeps alone while its query runs. Nothing of this bundle was written; start the "
+            "query again, which takes a new fence",
+        )
     if standing != mine:
         raise _fenced(mine, standing.fence, origin)
 

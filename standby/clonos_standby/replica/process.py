@@ -14,7 +14,6 @@ import select
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +46,7 @@ from clonos.wire.messages import (
 )
 from clonos_standby.cluster.spec import load
 from clonos_standby.replica.connection import ConduitGone, Connection, Heartbeat
+from clonos_standby.replica.error_report import traceback_of
 from clonos_standby.replica.host import Host
 from clonos_standby.replica.operator_host import OperatorHost
 from clonos_standby.replica.sink_host import SinkHost
@@ -167,8 +167,8 @@ class Replica:
 
     def _report(self, hello: Hello, connection: Connection, error: Exception) -> None:
         """Tell the conduit. A scripted or user failure is the task's; of the rest, what is retryable is retried."""
-        text = "".join(traceback.format_exception(error))
-        log("failed", text, level=Level.ERROR)
+        text = traceback_of(error)
+        log("failed", text or str(error), level=Level.ERROR)
         name, message, retryable = type(error).__name__, str(error), False
         if isinstance(error, ClonosError):
             retryable = error.retryable and not isinstance(
@@ -180,7 +180,7 @@ class Replica:
         failed = {
             "generation": hello.generation,
             "error": name,
-            "message": f"{message}\n{text}"[:_LONGEST_REASON],
+            "message": f"{message}\n{text}".rstrip()[:_LONGEST_REASON],
         }
         if not hello.standby:  # the loss of a standby is nobody's failure
             with contextlib.suppress(ControlClosed):
