@@ -395,7 +395,7 @@ class TransformWithStateOperator:
                 hint=f"Yield {due}",
             )
         if self._frames is None:
-            made.extend(result)
+            self._outputs.collect(result, made)
         else:
             for frame in result:
                 made.extend(self._reader.rows(frame))
