@@ -31,6 +31,7 @@ _LISTED: Final[tuple[type[Any], ...]] = (
     type({}.keys()),
     type({}.values()),
 )
+_SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, *_LISTED)
 _BUFFERS: Final = (bytearray, memoryview)
 
 
@@ -81,7 +82,7 @@ def _anything(value: Any) -> Any:
 
 
 def _list_copier(kind: pa.DataType) -> Convert:
-    element = _copier(kind.value_type)
+    element = _copier(kind.value_type) or _same
 
     def plain(value: Any) -> Any:
         if type(value) is list:
@@ -91,11 +92,11 @@ def _list_copier(kind: pa.DataType) -> Convert:
         return list(value) if isinstance(value, _LISTED) else _anything(value)
 
     def copied(value: Any) -> Any:
-        if isinstance(value, (tuple, *_LISTED)):
-            return [element(each) for each in value]  # type: ignore[misc]
+        if isinstance(value, _SEQUENCES):
+            return [element(each) for each in value]
         return _anything(value)
 
-    return plain if element is None else copied
+    return plain if element is _same else copied
 
 
 def _map_copier(kind: pa.DataType) -> Convert:
