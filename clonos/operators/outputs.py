@@ -25,7 +25,7 @@ class Outputs:
     """Normalises the output rows of one function.
 
     `plain` is the type of rows that cannot change any more and are collected without a call: tuple, or none where the
-    schema has columns with values that can.
+    schema has columns with values that can. Others are `taken`: made what they are now, whatever becomes of the object.
     """
 
     def __init__(self, output: pa.Schema | Sequence[str], name: str) -> None:
@@ -34,6 +34,7 @@ class Outputs:
         self._name = name
         self.copier = row_copier(output)
         self.plain: Any = tuple if self.copier is None else None
+        self.taken = self.row if self.copier is None else self._copied
 
     def collect(self, given: Iterable[Any], made: list[tuple[Any, ...]]) -> None:
         """Add rows to `made`, each as it is when the function hands it back."""
@@ -41,12 +42,11 @@ class Outputs:
         for row in given:
             append(row if type(row) is plain else self.taken(row, len(made)))
 
-    def taken(self, value: Any, index: int) -> tuple[Any, ...]:
-        """One output as it is now, whatever becomes of the object. Raises InputError where it is no row."""
-        row = value if type(value) is tuple else self.row(value, index)
-        if self.copier is None or len(row) != len(self.names):  # which `settle` refuses
-            return row
-        return self.copier(row)
+    def _copied(self, value: Any, index: int) -> tuple[Any, ...]:
+        assert self.copier is not None
+        if type(value) is not tuple or len(value) != len(self.names):
+            value = self.row(value, index)
+        return self.copier(value)
 
     def settle(self, made: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """All outputs of a bundle, of the right length. Raises InputError."""
