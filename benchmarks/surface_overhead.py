@@ -32,6 +32,7 @@ from clonos.operators.rows import RowDecoder, RowEncoder  # noqa: E402
 from clonos.operators.transform_with_state import TransformWithStateOperator  # noqa: E402
 
 IN = pa.schema([("card", pa.string()), ("amount", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+NESTED = pa.schema([("card", pa.string()), ("seen", pa.list_(pa.int64()))])
 OUT = pa.schema([("card", pa.string()), ("n", pa.int64()), ("draw", pa.float64())])
 KEYS = 100
 
@@ -48,6 +49,10 @@ def ledger(key: Any, row: Any, ctx: Any) -> Any:
 
 def ledger_yielding(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
     yield from ledger(key, row, ctx)
+
+
+def listing(key: Any, row: Any, ctx: Any) -> Any:
+    return ((row.card, [1, 2, 3]),)
 
 
 def clocked(key: Any, row: Any, ctx: Any) -> Any:
@@ -119,6 +124,7 @@ def main() -> None:
         "process, ledger returning a tuple": ProcessOperator(ledger, OUT, name="p"),
         "process, ledger as a generator": ProcessOperator(ledger_yielding, OUT, name="p"),
         "process, ledger with ctx.now()": ProcessOperator(clocked, OUT, name="p"),
+        "process, a list in the row": ProcessOperator(listing, NESTED, name="p"),
         "map, pure, returning a tuple": MapOperator(lambda row: (row[0], 1, 0.5), OUT, name="m", pure=True),
         "transformWithState, rows": TransformWithStateOperator(Counter(), input=IN, output=OUT, name="t"),
         "applyInPandasWithState": GroupStateOperator(

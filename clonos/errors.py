@@ -132,6 +132,10 @@ class UserFunctionError(ClonosError):
     """The user's function raised; its exception is the cause."""
 
 
+class RecordedError(ClonosError):
+    """A recorded call or effect raised; the class of its exception cannot be built again in a replica."""
+
+
 class PurityError(ClonosError):
     """A function declared pure asked for a causal service."""
 

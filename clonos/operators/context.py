@@ -7,6 +7,9 @@ Inside a recorded closure (`ctx.call`, `ctx.effect`) the rules turn round: the c
 replay the closure does not run at all. So it must leave no trace in anything that is repeated: there, `ctx.random` and
 `ctx.now()` are the outside world's, not the function's recorded streams, and state and timers are out of reach. The
 context changes its class for the time of the call; nothing is checked per record.
+
+All of it belongs to one thread (`clonos.operators.current`). Two things that are used for each record are not checked
+for that: `ctx.random`, and a reading or a state that the bundle has already.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _PACKED_KEYS = 50_000
 class Context:
     """The services every operator function has: clock, random numbers, recorded calls, effects, watermark."""
 
-    __slots__ = ("_now", "_services", "_zone", "key", "random")
+    __slots__ = ("_now", "_now_us", "_services", "_zone", "key", "random")
 
     key: tuple[Any, ...] | None
     """The key of the record or timer being processed."""
@@ -44,27 +47,35 @@ class Context:
         self._services = services
         self._zone = zone
         self._now: datetime | None = None
+        self._now_us: int | None = None
         self.key = None
         self.random = services.random  # type: ignore[assignment]
 
     def begin(self) -> Any:
         """A bundle begins: forget its predecessor's clock. Returns what `current.leave` must be given."""
-        self._now = None
+        self._now = self._now_us = None
         self.random = self._services.random  # type: ignore[assignment]
         return current.enter(self)
 
     def now(self, exact: bool = False) -> datetime:
         """The time, UTC. All records of a bundle share one reading unless `exact`, which records every call."""
         if exact:
-            return _EPOCH + timedelta(microseconds=self._services.exact_clock())
+            return _EPOCH + timedelta(microseconds=self.now_us(exact=True))
         now = self._now
         if now is None:
-            now = self._now = _EPOCH + timedelta(microseconds=self._services.clock())
+            now = self._now = _EPOCH + timedelta(microseconds=self.now_us())
         return now
 
     def now_us(self, exact: bool = False) -> int:
         """As `now`, in microseconds since the epoch."""
-        return self._services.exact_clock() if exact else self._services.clock()
+        now = None if exact else self._now_us
+        if now is not None:
+            return now
+        current.only_here("ctx.now")
+        if exact:
+            return self._services.exact_clock()
+        now = self._now_us = self._services.clock()
+        return now
 
     @property
     def watermark(self) -> datetime | None:
@@ -74,10 +85,12 @@ class Context:
 
     def uuid4(self) -> UUID:
         """A random UUID, drawn from `ctx.random`."""
+        current.only_here("ctx.uuid4")
         return UUID(int=self.random.getrandbits(128), version=4)
 
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run `fn` once and record its result, or the exception it raised; at replay only give that again."""
+        current.only_here("ctx.call")
         kind, random = type(self), self.random
         self.__class__, self.random = kind._closed(), _OUTSIDE
         try:
@@ -88,6 +101,7 @@ class Context:
     def effect(self, fn: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> Any:
         """An action on the outside world. All it depends on is made stable first; `key` names it there, so that the
         other side can recognise an action whose result was lost on the way back."""
+        current.only_here("ctx.effect")
         if not isinstance(key, str) or not key:
             raise QueryDefinitionError("ctx.effect needs key=, a non-empty string that names the action")
         kind, random = type(self), self.random
@@ -130,6 +144,7 @@ class KeyedContext(Context):
 
     @state.setter
     def state(self, value: dict[Any, Any]) -> None:
+        current.only_here("ctx.state")
         if not isinstance(value, dict):
             raise StateError(f"the state of key {self.key!r} must be a dict, not {type(value).__name__}")
         self.state  # noqa: B018 - remembers what is kept now
@@ -140,6 +155,7 @@ class KeyedContext(Context):
         self.state = {}
 
     def _load(self) -> dict[Any, Any]:
+        current.only_here("ctx.state")
         if self.key is None:
             raise QueryDefinitionError("ctx.state needs a key", hint="Use groupBy(...).process(...)")
         return self._states.load(self._services.state, self.key, self._key_bytes())
@@ -178,6 +194,7 @@ class KeyedContext(Context):
         datetime (a naive one in the session's zone, as rows have it) or microseconds since the epoch. Set from within
         `on_timer`, a timer is due a microsecond from now at the earliest.
         """
+        current.only_here("ctx.timer")
         if not self._timed:
             raise QueryDefinitionError("ctx.timer needs a function to call", hint="Declare it with on_timer=")
         due = self._due(delay, at, event)
@@ -191,6 +208,7 @@ class KeyedContext(Context):
 
     def cancel_timer(self, due: int | datetime, name: str = "", event: bool = False) -> None:
         """Take back a timer of this key; nothing happens if there is none."""
+        current.only_here("ctx.cancel_timer")
         moment = due if isinstance(due, int) else instant(due, self._zone)
         data = self._timer_key()
         (self._services.event_timers if event else self._services.timers).cancel(moment, data, name)
@@ -244,14 +262,17 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _outside_now(self: Any, exact: bool = False) -> datetime:
+    current.only_here("ctx.now")
     return datetime.now(UTC)
 
 
 def _outside_now_us(self: Any, exact: bool = False) -> int:
+    current.only_here("ctx.now")
     return time.time_ns() // 1000
 
 
 def _outside_call(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    current.only_here("ctx.call")
     return fn(*args, **kwargs)  # already inside a recorded call
 
 

@@ -3,10 +3,14 @@
 Functions with PySpark's signatures have no parameter for the causal services; `clonos.current()` gives it to them. A
 replica runs one instance in one thread, so the running function is a single variable: setting it costs nothing that
 would show per record. While a *pure* function runs there is no context, on purpose.
+
+What is recorded is repeated in its order, and the order of two threads nobody can repeat. So the services belong to the
+thread that runs the function, and are refused in any other.
 """
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import PurityError, QueryDefinitionError
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from clonos.operators.context import Context
 
 _running: Any = None
+_thread = 0
 
 
 class _Pure:
@@ -45,14 +50,25 @@ def current() -> Context:
             f"{_running.name!r} is declared pure, but asked for clonos.current()",
             hint="Take (row, ctx) instead of (row) to use causal services",
         )
+    only_here("clonos.current()")
     return _running  # type: ignore[no-any-return]
 
 
+def only_here(what: str) -> None:
+    """Raises QueryDefinitionError in any other thread than the one that runs the function."""
+    if get_ident() != _thread:
+        raise QueryDefinitionError(
+            f"{what} was used in another thread than the one that runs the function",
+            hint="The order of threads cannot be repeated. Do the parallel work inside one recorded call, and use no "
+            "ctx in its threads: ctx.call(lambda: list(pool.map(lookup, values)))",
+        )
+
+
 def enter(context: Context) -> Any:
-    """Make this the running context; returns what `leave` must be given."""
-    global _running
+    """Make this the running context, of this thread; returns what `leave` must be given."""
+    global _running, _thread
     before = _running
-    _running = context
+    _running, _thread = context, get_ident()
     return before
 
 

@@ -116,6 +116,7 @@ class GroupState:
 
     def update(self, newValue: tuple[Any, ...]) -> None:
         """Set the state."""
+        current.only_here("state.update")
         if newValue is None:
             raise spark_error(TypeError, "CANNOT_BE_NONE", arg_name="newValue")
         self._value = self._codec.store(newValue)
@@ -123,6 +124,7 @@ class GroupState:
 
     def remove(self) -> None:
         """Remove the state."""
+        current.only_here("state.remove")
         self._value = None
         self._updated, self._removed = False, True
 
@@ -135,6 +137,7 @@ class GroupState:
 
     def setTimeoutTimestamp(self, timestampMs: int | datetime, additionalDuration: str | None = None) -> None:
         """Time out when the watermark passes this time: milliseconds, or a datetime."""
+        current.only_here("state.setTimeoutTimestamp")
         self._demand(EVENT_TIME, "set timeout timestamp", "event time")
         if isinstance(timestampMs, datetime):
             timestampMs = instant(timestampMs, self._zone) // 1000
@@ -165,6 +168,7 @@ class GroupState:
 
     def getCurrentProcessingTimeMs(self) -> int:
         """The bundle clock in milliseconds: constant during the call, and the same when it is repeated."""
+        current.only_here("the processing time")
         return self._services.clock() // 1000
 
     def _demand(self, conf: str, what: str, family: str) -> None:

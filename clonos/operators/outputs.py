@@ -1,17 +1,18 @@
 """What user functions hand back, as tuples of the output schema.
 
-The common case, tuples of the right length, is checked in bulk by C code after the bundle; only a bundle with something
-else in it is looked at value by value.
+A row is taken as it is at the moment it is handed back (`clonos.operators.as_yielded`): what is not a tuple becomes one
+at once. The length of all rows is checked in bulk after the bundle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from clonos.errors import ClonosError, InputError, UserFunctionError
+from clonos.operators.as_yielded import row_copier
 from clonos.operators.rows import field_names, struct_values
 from clonos.protocol.operator import Services
 
@@ -21,16 +22,35 @@ def schema_names(output: pa.Schema | Sequence[str]) -> list[str]:
 
 
 class Outputs:
-    """Normalises the output rows of one function."""
+    """Normalises the output rows of one function.
+
+    `plain` is the type of rows that cannot change any more and are collected without a call: tuple, or none where the
+    schema has columns with values that can. Others are `taken`: made what they are now, whatever becomes of the object.
+    """
 
     def __init__(self, output: pa.Schema | Sequence[str], name: str) -> None:
         self.names = schema_names(output)
         self._widths = {len(self.names)}
         self._name = name
+        self.copier = row_copier(output)
+        self.plain: Any = tuple if self.copier is None else None
+        self.taken = self.row if self.copier is None else self._copied
 
-    def settle(self, made: list[Any]) -> list[tuple[Any, ...]]:
-        """All outputs of a bundle as tuples."""
-        if not made or (set(map(type, made)) == {tuple} and set(map(len, made)) == self._widths):
+    def collect(self, given: Iterable[Any], made: list[tuple[Any, ...]]) -> None:
+        """Add rows to `made`, each as it is when the function hands it back."""
+        plain, append = self.plain, made.append
+        for row in given:
+            append(row if type(row) is plain else self.taken(row, len(made)))
+
+    def _copied(self, value: Any, index: int) -> tuple[Any, ...]:
+        assert self.copier is not None
+        if type(value) is not tuple or len(value) != len(self.names):
+            value = self.row(value, index)
+        return self.copier(value)
+
+    def settle(self, made: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """All outputs of a bundle, of the right length. Raises InputError."""
+        if not made or set(map(len, made)) == self._widths:
             return made
         return [self.row(value, index) for index, value in enumerate(made)]
 

@@ -1,7 +1,7 @@
 """`process`, `map`, `flat_map` and `filter`: the record-at-a-time fast path.
 
-Per record there is one attribute switched, one call of the user's function and one `extend`; everything else is done
-per bundle, or only when something is wrong.
+Per record there is one attribute switched, one call of the user's function and, per row that it gives, one look at its
+type and one `append`; everything else is done per bundle, or only where a row can still change or something is wrong.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -74,8 +75,9 @@ class ProcessOperator:
 
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         ctx, fn = self._ctx, self._fn
-        made: list[Any] = []
-        extend = made.extend
+        plain, taken = self._outputs.plain, self._outputs.taken
+        made: list[tuple[Any, ...]] = []
+        append = made.append
         result: Any = None
         left = iter(rows)
         before = ctx.begin()
@@ -84,7 +86,8 @@ class ProcessOperator:
                 ctx.key = key
                 result = fn(key, row, ctx)
                 if result is not None:
-                    extend(result)
+                    for one in result:  # as `Outputs.collect`, without a call per record
+                        append(one if type(one) is plain else taken(one, len(made)))
         except _RAISED as error:
             ctx.forget()
             index = row_index(left, len(rows))
@@ -112,14 +115,14 @@ class ProcessOperator:
             if due:
                 raise QueryDefinitionError(f"{self._name!r} set a timer, but declares no on_timer=")
             return []
-        made: list[Any] = []
+        made: list[tuple[Any, ...]] = []
         result: Any = None
         before = ctx.begin()
         try:
             for moment, _, name in ctx.fire(due, event):
                 result = fn(ctx.key, Timer(name, moment, event), ctx)
                 if result is not None:
-                    made.extend(result)
+                    self._outputs.collect(result, made)
         except _RAISED as error:
             ctx.forget()
             what = f" in on_timer, key {ctx.key!r}"
@@ -219,14 +222,20 @@ class MapOperator(_Stateless):
 
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn, ctx = self._fn, self._ctx
-        made = list(map(fn, left)) if self._pure else [fn(row, ctx) for row in left]
-        if None in made:
+        plain, taken = self._outputs.plain, partial(self._given, left, len(rows))
+        if self._pure:
+            made = [one if type(one := fn(row)) is plain else taken(one) for row in left]
+        else:
+            made = [one if type(one := fn(row, ctx)) is plain else taken(one) for row in left]
+        return self._outputs.settle(made)
+
+    def _given(self, left: Any, count: int, one: Any) -> tuple[Any, ...]:
+        if one is None:
             raise InputError(
                 f"{self._name!r} gave no row for one",
-                where=self._services.where(made.index(None)),
                 hint="map gives one row for each; use flat_map or filter to drop rows",
             )
-        return self._outputs.settle(made)
+        return self._outputs.taken(one, row_index(left, count) or 0)
 
 
 class FlatMapOperator(_Stateless):
@@ -237,11 +246,11 @@ class FlatMapOperator(_Stateless):
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn = self._fn
         args: tuple[Context, ...] = () if self._pure else (self._ctx,)
-        made: list[Any] = []
+        made: list[tuple[Any, ...]] = []
         for row in left:
             result = fn(row, *args)
             if result is not None:
-                made.extend(result)
+                self._outputs.collect(result, made)
         return self._outputs.settle(made)
 
 
@@ -252,6 +261,10 @@ class FilterOperator(_Stateless):
 
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn, ctx = self._fn, self._ctx
+        copy = self._outputs.copier
+        if copy is not None:
+            args: tuple[Context, ...] = () if self._pure else (ctx,)
+            return [copy(row) for row in left if fn(row, *args)]
         if self._pure:
             return [row for row in left if fn(row)]
         return [row for row in left if fn(row, ctx)]

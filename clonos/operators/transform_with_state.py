@@ -48,7 +48,10 @@ class TimerValues:
 
     def getCurrentProcessingTimeInMs(self) -> int:
         """The bundle clock; -1 with time mode None."""
-        return -1 if self._mode == "None" else self._services.clock() // 1000
+        if self._mode == "None":
+            return -1
+        current.only_here("the processing time")
+        return self._services.clock() // 1000
 
     def getCurrentWatermarkInMs(self) -> int:
         """The watermark; 0 before the first one, -1 where there is none."""
@@ -90,11 +93,13 @@ class StatefulProcessorHandle:
         self._key = data
 
     def key_bytes(self, what: str) -> bytes:
+        """Of the current key, for whoever uses its state or timers."""
         if self._key is None:
             raise QueryDefinitionError(
                 f"{what} of {self._operator!r} was used without a key",
                 hint="Use it in handleInputRows and handleExpiredTimer",
             )
+        current.only_here(what)
         return self._key
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> ValueState:
@@ -395,7 +400,7 @@ class TransformWithStateOperator:
                 hint=f"Yield {due}",
             )
         if self._frames is None:
-            made.extend(result)
+            self._outputs.collect(result, made)
         else:
             for frame in result:
                 made.extend(self._reader.rows(frame))

@@ -70,6 +70,7 @@ class Node:
     columns: Columns | None = None  # of the output; of a sink, of what it is given
     form: str | None = None  # which method of the API took the function
     timeout: str | None = None  # timeoutConf or timeMode; "" where the form has none
+    per: str | None = None  # what a call covers, "batch" or "bundle"; "" where the form knows nothing of it
     watermark: tuple[str, int] | None = None  # column, "" for none, and delay in microseconds
     state: tuple[StateVariable, ...] | None = None
     source: Mapping[str, str] | None = (
@@ -111,6 +112,7 @@ class Node:
             columns=_optional(_columns, said.get("columns")),
             form=said.get("form"),
             timeout=said.get("timeout"),
+            per=said.get("per"),
             watermark=None if watermark is None else (watermark[0], watermark[1]),
             state=None if state is None else tuple(map(_variable, state)),
             source=said.get("source"),

@@ -211,6 +211,7 @@ class Compiled:
             columns=facts.columns(node.schema),
             form=facts.form_of(operator),
             timeout=facts.timeout_of(operator),
+            per=facts.per_of(operator),
             watermark=node.event_time or ("", 0),
             state=facts.state_of(operator),
             migrates=facts.migrates(operator),

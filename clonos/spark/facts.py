@@ -8,6 +8,7 @@ from typing import Any
 import cloudpickle
 
 from clonos.errors import QueryDefinitionError
+from clonos.operators.batches import BATCH, BUNDLE
 from clonos.protocol.topology import Column, Columns, StateVariable
 from clonos.protocol.versions.binding import PLACES
 
@@ -52,6 +53,13 @@ def migrates(operator: Any) -> frozenset[str]:
 
 def timeout_of(operator: Any) -> str:
     return str(getattr(operator, "timeout", ""))
+
+
+def per_of(operator: Any) -> str:
+    """What a call covers, where that can be chosen."""
+    if operator.record_at_a_time:
+        return ""
+    return BATCH if operator.per_epoch else BUNDLE
 
 
 def state_of(operator: Any) -> tuple[StateVariable, ...] | None:

@@ -84,7 +84,8 @@ def spark_frames(value: Any, schema: pa.Schema) -> str:
 
 def our_rows(value: Any, schema: pa.Schema) -> str:
     try:
-        made = naive_as_utc(schema)(Outputs(schema, "f").settle([Row(v=value)]))
+        outputs = Outputs(schema, "f")
+        made = naive_as_utc(schema)(outputs.settle([outputs.taken(Row(v=value), 0)]))
         return repr(RowEncoder(schema, ZONE).batch(made).column(0).to_pylist())
     except ClonosError:
         return REFUSED

@@ -31,7 +31,11 @@ LIMITS: dict[str, str] = {
         spark/test_spark_before_causal.py::test_every_refusal_is_tried""",
     "User functions are deterministic": """
         e2e/test_functions.py::test_unrecorded_outcomes_are_found_out
-        protocol/test_protocol_replay.py::test_output_that_depends_on_what_is_not_recorded_is_noticed""",
+        protocol/test_protocol_replay.py::test_output_that_depends_on_what_is_not_recorded_is_noticed
+        protocol/test_protocol_replay.py::test_neither_state_nor_the_arguments_of_a_call_are_compared""",
+    "`ctx` is used by the thread": """
+        operators/test_operators_threads.py::test_a_service_is_refused_in_another_thread
+        operators/test_operators_threads.py::test_what_is_not_checked_for_each_record""",
     "An *effect*": """
         protocol/test_protocol_replay.py::test_effect_whose_outcome_is_lost_takes_place_again_under_its_key""",
     "A record that kills every process": """

@@ -327,6 +327,26 @@ def test_output_that_depends_on_what_is_not_recorded_is_noticed() -> None:
         again.take(recorded)
 
 
+def test_neither_state_nor_the_arguments_of_a_call_are_compared() -> None:
+    """As the documentation says. A replay is given what was recorded for another question."""
+
+    class Asks(Program):
+        def bundle(self, keys: Any, rows: Any) -> Any:
+            asked = self._services.state["asked"] = self._bench.nature.random()
+            return [(*row, self._services.call(str, (asked,))) for row in super().bundle(keys, rows)]
+
+    recorded = records_of([(0, "a", RECORDED)])
+    first = Bench(random.Random(1), Asks)
+    first.open(3)
+    first.take(recorded)
+    again = Bench(random.Random(2), Asks)
+    again.restore(first.log)
+    again.open(3)
+    again.take(recorded)
+    assert again.rows == first.rows
+    assert again.services.state["asked"] != first.services.state["asked"]
+
+
 @pytest.mark.parametrize("passed", [0, 2], ids=["sent again", "suppressed"])
 def test_rows_that_would_go_elsewhere_are_noticed(passed: int) -> None:
     """Also those that have been handed on before: nothing else compares what a receiver holds under a number."""

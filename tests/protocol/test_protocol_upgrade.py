@@ -103,6 +103,35 @@ def test_columns_settings_and_time_wait_for_the_end_of_an_epoch_that_was_seen() 
         assert take_over(History.of(QUERY), program, clean(5)).since == 5
 
 
+def test_what_a_call_covers_changes_only_where_no_epoch_is_open_that_was_begun_otherwise() -> None:
+    """Also with the function of the version before: it belongs to the operator, not to a version."""
+    for program in (with_node(2, per="bundle"), with_node(2, WITH_FIRST, per="bundle")):
+        for ahead in (0, 1):
+            with pytest.raises(
+                CheckpointMismatch, match=r"epoch 5 .*only when that epoch is over"
+            ) as refused:
+                take_over(History.of(QUERY), program, seen(5, ahead))
+            assert "per of node 2 ('totals') was 'batch' and is 'bundle' now" in str(refused.value)
+            assert "Start the old program once with .trigger(availableNow=True)" in str(refused.value)
+        upgrade = take_over(History.of(QUERY), program, clean(5))
+        assert [upgrade.history.at(epoch).node(2).per for epoch in (4, 5)] == ["batch", "bundle"]
+        assert take_over(History.of(QUERY), program, OpenEpoch(5, begun=True, seen=4)).drops
+        # Back again, from there: what is bound is that of the open epoch.
+        assert take_over(upgrade.history, QUERY, clean(5)).history.at(5).node(2).per == "batch"
+        with pytest.raises(CheckpointMismatch, match="was 'bundle' and is 'batch' now"):
+            take_over(upgrade.history, QUERY, seen(5))
+
+
+def test_what_a_call_covers_is_taken_from_the_first_start_that_says_it() -> None:
+    older = History.of(with_node(2, per=None))
+    bound = take_over(older, QUERY, seen(5)).history
+    assert bound.at(5).node(2).per == "batch"
+    said = older.to_document()
+    for node in said[0]["program"]["nodes"]:
+        del node["per"]
+    assert History.from_document(said) == older
+
+
 def test_changed_state_comes_with_the_function_that_changes() -> None:
     more = (replace(KEPT, columns=(*KEPT.columns, Column("max", "double"))),)
     assert take_over(History.of(QUERY), with_node(2, WITH_FIRST, state=more), seen(5)).since == 6

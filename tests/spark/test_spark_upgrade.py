@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pandas as pd
 import pytest
 from streams import Place
 
@@ -90,6 +91,42 @@ def test_what_an_open_epoch_has_shown_is_repeated_by_the_version_that_did_it(pla
     assert "previous={'1': function}" in str(refused.value)
     place.start(counting(place, tens, "2", previous={"1": count}), "realtime")
     takes_over(place, 2)
+
+
+def test_what_a_call_covers_changes_when_the_epoch_is_over(place: Place) -> None:
+    broken: Any = place.checkpoint.parent / "broken"
+
+    def total(key: Any, pdfs: Any, state: Any) -> Iterator[Any]:
+        n = sum(len(pdf) for pdf in pdfs) + (state.getOption or (0,))[0]
+        state.update((n,))
+        if broken.exists():
+            raise LookupError("not now")
+        yield pd.DataFrame({"k": [key[0]], "n": [n]})
+
+    def stream(per: str) -> Any:
+        kept = place.causal(SCHEMA).groupBy("k")
+        return kept.applyInPandasWithState(
+            total, SCHEMA, "n long", "update", "NoTimeout", name="total", per=per, parallelism=1
+        )
+
+    assert run(place, stream("batch"), 1, new=2) == [2]
+    broken.touch()
+    place.start(stream("batch"))
+    place.write([{"k": "a", "n": 0}] * 3)
+    with pytest.raises(UserFunctionError, match="not now"):
+        place.query.awaitTermination(60)
+    place.stop()
+    broken.unlink()
+    with pytest.raises(CheckpointMismatch, match=r"only when that epoch is over.*availableNow") as refused:
+        place.start(stream("bundle"))
+    assert "per of node 2 ('total') was 'batch' and is 'bundle' now" in str(refused.value)
+    query = place.writer(stream("batch")).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    assert [row["n"] for row in place.rows()] == [2, 5]
+    assert run(place, stream("bundle"), 3, new=1) == [2, 5, 6]
+    assert run(place, stream("bundle"), 4, "realtime", new=1) == [2, 5, 6, 7]
+    history = Checkpoint(str(place.checkpoint)).history()
+    assert [one.program.node(2).per for one in history.bindings] == ["batch", "bundle"]
 
 
 def test_one_more_field_and_one_more_column(place: Place) -> None:

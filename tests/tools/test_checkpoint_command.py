@@ -29,6 +29,7 @@ QUERY = Topology(
             key=("card",),
             form="applyInPandasWithState",
             timeout="ProcessingTimeTimeout",
+            per="batch",
             watermark=("at", 5_000_000),
             state=(StateVariable("", "value", (Column("n", "int64"),)),),
         ),
@@ -112,7 +113,7 @@ def test_it_says_what_the_checkpoint_is_bound_to(
         "time zone Europe/Berlin, mode micro-batch",
         "spark.sql.ansi.enabled = true",
         "kind kafka, subscribe a",
-        "ProcessingTimeTimeout, watermark at less 5 s, state (n int64)",
+        "ProcessingTimeTimeout, per batch, watermark at less 5 s, state (n int64)",
     ):
         assert words in text, text
     rows = [line.split() for line in text.splitlines()]

@@ -229,6 +229,10 @@ def _time_changes(before: Node, after: Node) -> Iterator[Change]:
         when = When.EPOCH if old in NO_TIMEOUT else When.REFUSED
         todo = f"timers are kept that are meant as {old}: use that, or a new checkpointLocation"
         yield Change(_at(after), "the timeout", f"was {old!r} and is {new!r} now", when, todo)
+    if before.per is not None and after.per is not None and before.per != after.per:
+        # Of all versions of the function, so that none brings it along: an epoch that was gathered is no epoch that was
+        # processed bundle by bundle, and neither repeats the other.
+        yield Change(_at(after), "per", f"was {before.per!r} and is {after.per!r} now", When.EPOCH)
     if before.watermark is None or after.watermark is None or before.watermark == after.watermark:
         return
     says = f"was {_watermark(before)} and is {_watermark(after)} now"

@@ -36,6 +36,7 @@ class Programs:
         self._version: str | None = None
         self.form = self._operators[current].form
         self.record_at_a_time = self._operators[current].record_at_a_time
+        # The same for all that may run here: another `per` waits until no epoch of the one before is open (`binding`).
         self.per_epoch = self._operators[current].per_epoch
 
     def open(self, services: Services) -> None:

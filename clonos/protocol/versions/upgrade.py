@@ -188,9 +188,9 @@ def refusal(refused: Iterable[Change]) -> CheckpointMismatch:
 
 def _check_repeatable(epoch: int, bound: Topology, program: Topology) -> None:
     """Whether a program can repeat an epoch that another one has begun."""
-    for change in compare(bound, program):
-        if change.when is not When.EPOCH:
-            continue
+    waits = [change for change in compare(bound, program) if change.when is When.EPOCH]
+    # First of what no function of an older version helps against: else its hint would lead to the next refusal.
+    for change in sorted(waits, key=lambda change: change.node is not None):
         if change.node is None:
             raise _begun(epoch, f"{change}, which can take effect only when that epoch is over")
         old, new = bound.node(change.node), program.node(change.node)

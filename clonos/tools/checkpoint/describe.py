@@ -94,6 +94,8 @@ def _bound(node: dict[str, Any]) -> Iterator[str]:
         yield f"{name} {value}"
     if node["timeout"] not in (None, "", "None", "NoTimeout"):
         yield str(node["timeout"])
+    if node["per"]:
+        yield f"per {node['per']}"
     if node["watermark"] and node["watermark"][0]:
         yield f"watermark {node['watermark'][0]} less {node['watermark'][1] / 1_000_000:g} s"
     for variable in node["state"] or ():

@@ -12,13 +12,9 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clonos.errors import ClonosError, StateError
+from clonos.errors import RecordedError, StateError
 from clonos.protocol.recovery.causal.determinant import Outcome
 from clonos.values import state_codec as values
-
-
-class RecordedError(ClonosError):
-    """A recorded call raised; its exception class cannot be rebuilt here."""
 
 
 class Outcomes:
@@ -66,4 +62,8 @@ def _decode_exception(outcome: Outcome) -> Exception:
                 return rebuilt
     except Exception:  # whatever a foreign constructor raises: the text below says what happened
         pass
-    return RecordedError(f"{outcome.name} raised {module}.{qualname}: {text}")
+    return RecordedError(
+        f"{outcome.name} raised {module}.{qualname}: {text}",
+        hint=f"To catch it as {qualname}, define that class in a module that replicas can import (not in the script "
+        "that is run, nor in a function), so that its arguments build it again",
+    )
