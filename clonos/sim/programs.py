@@ -40,6 +40,7 @@ class Deployment:
             self.program, nodes=tuple(_of_version(node, node.version) for node in topology.nodes)
         )
         self.history = History.of(self.program)
+        self._ran: frozenset[str] = frozenset()
 
     # ---------------------------------------------------------------- the user
 
@@ -72,7 +73,9 @@ class Deployment:
         return replace(self.program, nodes=tuple(changed(node) for node in self.program.nodes))
 
     def _versions(self) -> frozenset[str]:
-        return frozenset(node.version for one in self.history.bindings for node in one.program.nodes)
+        """Whatever ever ran: an older copy of the checkpoint does not know all of it, but the user does."""
+        bound = {node.version for one in self.history.bindings for node in one.program.nodes}
+        return self._ran | bound
 
     def _as_the_hint_says(self) -> None:
         """Back to the last program, with the functions of all that ran before; sometimes with the new ones beside."""
@@ -122,6 +125,7 @@ class Deployment:
             for store in self._world.stores():
                 store.lose()
         self.history = upgrade.history
+        self._ran = self._versions()
         for change in upgrade.later:
             self._world.trace("driver", f"from epoch {upgrade.since} on {change}")
 
