@@ -27,7 +27,7 @@ from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
-from clonos.protocol.recovery.causal.delta_journal import FULL, Journal
+from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
 from clonos.sim.cost_model import Costs, Load, recovery
 from clonos.sim.fake_services import Outcomes, Timers
 from clonos.sim.operator import Ledger, Outside, Uses, key_column
@@ -178,7 +178,7 @@ def log_rate() -> float:
         encode_delta(encode_entry(Origin(1, i), at * 100, 100, 1, bytes(100)) for i in range(100))
         for at in range(200)
     ]
-    journal = Journal(FULL)
+    journal = DeltaJournal(FULL)
     began = time.perf_counter()
     for raw in deltas:
         journal.receive(raw)

@@ -31,9 +31,9 @@ from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
-from clonos.protocol.recovery.quarantine import Doubt
+from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.conduit_model import Follow, Output, Stable
-from clonos.protocol.roles.incarnation import Candidate, Greeting, Incarnation, Reached
+from clonos.protocol.roles.incarnation import AttachRequest, Candidate, Incarnation, Reached
 from clonos.protocol.topology import Node, NodeKind
 from clonos.protocol.versions.programs import Programs
 from clonos.sim import holders, values as real
@@ -84,12 +84,12 @@ class OperatorHost(Incarnation[Snapshot]):
     def progress(self) -> int:
         return self._instance.processed if self._instance is not None else 0
 
-    def open(self, hello: Greeting) -> Steps:
+    def open(self, hello: AttachRequest) -> Steps:
         yield from self.serve(hello)
         self.live.care = self if self._world.poison.is_careful(self._origin) else None
         self._asked = False
 
-    def may_run(self, doubt: Doubt) -> bool:
+    def may_run(self, doubt: CandidateRecord) -> bool:
         """For the core (`Care`)."""
         self._asked = True
         record, tag = doubt.row[1], doubt.row[3]
@@ -551,5 +551,5 @@ class OperatorHost(Incarnation[Snapshot]):
         return self._replica
 
     @property
-    def hello(self) -> Greeting:
+    def hello(self) -> AttachRequest:
         return self._hello

@@ -28,7 +28,7 @@ from clonos.protocol.roles.conduit_model import (
     Tick,
     Welcome,
 )
-from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.sim import network
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Died, Process, Steps
@@ -46,7 +46,7 @@ WINDOW_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    hello: Greeting
+    hello: AttachRequest
     link: Link
 
 
@@ -183,7 +183,7 @@ class Replica(Process):
             self.kill()
             yield None
 
-    def _converse(self, hello: Greeting) -> Steps:
+    def _converse(self, hello: AttachRequest) -> Steps:
         host = self.host
         if hello.standby:
             hello = yield from self._stand_by(hello)
@@ -215,7 +215,7 @@ class Replica(Process):
                 self._link = None
                 return
 
-    def _stand_by(self, hello: Greeting) -> Steps:
+    def _stand_by(self, hello: AttachRequest) -> Steps:
         """Until the epoch is over, or it is the replica; under which HELLO."""
         host = self.host
         assert not isinstance(host, SinkHost)
@@ -234,7 +234,7 @@ class Replica(Process):
                 yield from host.bundle(word)
             elif isinstance(word, Follow):
                 yield from host.follow(word)
-            elif isinstance(word, Greeting):  # from a newer snapshot
+            elif isinstance(word, AttachRequest):  # from a newer snapshot
                 hello = word
                 yield from host.stand_by(hello)
                 self.send(OutputFrame(Output(0, host.live.passed, host.live.log_offset, b"", 0, 0, 0), ()))

@@ -20,7 +20,7 @@ from clonos.protocol.frontier import runs_of
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
-from clonos.protocol.recovery.causal.delta_journal import FULL, Journal
+from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Representative:
         self._layer = layer
         self._step = step
         self._rng = rng
-        self._journal = Journal(cluster.sharing)
+        self._journal = DeltaJournal(cluster.sharing)
         self._origin = Origin(layer, 0)
         self._last_heard = [
             -1

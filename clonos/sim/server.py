@@ -15,7 +15,7 @@ from clonos.errors import Fenced
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.admission import goes_on
 from clonos.protocol.roles.conduit_model import ReplicaError
-from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.protocol.topology import NodeKind
 from clonos.sim.disk import Disk
 from clonos.sim.kernel import Process
@@ -31,11 +31,11 @@ class Serving:
     """One replica as the server sees it."""
 
     replica: Replica
-    hello: Greeting | None = None
+    hello: AttachRequest | None = None
     at_end: int | None = None
     doomed: bool = False
 
-    def serves(self, hello: Greeting) -> bool:
+    def serves(self, hello: AttachRequest) -> bool:
         return not self.doomed and goes_on(hello, last=self.hello, at_end=self.at_end)
 
 
@@ -49,12 +49,12 @@ class ReplicaServer(Process):
         disk.open_fences()
         self.at = world.disks.index(disk)
         self._serving: dict[Origin, Serving] = {}
-        self._pending: dict[Origin, tuple[Link, Greeting]] = {}
+        self._pending: dict[Origin, tuple[Link, AttachRequest]] = {}
         self._waiting_for_death: list[tuple[set[Replica], Callable[[], None]]] = []
 
     # ----------------------------------------------------------- connections
 
-    def connect(self, link: Link, hello: Greeting) -> None:
+    def connect(self, link: Link, hello: AttachRequest) -> None:
         if hello.generation < self._disk.fences.generation:
             self._refuse(link, Fenced(f"generation {hello.generation} is over"))
         elif not (
@@ -75,7 +75,7 @@ class ReplicaServer(Process):
             self.world.checks.fence_raised(self.name, origin, fence)
         return taken
 
-    def _place(self, origin: Origin, link: Link, hello: Greeting) -> None:
+    def _place(self, origin: Origin, link: Link, hello: AttachRequest) -> None:
         overtaken = self._pending.pop(origin, None)
         if overtaken is not None:
             self._refuse(overtaken[0], Fenced("a later attempt has connected"))
@@ -88,7 +88,7 @@ class ReplicaServer(Process):
             self._pending[origin] = (link, hello)
             self._doom(current)
 
-    def _serve(self, origin: Origin, link: Link, hello: Greeting) -> None:
+    def _serve(self, origin: Origin, link: Link, hello: AttachRequest) -> None:
         node = self.world.plan.dataflow.topology.node(origin.node)
         self.world.check_told(hello.generation)
         replica = Replica(self.world, origin, self, sink=node.kind is NodeKind.SINK)
@@ -97,7 +97,7 @@ class ReplicaServer(Process):
         replica.launch()
         self._hand_over(serving, link, hello)
 
-    def _hand_over(self, serving: Serving, link: Link, hello: Greeting) -> None:
+    def _hand_over(self, serving: Serving, link: Link, hello: AttachRequest) -> None:
         serving.hello, serving.at_end = hello, None
         self._tell(serving, Connect(hello, link))
 
@@ -146,7 +146,7 @@ class ReplicaServer(Process):
         if serving is not None and serving.replica is replica:
             serving.at_end = epoch
 
-    def promoted(self, replica: Replica, hello: Greeting) -> bool:
+    def promoted(self, replica: Replica, hello: AttachRequest) -> bool:
         """A standby has been told that it is the replica; whether nothing newer has been here."""
         serving = self._serving.get(replica.origin)
         if serving is None or serving.replica is not replica or serving.doomed:

@@ -10,7 +10,7 @@ from clonos.errors import SinkUnavailable
 from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.conduit_model import Output, Stable
-from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Steps
 from clonos.sim.sinks import SinkPlace
@@ -35,7 +35,7 @@ class SinkHost:
         self.progress = 0
         self.recovered_end = 0
 
-    def open(self, hello: Greeting) -> Steps:
+    def open(self, hello: AttachRequest) -> Steps:
         self._hello = hello
         yield from self._replica.pause("opens the sink")
         self._world.checks.acts(self._origin, hello.fence, "opens the sink")

@@ -16,7 +16,7 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles import conduit_model as rules
-from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Process
 from clonos.sim.network import End, Link
@@ -295,7 +295,7 @@ class Task(Process):
         standby: bool,
     ) -> None:
         self.world.checks.fencing.shown(self.origin, hello.fence, self.conduit.limits.fence)
-        said = Greeting(
+        said = AttachRequest(
             self.origin,
             self.epoch,
             hello.fence,

@@ -16,7 +16,7 @@ from typing import Any
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.spark.checkpoint import Checkpoint
 from clonos_standby.cluster import server_directory as known
-from clonos_standby.cluster.server_directory import Known
+from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.cluster.servers import merged
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server import admin, running
@@ -39,7 +39,7 @@ class LiveNode:
 class LiveServer:
     """A replica server: of a replica service, or else on this host, with its data directory."""
 
-    known: Known
+    known: ServerEntry
     token: str
     data: Path | None = None
 
@@ -69,7 +69,7 @@ class LiveQuery:
     @property
     def servers(self) -> tuple[LiveServer, ...]:
         """By number, the first one's first."""
-        return (LiveServer(Known("", self.running.socket), self.running.token, self.data), *self.others)
+        return (LiveServer(ServerEntry("", self.running.socket), self.running.token, self.data), *self.others)
 
     def statuses(self) -> list[tuple[LiveServer, dict[str, Any]]]:
         """What the replica servers say of themselves and their replicas. Raises NotRunning where the first does not
@@ -149,7 +149,11 @@ def find(location: str) -> LiveQuery:
     folders = sorted(Path(data).glob(f"{SERVER_FOLDER}*"))
     here = [(folder, running.read(folder)) for folder in folders]
     others = (
-        *(LiveServer(Known("", one.socket), one.token, folder) for folder, one in here if one is not None),
+        *(
+            LiveServer(ServerEntry("", one.socket), one.token, folder)
+            for folder, one in here
+            if one is not None
+        ),
         *(LiveServer(one, found.token) for one in known.read(Path(data))),
     )
     return LiveQuery(checkpoint, query, nodes, Path(data), found, others)

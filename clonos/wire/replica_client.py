@@ -16,7 +16,7 @@ from clonos.errors import ClonosError, ConfigurationError, ProtocolError, Storag
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
 from clonos.wire.boundary import bearer
 from clonos.wire.replica_service import VERSION, Granted, LeaseEnded, Wanted
-from clonos.wire.strikes import Blow, NoProcess
+from clonos.wire.strikes import FaultCommand, NoProcess
 from clonos.wire.tls import Tls, channel
 
 HOST_SECONDS: Final = 90.0
@@ -75,7 +75,7 @@ class ReplicaClient:
         reply = self._call("Describe", replicas_pb2.DescribeRequest(version=VERSION), _SECONDS)
         return dict(json.loads(reply.json))
 
-    def strike(self, query: str, blow: Blow, name: str) -> Iterator[str]:
+    def strike(self, query: str, blow: FaultCommand, name: str) -> Iterator[str]:
         """What is done there, while it is done; what is stopped goes on when this is closed."""
         request = replicas_pb2.StrikeRequest(
             version=VERSION,

@@ -19,7 +19,7 @@ import grpc
 from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
 from clonos.wire.boundary import abort, bind, check_caller
-from clonos.wire.strikes import Blow, Kind, NoProcess, Role
+from clonos.wire.strikes import FaultCommand, Kind, NoProcess, Role
 from clonos.wire.tls import Tls
 
 VERSION: Final = 1
@@ -69,7 +69,7 @@ class Hosting(Protocol):
     def release(self, query: str, lease: int) -> None: ...
     def describe(self) -> dict[str, Any]: ...
 
-    def strike(self, query: str, blow: Blow, name: str, gone: Callable[[], bool]) -> Iterator[str]:
+    def strike(self, query: str, blow: FaultCommand, name: str, gone: Callable[[], bool]) -> Iterator[str]:
         """What is done, while it is done, until `gone`."""
         ...
 
@@ -125,7 +125,7 @@ class _Servicer(replicas_pb2_grpc.ReplicasServicer):
             kind, role = Kind(request.kind), Role(request.role)
         except ValueError as error:
             abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"a strike cannot be read: {error}")
-        blow = Blow(
+        blow = FaultCommand(
             kind=kind,
             role=role,
             node=request.node,

@@ -40,7 +40,7 @@ class NoProcess(ClonosError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blow:
+class FaultCommand:
     """`seconds` is how long it lasts, `factor` how much slower; node and instance are of a replica."""
 
     kind: Kind

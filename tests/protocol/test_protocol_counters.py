@@ -11,7 +11,7 @@ from harness import ORIGIN, Bench, chunk_ends
 
 from clonos.errors import CheckpointMismatch, CounterExhausted, InputError, Where
 from clonos.protocol.counters import LAST_LONG
-from clonos.protocol.engine.bundle_gap_detector import BundlesTaken
+from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
@@ -95,7 +95,7 @@ def test_the_last_name_has_the_last_channel_number() -> None:
 
 
 def test_the_last_bundle_is_taken_and_none_after_it() -> None:
-    bundles, where = BundlesTaken(LAST_LONG - 1), Where("op", 0)
+    bundles, where = BundleGapDetector(LAST_LONG - 1), Where("op", 0)
     bundles.take(LAST_LONG, where)
     assert bundles.upto == LAST_LONG
     with pytest.raises(CounterExhausted, match="the number of the bundle would go beyond"):

@@ -12,7 +12,7 @@ from clonos.errors import LogConflict
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Coverage
 from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, encode_entry
-from clonos.protocol.recovery.causal.delta_journal import FULL, Journal, Receipts, fold_deltas
+from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal, Receipts, fold_deltas
 
 quick = settings(max_examples=80, deadline=None)
 LOG = bytes(random.Random(7).randbytes(120))
@@ -113,8 +113,8 @@ moves = st.lists(
 def test_destination_holds_what_was_journaled_before_its_last_delta(
     steps: list[tuple[str, int]], fold_from: int, rng: random.Random
 ) -> None:
-    journal = Journal(fold_from=fold_from)
-    upstream = {Origin(1, i): Journal() for i in range(4)}
+    journal = DeltaJournal(fold_from=fold_from)
+    upstream = {Origin(1, i): DeltaJournal() for i in range(4)}
     written: dict[Origin, bytearray] = defaultdict(bytearray)
     sent: list[bytes] = []
     stable: dict[Origin, int] = defaultdict(int)
@@ -147,7 +147,7 @@ def test_destination_holds_what_was_journaled_before_its_last_delta(
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, FULL])
 def test_sharing_depth_along_a_chain(depth: int) -> None:
-    chain = [Journal(depth) for _ in range(4)]
+    chain = [DeltaJournal(depth) for _ in range(4)]
     ends = [Receiver() for _ in range(4)]
     for i in range(5):
         chain[0].append_own(Origin(1, 0), 3 * i, b"abc")
@@ -163,7 +163,7 @@ def test_sharing_depth_along_a_chain(depth: int) -> None:
 
 
 def test_a_destination_without_news_gets_nothing() -> None:
-    journal = Journal()
+    journal = DeltaJournal()
     assert journal.delta_for(0) is None
     journal.append_own(OWN, 0, b"a")
     assert journal.delta_for(0) is not None
@@ -172,7 +172,7 @@ def test_a_destination_without_news_gets_nothing() -> None:
 
 
 def test_journal_size_goes_back_to_zero() -> None:
-    journal = Journal()
+    journal = DeltaJournal()
     for i in range(10):
         journal.append_own(OWN, i, b"a")
     assert journal.size > 0
@@ -182,10 +182,10 @@ def test_journal_size_goes_back_to_zero() -> None:
 
 
 def test_receipts_take_a_split_piece_once() -> None:
-    source, receipts = Journal(), Receipts()
+    source, receipts = DeltaJournal(), Receipts()
     source.append_own(OWN, 0, b"abcd")
     whole = source.delta_for(0)
-    other = Journal()
+    other = DeltaJournal()
     other.append_own(OWN, 2, b"cdef")
     assert whole is not None
     assert [(s, e) for _, s, e in receipts.take(whole)] == [(0, 4)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clonos.errors import StorageUnavailable, Where
-from clonos.protocol.engine.bundle_gap_detector import BundlesTaken
+from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.fence import Fence
 from clonos.protocol.recovery.causal.replacement import (
     binds,
@@ -58,7 +58,7 @@ def test_an_attempt_that_ended_binds_the_next_one_of_the_same_start() -> None:
 
 def test_a_hole_in_the_bundles_ends_the_attempt() -> None:
     where = Where("op", 0, 1)
-    taken = BundlesTaken(4)
+    taken = BundleGapDetector(4)
     taken.take(3, where)  # comes again
     taken.take(5, where)
     taken.end(5, where)

@@ -12,7 +12,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog
-from clonos.protocol.recovery.causal.replacement import Known
+from clonos.protocol.recovery.causal.replacement import ConduitProgress
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Retrieval, retrieve
 
 ORIGIN = Origin(2, 0)
@@ -29,7 +29,7 @@ def begin(
     snapshot: int, own: OwnLog | OpenedLog, kept: tuple[int, bytes], *, moves: Any = (), **how: Any
 ) -> Retrieval:
     start, increments = kept
-    known = Known(FENCE, 0, start, start + len(increments), moves)
+    known = ConduitProgress(FENCE, 0, start, start + len(increments), moves)
     opened = OpenedLog(own) if isinstance(own, OwnLog) else own
     return retrieve(ORIGIN, snapshot, opened, increments, known=known, where=HERE, **{"fresh": False, **how})
 

@@ -14,7 +14,7 @@ from test_protocol_replay import Record, feed, interleaved, records_of
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.determinant import Kind, first_of
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
-from clonos.protocol.recovery.quarantine import Doubt
+from clonos.protocol.recovery.quarantine import CandidateRecord
 
 DEADLY = 2
 harmless = st.lists(st.sampled_from((*USES, "event timer")), min_size=1, max_size=5).map(
@@ -35,10 +35,10 @@ class Policy:
 
     def __init__(self) -> None:
         self.deaths: Counter[tuple[int, int]] = Counter()
-        self.letters: list[Doubt] = []
+        self.letters: list[CandidateRecord] = []
         self._in_hand: tuple[int, int] | None = None
 
-    def may_run(self, doubt: Doubt) -> bool:
+    def may_run(self, doubt: CandidateRecord) -> bool:
         record = self._in_hand = doubt.channel, doubt.position
         if self.deaths[record] < DEADLY:
             return True
@@ -159,10 +159,10 @@ def test_an_operator_of_whole_bundles_is_not_given_pieces_of_a_recorded_step() -
     first.open()
     with pytest.raises(Died):
         first.take(records)
-    asked: list[Doubt] = []
+    asked: list[CandidateRecord] = []
 
     class Ask:
-        def may_run(self, doubt: Doubt) -> bool:
+        def may_run(self, doubt: CandidateRecord) -> bool:
             asked.append(doubt)
             return True
 

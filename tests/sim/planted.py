@@ -22,7 +22,7 @@ from planted_fencing import (
 
 from clonos.errors import ClonosError
 from clonos.protocol.engine import instance as instance_module
-from clonos.protocol.engine.bundle_gap_detector import BundlesTaken
+from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Instance, Persist
 from clonos.protocol.engine.output_commit import SinkInstance
 from clonos.protocol.engine.waiting import Waiting
@@ -30,7 +30,7 @@ from clonos.protocol.frontier import Frontier
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal import replacement, retrieval
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
-from clonos.protocol.recovery.causal.delta_journal import FULL, Journal
+from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog
@@ -217,35 +217,37 @@ def records_behind_a_skipped_one_are_lost(patch: Patch) -> None:
 
 
 def nothing_is_stamped(patch: Patch) -> None:
-    patch.setattr(Journal, "delta_for", lambda self, destination: None)
+    patch.setattr(DeltaJournal, "delta_for", lambda self, destination: None)
 
 
 def every_third_delta_is_dropped(patch: Patch) -> None:
-    real = Journal.delta_for
+    real = DeltaJournal.delta_for
     count = itertools.count()
 
-    def delta_for(self: Journal, destination: int) -> bytes | None:
+    def delta_for(self: DeltaJournal, destination: int) -> bytes | None:
         delta = real(self, destination)
         return None if next(count) % 3 == 0 else delta
 
-    patch.setattr(Journal, "delta_for", delta_for)
+    patch.setattr(DeltaJournal, "delta_for", delta_for)
 
 
 def delta_goes_to_the_wrong_destination(patch: Patch) -> None:
     """The marks of two destinations are mixed up."""
-    real = Journal.delta_for
+    real = DeltaJournal.delta_for
     patch.setattr(
-        Journal, "delta_for", lambda self, destination: real(self, destination ^ 1 if destination else 0)
+        DeltaJournal, "delta_for", lambda self, destination: real(self, destination ^ 1 if destination else 0)
     )
 
 
 def received_logs_are_not_handed_on(patch: Patch) -> None:
-    patch.setattr(Journal, "receive", lambda self, raw: bool(self._receipts.take(raw)))
+    patch.setattr(DeltaJournal, "receive", lambda self, raw: bool(self._receipts.take(raw)))
 
 
 def extents_are_not_shared(patch: Patch) -> None:
-    real = Journal._push
-    patch.setattr(Journal, "_push", lambda self, piece: None if piece.data is None else real(self, piece))
+    real = DeltaJournal._push
+    patch.setattr(
+        DeltaJournal, "_push", lambda self, piece: None if piece.data is None else real(self, piece)
+    )
 
 
 def sink_drops_determinants_on_repeated_records(patch: Patch) -> None:
@@ -356,7 +358,7 @@ def snapshot_is_taken_although_its_rows_were_lost(patch: Patch) -> None:
 
 
 def hole_in_the_bundles_is_not_noticed(patch: Patch) -> None:
-    patch.setattr(BundlesTaken, "_missing", lambda self, last, where: None)
+    patch.setattr(BundleGapDetector, "_missing", lambda self, last, where: None)
 
 
 def snapshot_of_another_attempt_is_taken(patch: Patch) -> None:
@@ -383,12 +385,12 @@ def truncation_goes_too_far(patch: Patch) -> None:
 
 
 def journal_is_truncated_too_far(patch: Patch) -> None:
-    real = Journal.truncate
+    real = DeltaJournal.truncate
 
-    def truncate(self: Journal, stable: Any) -> None:
+    def truncate(self: DeltaJournal, stable: Any) -> None:
         real(self, {origin: offset + 60 for origin, offset in stable.items()})
 
-    patch.setattr(Journal, "truncate", truncate)
+    patch.setattr(DeltaJournal, "truncate", truncate)
 
 
 def conduit_forgets_one_bundle_too_many(patch: Patch) -> None:

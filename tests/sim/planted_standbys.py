@@ -85,7 +85,7 @@ def passive_standby_is_at_a_snapshot_that_its_primary_is_past(patch: Patch) -> N
 
 def whatever_a_snapshot_depends_on(patch: Patch) -> None:
     """A second line of defence, which is not asked whether the first one holds."""
-    patch.setattr(incarnation, "lacking", lambda sent, stable, held: [])
+    patch.setattr(incarnation, "missing_logs", lambda sent, stable, held: [])
     patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
     patch.setattr(incarnation, "check_dependencies", lambda *given, **named: None)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from clonos.protocol.recovery.causal.delta_journal import FULL, Journal
+from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
 from clonos.sim.command import run_seed, run_storm
 from clonos.sim.plan import Fault, SinkKind, draw_plan
 from clonos.sim.run import Report, run
@@ -88,7 +88,7 @@ def test_without_faults_every_run_is_exact() -> None:
 
 
 def test_a_journal_that_is_folded_shares_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Journal.__init__, "__kwdefaults__", {"fold_from": 6})
+    monkeypatch.setattr(DeltaJournal.__init__, "__kwdefaults__", {"fold_from": 6})
     for seed in range(60):
         report = run(draw_plan(seed))
         assert report.right, str(report)

@@ -16,7 +16,7 @@ from clonos.errors import Where
 from clonos.protocol.fence import Fence
 from clonos.wire.messages import Hello
 from clonos_standby.replica.watchdog import STUCK
-from clonos_standby.server.crash_marks import REPORTED, Suspect
+from clonos_standby.server.crash_marks import REPORTED, CrashMarks
 
 CRASH = {"kind": "signal", "signal": "SIGSEGV", "code": None, "message": "died of SIGSEGV", "stderr": "in f"}
 KILL = {**CRASH, "signal": "SIGKILL"}
@@ -41,9 +41,9 @@ def at(position: int) -> Where:
     return Where("op", 0, 5, 1, position)
 
 
-def life(path: Path, *positions: int, start: str = "s", previous: Any = CRASH, **said: Any) -> Suspect:
+def life(path: Path, *positions: int, start: str = "s", previous: Any = CRASH, **said: Any) -> CrashMarks:
     """A process that ran these records and died at the last."""
-    suspect = Suspect(path, start)
+    suspect = CrashMarks(path, start)
     suspect.warn(hello(**said), previous)
     for position in positions:
         suspect.about_to_run(at(position))

@@ -23,7 +23,7 @@ from clonos.tools.live_query import find
 from clonos.tools.status.describe import describe
 from clonos.wire.replica_client import ReplicaClient
 from clonos.wire.replica_service import ReplicaService, Wanted
-from clonos.wire.strikes import Blow, Kind, NoProcess, Role
+from clonos.wire.strikes import FaultCommand, Kind, NoProcess, Role
 from clonos.wire.tls import Tls
 from clonos_standby.cluster import server_directory as known
 from clonos_standby.cluster.counted_hosts import CountedHosts
@@ -184,8 +184,8 @@ def test_a_service_that_is_cut_off_is_lost_to_its_driver_until_the_partition_is_
 # ------------------------------------------------------------------------- who may, and what
 
 
-def blow(**changes: Any) -> Blow:
-    return Blow(**{"kind": Kind.STOP, "role": Role.SERVER, "seconds": 1.0, **changes})
+def blow(**changes: Any) -> FaultCommand:
+    return FaultCommand(**{"kind": Kind.STOP, "role": Role.SERVER, "seconds": 1.0, **changes})
 
 
 UNKNOWN = SimpleNamespace(

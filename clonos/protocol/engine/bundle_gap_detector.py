@@ -11,7 +11,7 @@ from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.counters import LAST_LONG, used_up
 
 
-class BundlesTaken:
+class BundleGapDetector:
     """Numbers taken, without holes from the first on."""
 
     def __init__(self, upto: int = 0) -> None:

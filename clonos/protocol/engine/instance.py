@@ -52,14 +52,14 @@ from clonos.protocol.ports import (
 )
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.causal_log import Segment
-from clonos.protocol.recovery.causal.delta_journal import FOLD_FROM, FULL, Journal
+from clonos.protocol.recovery.causal.delta_journal import FOLD_FROM, FULL, DeltaJournal
 from clonos.protocol.recovery.causal.determinant import Kind, Run, Step, first_of
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState, cut_short
 from clonos.protocol.recovery.causal.recorder import StepRecorder, UnrecordedStep, digest_of_sent
 from clonos.protocol.recovery.causal.recording import Recording
 from clonos.protocol.recovery.causal.replayer import HINT, StepReplayer
 from clonos.protocol.recovery.causal.resumption import resume_failed
-from clonos.protocol.recovery.quarantine import Care, Doubt
+from clonos.protocol.recovery.quarantine import CandidateRecord, Care
 from clonos.protocol.versions.programs import Programs
 
 
@@ -95,7 +95,7 @@ class Instance:
         self._services = services
         self._ports = ports
         self._programs = config.programs
-        self._journal = Journal(config.depth, fold_from=config.fold_from)
+        self._journal = DeltaJournal(config.depth, fold_from=config.fold_from)
         self._frontier = Frontier()
         self._began: dict[int, int] = {}  # by channel the last position of the epochs before
         self._epoch = -1
@@ -415,11 +415,13 @@ class Instance:
     ) -> None:
         """A step whose records are run one by one as far as they may; what follows one that may not waits again."""
         if len(rows) > 1 and not self._config.record_at_a_time:
-            self._ask(Doubt(runs[0][0], positions[0], rows[0], recorder.alone(runs[0][0]), alone=False))
+            self._ask(
+                CandidateRecord(runs[0][0], positions[0], rows[0], recorder.alone(runs[0][0]), alone=False)
+            )
             return self._execute(recorder, lambda: self._process(runs, positions, rows))
         return self._execute(recorder, lambda: self._process_singly(recorder, runs, positions, rows))
 
-    def _ask(self, doubt: Doubt) -> bool:
+    def _ask(self, doubt: CandidateRecord) -> bool:
         return self.care is None or self.care.may_run(doubt)
 
     def _process_singly(
@@ -429,7 +431,7 @@ class Instance:
         places = channels_of(runs)
         with self._operator.pieces() if len(rows) > 1 else nullcontext():
             for ran, (channel, position, row) in enumerate(zip(places, positions, rows, strict=True)):
-                if not self._ask(Doubt(channel, position, row, recorder.alone(channel))):
+                if not self._ask(CandidateRecord(channel, position, row, recorder.alone(channel))):
                     done = ran + 1
                     self._waiting.put_back(places[done:], positions[done:], rows[done:])
                     self._keep_recorded(recorder, self._recording.end)

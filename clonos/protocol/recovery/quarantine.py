@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class CandidateRecord:
     """A record about to be run, for the first time as far as the log says."""
 
     channel: int
@@ -30,6 +30,6 @@ class Doubt:
 class Care(Protocol):
     """Who decides."""
 
-    def may_run(self, doubt: Doubt) -> bool:
+    def may_run(self, doubt: CandidateRecord) -> bool:
         """False: pass the record over. What is to be kept of it must be kept when this returns."""
         ...

@@ -29,7 +29,7 @@ from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
-from clonos.protocol.engine.bundle_gap_detector import BundlesTaken
+from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Action, Instance, InstanceSnapshot
 from clonos.protocol.fence import generation_of
 from clonos.protocol.ids import Origin
@@ -37,10 +37,10 @@ from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.causal_log import Segment
-from clonos.protocol.recovery.causal.dependencies import handed_back, lacking
+from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog
-from clonos.protocol.recovery.causal.replacement import Known, Move
+from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
 from clonos.protocol.recovery.causal.resumption import check_dependencies, check_resumable, resume_failed
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered, retrieve
 
@@ -62,7 +62,7 @@ def carry_out(steps: Generator[Any, None, T]) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class AttachRequest:
     """What a conduit says when it connects.
 
     `fresh`: the first incarnation of a task attempt. `again`: not the epoch's first attempt. `passed`: the last output
@@ -89,8 +89,10 @@ class Greeting:
         return generation_of(self.fence)
 
     @property
-    def known(self) -> Known:
-        return Known(self.fence, self.passed, self.log_start, self.log_start + len(self.log), self.moves)
+    def known(self) -> ConduitProgress:
+        return ConduitProgress(
+            self.fence, self.passed, self.log_start, self.log_start + len(self.log), self.moves
+        )
 
 
 class Reached(Enum):
@@ -161,9 +163,9 @@ class Incarnation(ABC, Generic[S]):
         self._numbers_from = numbers_from
         self._damage_accepted = damage_accepted
         self._instance: Instance | None = None
-        self._hello: Greeting
+        self._hello: AttachRequest
         self._taken = 0
-        self._covered = BundlesTaken()
+        self._covered = BundleGapDetector()
         self._sequence = 0
         self._ended: SnapshotName | None = None
         self._drawn: RecoveryLine | None = None
@@ -282,7 +284,7 @@ class Incarnation(ABC, Generic[S]):
     def where(self) -> Where:
         return Where(self._name, self._origin.instance, self._hello.epoch)
 
-    def serve(self, hello: Greeting) -> Steps:
+    def serve(self, hello: AttachRequest) -> Steps:
         """As the replica. What was recovered is not repeated before `open_epoch`."""
         self._greeted(hello)
         if self._instance is None:
@@ -304,7 +306,7 @@ class Incarnation(ABC, Generic[S]):
         # An epoch may be over before the conduit's first tick.
         yield from self.perform(self.live.tick(self.live.clock()))
 
-    def stand_by(self, hello: Greeting) -> Steps:
+    def stand_by(self, hello: AttachRequest) -> Steps:
         """Restored like a replacement, or, where it stands at the end of an epoch, as it is in memory; from then on it
         follows. In the middle of one it is told to begin again, from a newer snapshot."""
         self._greeted(hello)
@@ -319,7 +321,7 @@ class Incarnation(ABC, Generic[S]):
         yield from self.perform(self.live.follow(hello.log_start, hello.log))
         self._has_read_log()
 
-    def take_over(self, hello: Greeting) -> Steps:
+    def take_over(self, hello: AttachRequest) -> Steps:
         """The primary is lost, and this is the replica. What that did beyond the log that it had recovered, and that
         the conduit knows, never happened."""
         self._hello = hello
@@ -364,10 +366,10 @@ class Incarnation(ABC, Generic[S]):
             self._drawn = self.line(generation)
         return self._drawn
 
-    def _greeted(self, hello: Greeting) -> None:
+    def _greeted(self, hello: AttachRequest) -> None:
         self._hello = hello
         self._taken = 0
-        self._covered = BundlesTaken()
+        self._covered = BundleGapDetector()
 
     def _has_read_log(self) -> None:
         """What the conduit keeps of it may be long, and is not asked for again."""
@@ -583,7 +585,7 @@ class Incarnation(ABC, Generic[S]):
                 raise
             raise resume_failed(error.message, self.where) from error
         if inside and resume is None:
-            self._covered = BundlesTaken(candidate.taken)
+            self._covered = BundleGapDetector(candidate.taken)
         self._sequence = candidate.name.sequence + 1
         return snapshot
 
@@ -602,10 +604,10 @@ class Incarnation(ABC, Generic[S]):
         """
         _, stable = self._settled()
         found: list[bytes] = []
-        for origin in lacking(snapshot.received, stable, held):
+        for origin in missing_logs(snapshot.received, stable, held):
             start, upto = stable.get(origin, 0), snapshot.received[origin]
             answers = yield from self.ask(origin, start)
-            found += handed_back(origin, start, upto, answers)
+            found += recovered_deltas(origin, start, upto, answers)
         return found
 
     def _log_wanted_from(self, snapshot: InstanceSnapshot | None, opened: OpenedLog) -> int | None:

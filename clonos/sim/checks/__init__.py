@@ -14,7 +14,7 @@ from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import Emit, Persist, Row
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.retrieval import Recovered
-from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.protocol.roles.lease import HostLease
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection
@@ -71,7 +71,7 @@ class Checks:
     # ---------------------------------------------------------- an operator
 
     def restores(
-        self, host: OperatorHost, hello: Greeting, found: Snapshot | None, recovered: Recovered
+        self, host: OperatorHost, hello: AttachRequest, found: Snapshot | None, recovered: Recovered
     ) -> None:
         start = found.instance.log_offset if found else 0
         if hello.standby:  # beyond what the conduit knows it may have been told of what never happened
@@ -91,13 +91,13 @@ class Checks:
         self.prefix.recovered(host.origin, start, recovered)
         self._goes_live(host, hello, start, found.instance.emitted if found else 0, recovered.recorded)
 
-    def goes_on(self, host: OperatorHost, hello: Greeting) -> None:
+    def goes_on(self, host: OperatorHost, hello: AttachRequest) -> None:
         """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
         live = host.live
         self._goes_live(host, hello, live.log_offset, live.snapshot().emitted, live.recorded)
 
     def _goes_live(
-        self, host: OperatorHost, hello: Greeting, start: int, emitted: int, recorded: bytes
+        self, host: OperatorHost, hello: AttachRequest, start: int, emitted: int, recorded: bytes
     ) -> None:
         """Behind `recorded`, which begins at `start`, where rows up to `emitted` had left: more never happened."""
         upto = start + len(recorded)
@@ -106,7 +106,7 @@ class Checks:
             self.outputs.shortened(host.origin, emitted, recorded)
 
     def _another_history(
-        self, host: OperatorHost, hello: Greeting, start: int, emitted: int, recorded: bytes
+        self, host: OperatorHost, hello: AttachRequest, start: int, emitted: int, recorded: bytes
     ) -> None:
         """With the store of the last incarnation gone, one that it had overtaken, or an old copy of the disk, may be
         believed beyond what anybody has heard of: then what the last one did never happened."""
@@ -131,7 +131,7 @@ class Checks:
                 if offset > depends.get(origin, 0):
                     depends[origin] = offset
 
-    def promoted(self, host: OperatorHost, hello: Greeting, recorded: bytes) -> None:
+    def promoted(self, host: OperatorHost, hello: AttachRequest, recorded: bytes) -> None:
         """A standby goes on from what the conduit knew of the log, and what else it has of it."""
         start = host.live.log_offset
         self.acts(host.origin, hello.fence, "is promoted")

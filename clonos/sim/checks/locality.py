@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.protocol.ids import Origin
-from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.sim.checks.violation import Violation
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Locality:
         else:
             self._struck.add(origin)
 
-    def restores(self, host: OperatorHost, hello: Greeting, *, moved: bool) -> None:
+    def restores(self, host: OperatorHost, hello: AttachRequest, *, moved: bool) -> None:
         """`moved`: it is on another host than when it ended its last epoch."""
         begins = hello.fresh and (hello.generation == 1 or moved)
         if not (begins or self._all or host.origin in self._struck or hello.generation > 1):

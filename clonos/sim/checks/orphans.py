@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
 from clonos.protocol.ids import Origin
-from clonos.protocol.roles.incarnation import Greeting
+from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.sim.checks.held import Held
 from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.truncation import Truncation
@@ -118,7 +118,7 @@ class Orphans:
 
     # ------------------------------------------ nobody may depend on what is gone
 
-    def restores(self, host: OperatorHost, hello: Greeting, upto: int) -> None:
+    def restores(self, host: OperatorHost, hello: AttachRequest, upto: int) -> None:
         """An instance goes on from here; whatever was beyond never happened."""
         self.parts(host, hello, upto)
         if not hello.fresh:
@@ -131,7 +131,7 @@ class Orphans:
                     f"{host.origin} goes on at log offset {upto}, but {store.owner} holds determinants up to {reach}",
                 )
 
-    def parts(self, host: OperatorHost, hello: Greeting, upto: int) -> None:
+    def parts(self, host: OperatorHost, hello: AttachRequest, upto: int) -> None:
         """What an instance goes on with is another history from here on. Stores may hold either: of two that differ
         nothing is put together."""
         origin = host.origin

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from clonos.errors import ConfigurationError
 from clonos.tools.live_query import LiveNode, LiveServer
-from clonos.wire.strikes import Blow, Kind, Role
+from clonos.wire.strikes import FaultCommand, Kind, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Strike:
     target: Target | Server
 
     @property
-    def blow(self) -> Blow:
+    def blow(self) -> FaultCommand:
         """What is asked of the host where it is. Raises ConfigurationError where it makes no sense."""
         action, target = self.action, self.target
-        blow = Blow(kind=action.kind, role=Role.SERVER, seconds=action.seconds, factor=action.factor)
+        blow = FaultCommand(kind=action.kind, role=Role.SERVER, seconds=action.seconds, factor=action.factor)
         if isinstance(target, Server):
             if action.kind is Kind.PARTITION and target.place is None:
                 raise ConfigurationError(f"{target} is on the driver's host: it cannot be cut off from it")

@@ -16,7 +16,7 @@ from clonos.tools.inject.plan import Action, Server, Strike, Target
 from clonos.tools.live_query import LiveQuery, LiveServer
 from clonos.wire.boundary import read_token
 from clonos.wire.replica_client import ReplicaClient
-from clonos.wire.strikes import Blow, Kind, NoProcess
+from clonos.wire.strikes import FaultCommand, Kind, NoProcess
 from clonos_standby.server import strike as local
 
 
@@ -40,7 +40,7 @@ def hold(query: LiveQuery, target: Target) -> Iterator[local.Held]:
         yield held
 
 
-def _where(query: LiveQuery, target: Target | Server, blow: Blow) -> LiveServer:
+def _where(query: LiveQuery, target: Target | Server, blow: FaultCommand) -> LiveServer:
     """The server that is the victim, or that runs it."""
     if isinstance(target, Server):
         for number, server in enumerate(query.servers):
@@ -55,12 +55,12 @@ def _where(query: LiveQuery, target: Target | Server, blow: Blow) -> LiveServer:
     return next(server for server, said in statuses if any(one is found for one in said["replicas"]))
 
 
-def _here(server: LiveServer, blow: Blow, name: str) -> Iterator[str]:
+def _here(server: LiveServer, blow: FaultCommand, name: str) -> Iterator[str]:
     assert server.data is not None, "it is on this host"
     return local.strike(blow, lambda: _status(server), server.data, name)
 
 
-def _there(query: LiveQuery, server: LiveServer, blow: Blow, name: str) -> Iterator[str]:
+def _there(query: LiveQuery, server: LiveServer, blow: FaultCommand, name: str) -> Iterator[str]:
     if not server.known.token_file:
         raise ConfigurationError(f"nobody knows the token of the replica service at {server.place}")
     token = read_token(Path(server.known.token_file))

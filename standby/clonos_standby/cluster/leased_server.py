@@ -24,7 +24,7 @@ from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.counted_hosts import CountedHosts
-from clonos_standby.cluster.server_directory import Known
+from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.server import admin
 from clonos_standby.server.log import about
 
@@ -119,12 +119,12 @@ class NamedServer:
         return ServerAddress(self._host, far=f"{kind}:{self._host}:{self._wanted.port}")
 
     @property
-    def known(self) -> Known | None:
+    def known(self) -> ServerEntry | None:
         """For whoever operates the query; None while it is lost."""
         granted = self._granted
         if granted is None:
             return None
-        return Known(self.place, f"{self._host}:{granted.port}", self._tls, self._token_file)
+        return ServerEntry(self.place, f"{self._host}:{granted.port}", self._tls, self._token_file)
 
     @property
     def determinants(self) -> str | None:

@@ -18,7 +18,7 @@ FILE = "named.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ServerEntry:
     """A server, by the service that runs it, and where it answers."""
 
     place: str
@@ -27,7 +27,7 @@ class Known:
     token_file: str = ""  # of the service
 
 
-def write(data: Path, servers: Sequence[Known]) -> None:
+def write(data: Path, servers: Sequence[ServerEntry]) -> None:
     fresh = data / (FILE + ".new")
     said = [
         {
@@ -42,12 +42,13 @@ def write(data: Path, servers: Sequence[Known]) -> None:
     os.replace(fresh, data / FILE)
 
 
-def read(data: Path) -> tuple[Known, ...]:
+def read(data: Path) -> tuple[ServerEntry, ...]:
     """None at all where there is no file. Raises ConfigurationError where it is not one of ours."""
     try:
         said = json.loads((data / FILE).read_text())
         return tuple(
-            Known(one["place"], one["address"], Tls.from_dict(one["tls"]), one["token_file"]) for one in said
+            ServerEntry(one["place"], one["address"], Tls.from_dict(one["tls"]), one["token_file"])
+            for one in said
         )
     except FileNotFoundError:
         return ()

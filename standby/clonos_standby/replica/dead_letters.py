@@ -7,7 +7,7 @@ from typing import Any
 from clonos.operators.rows import RowEncoder
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.quarantine import Doubt
+from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.storage.dead_letters import DeadLetter, LetterBox, row_stream
 from clonos_standby.cluster.spec import NodeSpec
 
@@ -22,7 +22,7 @@ class Letters:
 
     def write(
         self,
-        doubt: Doubt,
+        doubt: CandidateRecord,
         key: tuple[Any, ...],
         operator: Any,
         services: CausalServices,

@@ -46,8 +46,8 @@ from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
-from clonos.protocol.recovery.quarantine import Doubt
-from clonos.protocol.roles.incarnation import Candidate, Greeting, Incarnation, Reached, Steps, carry_out
+from clonos.protocol.recovery.quarantine import CandidateRecord
+from clonos.protocol.roles.incarnation import AttachRequest, Candidate, Incarnation, Reached, Steps, carry_out
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage import salvage
@@ -84,7 +84,7 @@ from clonos_standby.replica.outcomes import Outcomes
 from clonos_standby.replica.progress import Recovery
 from clonos_standby.replica.snapshot_upload import Upload
 from clonos_standby.replica.watchdog import Watchdog
-from clonos_standby.server.crash_marks import Suspect
+from clonos_standby.server.crash_marks import CrashMarks
 from clonos_standby.server.log import log
 
 _COMMIT_POLL_SECONDS = 0.05
@@ -135,7 +135,7 @@ class OperatorHost(Incarnation[Manifest]):
         self._processed_before = 0
         start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
         path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
-        self._suspect = Suspect(path, start)
+        self._suspect = CrashMarks(path, start)
         self._watchdog = Watchdog(query.settings.function_deadline)
         self._watchdog.on_event_timers = self._suspect.timers_fire
         self._asked = False
@@ -416,7 +416,7 @@ class OperatorHost(Incarnation[Manifest]):
             self.live.care, self._asked = None, False
         return []
 
-    def may_run(self, doubt: Doubt) -> bool:
+    def may_run(self, doubt: CandidateRecord) -> bool:
         """For the core (`Care`): what kills every process ends the query, or is kept in a letter and passed over."""
         self._asked = True
         where = replace(self.where, channel=doubt.channel, position=doubt.position)
@@ -593,8 +593,8 @@ class OperatorHost(Incarnation[Manifest]):
             self._snapshots.check()
 
 
-def _greeting(origin: Origin, hello: Hello, resume: Resume) -> Greeting:
-    return Greeting(
+def _greeting(origin: Origin, hello: Hello, resume: Resume) -> AttachRequest:
+    return AttachRequest(
         origin=origin,
         epoch=hello.epoch,
         fence=hello.fence,

@@ -44,7 +44,7 @@ class _Mark:
     deaths: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Suspect:
+class CrashMarks:
     """The marks of one instance: records that were being run when a process died, and how often."""
 
     def __init__(self, path: Path, start: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ClonosError, ConfigurationError
-from clonos.wire.strikes import Blow, Kind, NoProcess, Role
+from clonos.wire.strikes import FaultCommand, Kind, NoProcess, Role
 from clonos_standby.server.damage import damage
 
 SLICE_SECONDS = 0.02
@@ -101,7 +101,7 @@ def playing(
     return max(mine, key=lambda one: (one["fence"] or "", one["busy"] is not None), default=None)
 
 
-def pid_of(status: Mapping[str, Any], blow: Blow, who: str) -> int:
+def pid_of(status: Mapping[str, Any], blow: FaultCommand, who: str) -> int:
     """Whose process it is, by a server's status. Raises NoProcess."""
     if blow.role is Role.SERVER:
         return int(status["pid"])
@@ -112,7 +112,7 @@ def pid_of(status: Mapping[str, Any], blow: Blow, who: str) -> int:
 
 
 def strike(
-    blow: Blow,
+    blow: FaultCommand,
     status: Callable[[], Mapping[str, Any]],
     data: Path,
     who: str,
@@ -143,7 +143,7 @@ def strike(
             raise ConfigurationError(f"{named} belongs to another user") from None
 
 
-def _announced(blow: Blow) -> str:
+def _announced(blow: FaultCommand) -> str:
     if blow.kind is Kind.SLOW:
         return f"slowed {blow.factor:g} times for {blow.seconds:g} s"
     how = "stopped" if blow.kind is Kind.STOP else "cut off, with all that it runs,"
@@ -151,7 +151,7 @@ def _announced(blow: Blow) -> str:
 
 
 def _lasting(
-    blow: Blow, held: Held, status: Callable[[], Mapping[str, Any]], gone: Callable[[], bool]
+    blow: FaultCommand, held: Held, status: Callable[[], Mapping[str, Any]], gone: Callable[[], bool]
 ) -> str:
     """How it has ended."""
     if blow.kind is Kind.SLOW:

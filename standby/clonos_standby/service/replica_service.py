@@ -27,7 +27,7 @@ from clonos.errors import ClonosError, ConfigurationError, ReplicaLost, StorageU
 from clonos.protocol.roles.lease import HostLease
 from clonos.storage.folder import Folder, resolve
 from clonos.wire.replica_service import Granted, LeaseEnded, NoRoom, Wanted
-from clonos.wire.strikes import Blow, Kind, NoProcess
+from clonos.wire.strikes import FaultCommand, Kind, NoProcess
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.spec import VERSION
@@ -132,7 +132,7 @@ class Service:
             ],
         }
 
-    def strike(self, query: str, blow: Blow, name: str, gone: Callable[[], bool]) -> Iterator[str]:
+    def strike(self, query: str, blow: FaultCommand, name: str, gone: Callable[[], bool]) -> Iterator[str]:
         """One that is cut off is not answered to either, nor tidied up: its server sees to its lease by itself."""
         with self._lock:
             hosted = self._hosted.get(query)

@@ -63,7 +63,7 @@ class Piece(NamedTuple):
         return self.start + self.length
 
 
-class Journal:
+class DeltaJournal:
     """Pieces in order, marks per destination.
 
     Under a steady trickle of small bundles most pieces are old and known to everybody. Beyond `fold_from` pieces the

@@ -22,7 +22,7 @@ FIRST_HOP = 1
 """What was sent over several is passed on as if it had come over one: to more than the sharing depth asks for."""
 
 
-def lacking(sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]) -> list[Origin]:
+def missing_logs(sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]) -> list[Origin]:
     """Of whose logs it does not hold what it had been sent, as far as that is beyond what is `stable`. Raises
     LogCorrupt."""
     receipts = Receipts()
@@ -33,7 +33,7 @@ def lacking(sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iter
     ]
 
 
-def handed_back(origin: Origin, start: int, upto: int, replies: Iterable[HolderReply]) -> list[bytes]:
+def recovered_deltas(origin: Origin, start: int, upto: int, replies: Iterable[HolderReply]) -> list[bytes]:
     """As a delta, what others know of the log of `origin` from `start` to `upto`. Raises LogConflict."""
     pieces = [
         (at + max(start - at, 0), data[max(start - at, 0) :])

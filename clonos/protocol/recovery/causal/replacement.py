@@ -19,7 +19,7 @@ Move: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ConduitProgress:
     """What a conduit shows when it connects."""
 
     fence: int

@@ -15,7 +15,7 @@ from clonos.errors import ResumeFailed, Where
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
-from clonos.protocol.recovery.causal.dependencies import lacking
+from clonos.protocol.recovery.causal.dependencies import missing_logs
 
 
 def check_resumable(
@@ -48,7 +48,7 @@ def check_dependencies(
     snapshot: InstanceSnapshot, held: Iterable[bytes], stable: Mapping[Origin, int], *, where: Where
 ) -> None:
     """As `check_resumable`, of the others' logs alone."""
-    for origin in lacking(snapshot.received, stable, held):
+    for origin in missing_logs(snapshot.received, stable, held):
         upto = snapshot.received[origin]
         raise resume_failed(f"it depends on the log of {origin} up to {upto}, which is not held here", where)
 

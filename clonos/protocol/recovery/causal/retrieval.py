@@ -23,7 +23,7 @@ from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
-from clonos.protocol.recovery.causal.replacement import Known, Move
+from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def retrieve(
     opened: OpenedLog,
     kept: bytes,
     *,
-    known: Known,
+    known: ConduitProgress,
     fresh: bool,
     where: Where,
     alone: bool = True,
