@@ -117,6 +117,7 @@ class Coordinator:
         which nothing has been touched then. `on_lost` hears of it when another driver has taken over."""
         if self._settings.log_format is LogFormat.JSON:
             driver_writes_json()
+        self._checkpoint.check_split()
         self._leadership.on_lost = on_lost
         self._claimed = self._leadership.take()
         try:
