@@ -6,9 +6,12 @@ of its own. So a place is asked for once, when a query is built or starts, and b
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from clonos.errors import ConfigurationError
+
+_FILE = re.compile(r"^file:(//)?(?=/)")
 
 
 def qualified(spark: Any, location: str) -> str:
@@ -24,9 +27,16 @@ def qualified(spark: Any, location: str) -> str:
         ) from error
 
 
-def absolute(spark: Any, path: str) -> str:
-    """A local path in full, as Java resolves it."""
-    return str(spark._jvm.java.io.File(path).getAbsolutePath())
+def source_path(spark: Any, path: str, *, embedded: bool) -> str:
+    """The path of a source in full: of the `embedded` log as the plugin opens it, else as Hadoop does. One on this host
+    has no scheme."""
+    if embedded:
+        return str(spark._jvm.java.io.File(_FILE.sub("", path)).getAbsolutePath())
+    try:
+        path = qualified(spark, path)
+    except ConfigurationError:  # the source has a meaning of its own for it
+        return path
+    return _FILE.sub("", path)
 
 
 def check_same(query: Any, location: str) -> None:

@@ -14,7 +14,10 @@ from streams import Place
 import clonos
 from clonos.errors import CheckpointMismatch, ConfigurationError
 from clonos.spark.checkpoint import checkpoint_at
+from clonos.spark.facts import described
+from clonos.spark.identity import identify
 from clonos.spark.location import check_same
+from clonos.storage.sealed import sealed, unsealed
 
 pytestmark = pytest.mark.spark
 
@@ -32,6 +35,11 @@ def start(place: Place, location: str, option: str = "checkpointLocation") -> No
     stream = place.causal(SCHEMA).groupBy("k").process(count, SCHEMA, name="count")
     writer = stream.writeStream.to(clonos.sinks.jsonl(place.output, durable=False))
     place.query = writer.option(option, location).trigger(processingTime="0 seconds").start()
+
+
+def relative(spark: Any, path: Path) -> str:
+    """As the JVM has to be told of it."""
+    return os.path.relpath(path, spark._jvm.System.getProperty("user.dir"))
 
 
 def goes_on_in(place: Place, folder: Path, location: Callable[[], str], **options: str) -> None:
@@ -53,7 +61,7 @@ def test_what_looks_like_an_escape_is_part_of_the_name(place: Place) -> None:
 
 
 def test_a_relative_path_is_the_jvms(place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    location = os.path.relpath(place.checkpoint, spark._jvm.System.getProperty("user.dir"))
+    location = relative(spark, place.checkpoint)
 
     def after_moving() -> str:
         there = place.base / f"cwd-{len(list(place.base.iterdir()))}"
@@ -116,3 +124,40 @@ def test_a_query_whose_log_is_elsewhere_is_found_out(place: Place) -> None:
         ConfigurationError, match=f"in file:{place.checkpoint}, and the checkpoint is hdfs://nn/c"
     ):
         check_same(running, "hdfs://nn/c")
+
+
+# Where a source is
+
+
+def test_the_path_of_a_source_is_the_jvms_and_is_bound_in_full(
+    place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write([], partitions=3)
+    there = relative(spark, place.base / "in")
+    monkeypatch.chdir(place.base)
+    log = spark.readStream.format("clonos").load(there)
+    assert os.path.normpath(described(log, None, None)["path"]) == str(place.base / "in")
+    assert identify(log, None, None).partitions == 3
+    for given in (there, str(place.base / "in"), (place.base / "in").as_uri()):
+        files = spark.readStream.schema("a int").json(given)
+        assert described(files, None, None)["path"] == str(place.base / "in"), given
+
+
+def test_a_relative_path_of_an_older_version_is_taken_for_the_same_once(place: Place) -> None:
+    place.write([{"k": "a", "n": 0}] * 4)
+    start(place, str(place.checkpoint))
+    place.await_rows(4)
+    place.stop()
+    kept = place.checkpoint / "clonos" / "query.json"
+    body = unsealed(kept.read_bytes(), str(kept))
+    for program in (body["topology"], *(one["program"] for one in body["history"])):
+        program["nodes"][0]["source"]["path"] = "in"
+    kept.write_bytes(sealed(body))
+    place.write([{"k": "a", "n": 0}] * 4)
+    start(place, str(place.checkpoint))
+    place.await_rows(8)
+    place.stop()
+    shutil.copytree(place.base / "in", place.base / "elsewhere" / "in")
+    stream = place.causal(SCHEMA, log="elsewhere/in").groupBy("k").process(count, SCHEMA, name="count")
+    with pytest.raises(CheckpointMismatch, match=r"path of node 1 .* was .*/in' and is .*/elsewhere/in' now"):
+        place.start(stream)
