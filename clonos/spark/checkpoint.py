@@ -243,12 +243,12 @@ class Checkpoint:
             for epoch in self._epochs(folder) & {passed, passed + 1}:
                 self._root.sync(f"{folder}/{epoch}")
 
-    def offsets_of(self, epochs: Iterable[int]) -> dict[int, bytes]:
-        """Of those that Spark has planned."""
+    def files_of(self, folder: str, epochs: Iterable[int]) -> dict[int, bytes]:
+        """Spark's `offsets` of those that it has planned, or its `commits`."""
         found = {}
         for epoch in epochs:
             with suppress(FileNotFoundError):
-                said = self._root.read(f"{OFFSETS}/{epoch}")
+                said = self._root.read(f"{folder}/{epoch}")
                 if _is_whole(said):
                     found[epoch] = said
         return found
@@ -258,7 +258,7 @@ class Checkpoint:
         by epoch."""
         last = max(self._epochs(OFFSETS), default=-1)
         changed = {}
-        for epoch, said in self.offsets_of(range(last - 1, last + 1)).items():
+        for epoch, said in self.files_of(OFFSETS, range(last - 1, last + 1)).items():
             fitted = fit(said)
             if fitted != said:
                 changed[epoch] = fitted

@@ -132,7 +132,7 @@ class Coordinator:
         history = self._checkpoint.history()
         if why := another_query(history, self._topology, same_source=self._same_source):
             raise why
-        self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query)
+        self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query, self._fitted)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
         heard_of = self._commits.last_generation
@@ -261,7 +261,7 @@ class Coordinator:
             self._checkpoint.sweep()
             self._sink.raise_fence(self.query, Fence.of(generation))
             self._commits.settle(self._commits.look(), generation)
-            self._commits.fit_offsets(self._fitted, generation)
+            self._commits.fit_offsets(generation)
         self._deposed = generation
 
     def _fitted(self, offsets: bytes) -> bytes:

@@ -205,9 +205,8 @@ PLACES = ("path", "subscribe", "subscribePattern", "assign")
 def _source_changes(before: Node, after: Node) -> Iterator[Change]:
     for name, old, new in _differing(before.source, after.source):
         says = f"was {old!r} and is {new!r} now"
-        if name == "subscribe" and set(old.split(",")) <= set(new.split(",")):
-            yield Change(_at(after), name, says, When.AT_ONCE)
-        elif name == "path" and _is_in_full(old, new):
+        more = name == "subscribe" and set(old.split(",")) <= set(new.split(","))
+        if more or (name == "path" and _is_in_full(old, new)):
             yield Change(_at(after), name, says, When.AT_ONCE)
         elif name in PLACES:
             todo = (
