@@ -46,11 +46,11 @@ from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.log import LogFormat, about, driver_writes_json
+from clonos_standby.server.seldom import Seldom
 
 LOG = logging.getLogger("clonos")
 
 COMMIT_POLL_SECONDS = 0.25
-SAID_AGAIN_SECONDS = 30.0
 RECENT_SECONDS = 15.0
 
 
@@ -95,7 +95,7 @@ class Coordinator:
             threading.Lock()
         )  # held while a commit is recorded, and what it allows is forgotten
         self._truncated = -1
-        self._warned: tuple[tuple[str, int], float] = ("", -1), 0.0  # of what, and until when not again
+        self._seldom = Seldom()
         self._generation = 0
         self._claimed = 0  # by `start`, for the first start of the Spark query
         self._deposed = 0  # all writers older than this generation
@@ -391,11 +391,8 @@ class Coordinator:
                 self._warn("logs_not_truncated", "logs were not truncated; trying again", error)
 
     def _warn(self, event: str, what: str, error: ClonosError) -> None:
-        """What goes on for longer is said again each half minute."""
-        if (event, self._truncated) == self._warned[0] and time.monotonic() < self._warned[1]:
-            return
-        self._warned = (event, self._truncated), time.monotonic() + SAID_AGAIN_SECONDS
-        LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
+        if self._seldom.is_due((event, self._truncated)):
+            LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
 
     def _truncate(self, epoch: int) -> None:
         """Forget what no permitted recovery can ask for once `epoch` has committed, and is known for ever to have."""

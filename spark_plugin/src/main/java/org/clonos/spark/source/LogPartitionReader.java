@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
+import org.clonos.spark.conduit.CausalStageException;
 
 /** Reads one partition, up to a known end or, in real-time mode, as entries are appended. */
 final class LogPartitionReader implements SupportsRealTimeRead<InternalRow> {
@@ -32,9 +33,12 @@ final class LogPartitionReader implements SupportsRealTimeRead<InternalRow> {
       return true;
     }
     if (partition.end() != LogPartition.OPEN_END && entries.position() < partition.end()) {
-      throw new IOException(
+      // No waiting mends that.
+      throw new CausalStageException(
+          "InputError",
           LogFormat.file(partition.directory(), partition.partition()) + " ends at offset " + entries.position()
-              + ", but was read up to " + partition.end() + " before: the log was cut off");
+              + ", but was read up to " + partition.end() + " before: the log was cut off. Restore it as it was, or begin anew"
+              + " with a new checkpointLocation and a new sink");
     }
     return false;
   }
