@@ -141,7 +141,9 @@ class Checkpoint:
         said = self._read(PLACE)
         if said is None:
             return None
-        body = unsealed(said, f"{self.location}/clonos/{PLACE}", "Start the query as it was: that writes it again")
+        body = unsealed(
+            said, f"{self.location}/clonos/{PLACE}", "Start the query as it was: that writes it again"
+        )
         return body["host"], body["data"] or self.inside or ""
 
     @property

@@ -29,7 +29,9 @@ def unsealed(raw: bytes, where: str, hint: str = _RESTORE) -> dict[str, Any]:
         body: dict[str, Any] = said["body"]
         version, checksum = said["version"], said["crc32"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointMismatch(f"{where} is damaged: it is cut off, or not what was written", hint=hint) from error
+        raise CheckpointMismatch(
+            f"{where} is damaged: it is cut off, or not what was written", hint=hint
+        ) from error
     if version != VERSION:
         raise CheckpointMismatch(f"{where} has format version {version}; this library reads {VERSION}")
     if zlib.crc32(json.dumps(body, sort_keys=True).encode()) != checksum:

@@ -40,7 +40,9 @@ def reported(error: Exception) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_a_spec_that_is_gone_is_the_storages_fault(tmp_path: Path) -> None:
-    with pytest.raises(StorageUnavailable, match=rf"from its data directory {tmp_path}: .*next start .* writes it"):
+    with pytest.raises(
+        StorageUnavailable, match=rf"from its data directory {tmp_path}: .*next start .* writes it"
+    ):
         load(str(tmp_path / "spec-x.msgpack"))
 
 

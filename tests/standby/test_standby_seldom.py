@@ -18,7 +18,10 @@ from clonos_standby.server.seldom import AGAIN_SECONDS, Seldom
 def test_the_same_is_said_again_after_a_while_and_something_else_at_once() -> None:
     now = [0.0]
     seldom = Seldom(lambda: now[0])
-    assert [seldom.is_due("a"), seldom.is_due("a"), seldom.is_due("b"), seldom.is_due("b")] == [True, False] * 2
+    assert [seldom.is_due("a"), seldom.is_due("a"), seldom.is_due("b"), seldom.is_due("b")] == [
+        True,
+        False,
+    ] * 2
     now[0] = AGAIN_SECONDS - 1
     assert not seldom.is_due("b")
     now[0] = AGAIN_SECONDS

@@ -132,7 +132,9 @@ def test_an_empty_claim_is_mended_as_its_error_says(tmp_path: Path) -> None:
     first.release()
     older, newest = sorted((tmp_path / "clonos" / "generations").iterdir())
     newest.write_bytes(b"")
-    with pytest.raises(CheckpointMismatch, match=f"{newest.name} is empty.*copy the file of another start") as raised:
+    with pytest.raises(
+        CheckpointMismatch, match=f"{newest.name} is empty.*copy the file of another start"
+    ) as raised:
         shelf(tmp_path, remote=False).claims()
     assert "begin anew" not in str(raised.value)
     newest.write_bytes(older.read_bytes())

@@ -1,12 +1,12 @@
 package org.clonos.spark.source;
 
 import java.io.IOException;
+import java.nio.file.Path;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
-import org.clonos.spark.conduit.CausalStageException;
 
 /** Reads one partition, up to a known end or, in real-time mode, as entries are appended. */
 final class LogPartitionReader implements SupportsRealTimeRead<InternalRow> {
@@ -33,12 +33,8 @@ final class LogPartitionReader implements SupportsRealTimeRead<InternalRow> {
       return true;
     }
     if (partition.end() != LogPartition.OPEN_END && entries.position() < partition.end()) {
-      // No waiting mends that.
-      throw new CausalStageException(
-          "InputError",
-          LogFormat.file(partition.directory(), partition.partition()) + " ends at offset " + entries.position()
-              + ", but was read up to " + partition.end() + " before: the log was cut off. Restore it as it was, or begin anew"
-              + " with a new checkpointLocation and a new sink");
+      Path file = LogFormat.file(partition.directory(), partition.partition());
+      throw LogFormat.cutOff(file, entries.position(), partition.end());
     }
     return false;
   }
