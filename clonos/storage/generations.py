@@ -31,8 +31,8 @@ _LEASES: Final = "leases"
 _NAME: Final = re.compile(r"(\d{20})(?:-([0-9a-f]{32}))?")
 _LONGEST_BACKOFF: Final = 1.0
 _ANOTHER: Final = (
-    "It says only which driver has taken that start of the query, and keeps its number from being given again: where no "
-    "driver of the query runs any more, copy the file of another start in that folder over it"
+    "It says only which driver has taken that start of the query, and keeps its number from being given again: where "
+    "no driver of the query runs any more, copy the file of another start in that folder over it"
 )
 
 

@@ -76,5 +76,5 @@ def test_a_module_that_cannot_be_imported_is_the_users(monkeypatch: pytest.Monke
         raise FileNotFoundError("config.yaml")
 
     monkeypatch.setattr(QuerySpec, "node", gone)
-    with pytest.raises(UserFunctionError, match="function of 'totals' cannot be loaded: .*config.yaml"):
+    with pytest.raises(UserFunctionError, match=r"function of 'totals' cannot be loaded: .*config\.yaml"):
         replica._node(2)

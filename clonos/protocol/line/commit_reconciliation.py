@@ -7,8 +7,8 @@ later one.
 
 - Spark's log is as new as the newest record, or newer: the query goes on from there. A record that has not been written
   for Spark's last epoch means that nothing was forgotten because of it.
-- Spark's log ends with the newest record, but its files of that epoch are not those that it committed with: they are from
-  another time. They are written again. If Spark has gone on behind such files, that is another history, and refused.
+- Spark's log ends with the newest record, but its files of that epoch are not those that it committed with: they are
+  from another time, and written again. If Spark has gone on behind such files, that is another history, and refused.
 - Spark's log is older, but what the record names stands: only Spark's files are lost. They are written again.
 - Else the checkpoint is an older copy than the sink, or has lost something. It is refused, with the difference.
 
@@ -36,8 +36,8 @@ RESTORE = "Restore the whole checkpoint as it was after that epoch, or begin ane
 class Found:
     """What there is at a start. `committed` is the last epoch of Spark's commit log (-1: none), `passed` the last that
     it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
-    `offsets` and `commits` are Spark's files of the epochs that a record may be about. `cursors` are the sink's. `snapshots` are
-    names, by instance."""
+    `offsets` and `commits` are Spark's files of the epochs that a record may be about. `cursors` are the sink's.
+    `snapshots` are names, by instance."""
 
     committed: int
     passed: int = -1
@@ -94,16 +94,16 @@ def _course(found: Found) -> Course:
 
 
 def _other_files(found: Found, newest: CommitRecord) -> CommitRecord | None:
-    """The record, where Spark's files of its epoch are not those that it holds. Raises CheckpointMismatch where Spark has
-    gone on from there."""
+    """The record, where Spark's files of its epoch are not those that it holds. Raises CheckpointMismatch where Spark
+    has gone on from there."""
     pairs = (("offsets", found.offsets, newest.offsets), ("commits", found.commits, newest.commits))
     differ = [name for name, said, was in pairs if said.get(newest.epoch, was) != was]
     if not differ:
         return None
     if found.committed > newest.epoch:
         raise CheckpointMismatch(
-            f"Spark's file {differ[0]}/{newest.epoch} is not the one that epoch {newest.epoch} committed with, and its log "
-            f"goes on to epoch {found.committed}: one part of the checkpoint is from another time than the rest",
+            f"Spark's file {differ[0]}/{newest.epoch} is not the one that epoch {newest.epoch} committed with, and its "
+            f"log goes on to epoch {found.committed}: one part of the checkpoint is from another time than the rest",
             hint=RESTORE,
         )
     return newest
