@@ -16,6 +16,7 @@ from clonos.spark.compile import Compiled, SinkPlan
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
+from clonos.spark.location import check_same, qualified
 from clonos.spark.parity import check_streams
 from clonos.spark.plan import PlanNode
 from clonos.spark.session import is_stopped, require_plugin, require_session
@@ -56,7 +57,8 @@ class CausalStreamWriter:
         return self
 
     def option(self, key: str, value: Any) -> CausalStreamWriter:
-        self._options[key] = str(value)
+        known = (one for one in (CHECKPOINT, FAULTS, SAME_SOURCE) if one.lower() == key.lower())
+        self._options[next(known, key)] = str(value)  # Spark does not mind the case
         return self
 
     def options(self, **options: Any) -> CausalStreamWriter:
@@ -92,7 +94,7 @@ class CausalStreamWriter:
         Asked while no query runs there."""
         compiled, settings = self._compiled()
         realtime = "realTime" in self._trigger
-        checkpoint = Checkpoint(location or self._options.get(CHECKPOINT, ""))
+        checkpoint = Checkpoint(qualified(self._spark, location or self._options.get(CHECKPOINT, "")))
         return explain(
             checkpoint,
             compiled.topology(realtime=realtime),
@@ -125,6 +127,7 @@ class CausalStreamWriter:
                 "the query has no checkpoint",
                 hint='Call .option("checkpointLocation", path): it is what survives',
             )
+        location = qualified(self._spark, self._options[CHECKPOINT])
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
             self._check_slots(compiled)
@@ -136,7 +139,7 @@ class CausalStreamWriter:
         coordinator = Coordinator(
             compiled,
             self._sink,
-            self._options[CHECKPOINT],
+            location,
             settings,
             driver_pids=(int(jvm.ProcessHandle.current().pid()), os.getpid()),
             faults=self._options.get(FAULTS, ""),
@@ -152,9 +155,8 @@ class CausalStreamWriter:
 
         def launch() -> Any:
             address = coordinator.next_generation()
-            return self._start(
-                jvm, compiled.dataframe(self._spark, address, mode, coordinator.spill_directory())
-            )
+            frame = compiled.dataframe(self._spark, address, mode, coordinator.spill_directory())
+            return self._start(jvm, frame, location)
 
         try:
             return CausalQuery(coordinator, launch, settings, lambda: is_stopped(self._spark), lost)
@@ -162,10 +164,10 @@ class CausalStreamWriter:
             coordinator.stop()
             raise
 
-    def _start(self, jvm: Any, frame: Any) -> Any:
+    def _start(self, jvm: Any, frame: Any, location: str) -> Any:
         writer = frame.writeStream.outputMode("update")
         writer._jwrite = writer._jwrite.foreach(jvm.org.clonos.spark.DiscardingWriter())
-        for key, value in self._options.items():
+        for key, value in {**self._options, CHECKPOINT: location}.items():
             if key not in (FAULTS, SAME_SOURCE):
                 writer = writer.option(key, value)
         if self._trigger:
@@ -173,7 +175,13 @@ class CausalStreamWriter:
         if self._query_name:
             writer = writer.queryName(self._query_name)
         with _FORMAT_LOCK, _as(self._spark.conf, _FORMAT, "2"):
-            return writer.start()
+            query = writer.start()
+        try:
+            check_same(query, location)
+        except ConfigurationError:
+            query.stop()
+            raise
+        return query
 
     def _check_slots(self, compiled: Compiled) -> None:
         needed, there = compiled.slots_needed(), slots(self._spark)

@@ -15,6 +15,8 @@ from clonos.protocol.topology import NodeKind
 if TYPE_CHECKING:
     from clonos.sim.world import World
 
+_COMMIT = b"v1"  # Spark's file of a commit
+
 
 class Commits:
     """Of one driver."""
@@ -32,7 +34,7 @@ class Commits:
             ends=self.ends(epoch),
             cursors={origin: dict(place.cursors) for origin, place in self._world.sinks.items()},
             offsets=written(self._checkpoint.offsets[epoch]),
-            commits=b"v1",
+            commits=_COMMIT,
         )
         record.check_follows(self.newest)
         self.keep(record)
@@ -59,6 +61,7 @@ class Commits:
                 passed=self._checkpoint.passed,
                 begun=lines[max(lines)].epoch if lines else 0,
                 offsets={epoch: written(each) for epoch, each in self._checkpoint.offsets.items()},
+                commits=dict.fromkeys(self._checkpoint.commits, _COMMIT),
                 kept=ours,
                 shown=self.shown,
                 cursors={origin: place.cursors for origin, place in self._world.sinks.items()},

@@ -39,6 +39,7 @@ from clonos.sinks.sink_wal import AheadLog, Found
 from clonos.sinks.values import check_names
 from clonos.sinks.wal_files import local_path
 from clonos.sinks.wal_format import Kind, Record
+from clonos.storage.location import on_this_host
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,13 +98,13 @@ class CallableSink(FileSink):
     def bind(self, checkpoint: str) -> None:
         """Keep the log in the checkpoint, unless a path was given."""
         if self._path is None:
-            try:
-                self._path = os.path.join(local_path(checkpoint, "the checkpoint"), "clonos", "sinks")
-            except QueryDefinitionError:
+            root = on_this_host(checkpoint)
+            if root is None:
                 raise QueryDefinitionError(
                     f"a callable sink cannot keep its log in {checkpoint!r}",
                     hint="Give it path=, a folder that every machine that may run it shares",
-                ) from None
+                )
+            self._path = os.path.join(root, "clonos", "sinks")
 
     def validate(self, schema: pa.Schema) -> None:
         check_names(schema.names, "")

@@ -23,6 +23,7 @@ from clonos.protocol.topology import Node, Topology
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.identity import only_topic
 from clonos.storage.channel_pages import ChannelPages
+from clonos.storage.epoch_plan import OFFSETS
 
 _CHANNEL: Final = re.compile(r"channel from node (\d+), partition (\d+)")
 """As `clonos.protocol.frontier` says it."""
@@ -111,7 +112,7 @@ def numbers_without_pages(checkpoint: Checkpoint, before: Topology, program: Top
         topic = _only_topic(nodes.get(node.number))
         if topic is None or _only_topic(node) is not None:
             continue
-        offsets = checkpoint.offsets_of([checkpoint.passed() + 1, checkpoint.passed()])
+        offsets = checkpoint.files_of(OFFSETS, [checkpoint.passed() + 1, checkpoint.passed()])
         partitions = {one for raw in offsets.values() for one in _partitions(raw, topic)}
         if not partitions:
             raise CheckpointMismatch(

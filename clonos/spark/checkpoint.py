@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.protocol.line.commit_record import CommitRecord
@@ -63,7 +64,7 @@ class Checkpoint:
         """The query's id: the one kept here, or a new one. Raises CheckpointMismatch."""
         said = self._read(QUERY)
         if said is None:
-            if "metadata" in self._root.sizes("") or self._root.sizes(COMMITS):
+            if self._has_spark_log():
                 raise CheckpointMismatch(
                     f"{self.location} is the checkpoint of a query that Clonos did not write, or its folder clonos is "
                     "gone",
@@ -75,6 +76,25 @@ class Checkpoint:
             return query
         found: str = unsealed(said, f"{self.location}/clonos/{QUERY}")["query"]
         return found
+
+    def _has_spark_log(self) -> bool:
+        return "metadata" in self._root.sizes("") or bool(self._root.sizes(COMMITS))
+
+    def check_split(self) -> None:
+        """Before anything is touched. Raises CheckpointMismatch where an older version has its folder elsewhere."""
+        other = None if self.is_causal() or not self._has_spark_log() else self.unescaped()
+        if other is not None:
+            raise CheckpointMismatch(
+                f"{self.location} has Spark's log, and the folder clonos of the query is in {other.location}: older "
+                "versions read the escapes in a location, which Spark does not",
+                hint=f"Move {other._folder} to {self._folder}",
+            )
+
+    def unescaped(self) -> Checkpoint | None:
+        """That of a causal query where the location's escapes are read as such, if there is one."""
+        location = unquote(self.location)
+        other = Checkpoint(location) if location != self.location else None
+        return other if other is not None and other.is_causal() else None
 
     def history(self) -> History:
         """The programs that ran over this checkpoint. Raises CheckpointMismatch where there is no causal query."""
@@ -92,6 +112,10 @@ class Checkpoint:
         last = history.bindings[-1].program.to_document()
         body = {"query": query, "topology": last, "history": history.to_document()}
         self._folder.write(QUERY, sealed(body))
+
+    def is_causal(self) -> bool:
+        """Whether a causal query has begun over it."""
+        return self._read(QUERY) is not None
 
     def shape(self) -> tuple[str, dict[str, Any]]:
         """The query's id and its topology's document. Raises CheckpointMismatch where there is no causal query."""
@@ -117,7 +141,9 @@ class Checkpoint:
         said = self._read(PLACE)
         if said is None:
             return None
-        body = unsealed(said, f"{self.location}/clonos/{PLACE}")
+        body = unsealed(
+            said, f"{self.location}/clonos/{PLACE}", "Start the query as it was: that writes it again"
+        )
         return body["host"], body["data"] or self.inside or ""
 
     @property
@@ -219,12 +245,12 @@ class Checkpoint:
             for epoch in self._epochs(folder) & {passed, passed + 1}:
                 self._root.sync(f"{folder}/{epoch}")
 
-    def offsets_of(self, epochs: Iterable[int]) -> dict[int, bytes]:
-        """Of those that Spark has planned."""
+    def files_of(self, folder: str, epochs: Iterable[int]) -> dict[int, bytes]:
+        """Spark's `offsets` of those that it has planned, or its `commits`."""
         found = {}
         for epoch in epochs:
             with suppress(FileNotFoundError):
-                said = self._root.read(f"{OFFSETS}/{epoch}")
+                said = self._root.read(f"{folder}/{epoch}")
                 if _is_whole(said):
                     found[epoch] = said
         return found
@@ -234,7 +260,7 @@ class Checkpoint:
         by epoch."""
         last = max(self._epochs(OFFSETS), default=-1)
         changed = {}
-        for epoch, said in self.offsets_of(range(last - 1, last + 1)).items():
+        for epoch, said in self.files_of(OFFSETS, range(last - 1, last + 1)).items():
             fitted = fit(said)
             if fitted != said:
                 changed[epoch] = fitted
@@ -274,6 +300,12 @@ class Checkpoint:
             return self._folder.read(name)
         except FileNotFoundError:
             return None
+
+
+def checkpoint_at(location: str) -> Checkpoint:
+    """That of a location as users write it at a command line: its escapes may stand for what they say."""
+    checkpoint = Checkpoint(location)
+    return checkpoint if checkpoint.is_causal() else checkpoint.unescaped() or checkpoint
 
 
 def _is_whole(said: bytes) -> bool:

@@ -18,8 +18,9 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_reconciliation import Course, Found, newest_of, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.topology import NodeKind, Topology
-from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.checkpoint import COMMITS, Checkpoint
 from clonos.spark.recovery_line_builder import ends_of, snapshot_stores
+from clonos.storage.epoch_plan import OFFSETS
 from clonos.storage.recovery_line_file import newest_line
 from clonos_standby.server.log import about
 
@@ -29,11 +30,20 @@ LOG = logging.getLogger("clonos")
 class Commits:
     """Of one query, in its leader."""
 
-    def __init__(self, checkpoint: Checkpoint, topology: Topology, sink: Any, query: str) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        topology: Topology,
+        sink: Any,
+        query: str,
+        fit: Callable[[bytes], bytes] = lambda offsets: offsets,
+    ) -> None:
+        """`fit` gives Spark's offsets as Spark expects them of this program."""
         self._checkpoint = checkpoint
         self._topology = topology
         self._sink = sink
         self._query = query
+        self._fit = fit
         self._newest: CommitRecord | None = None
 
     # ------------------------------------------------------- when one is seen
@@ -69,8 +79,8 @@ class Commits:
     def look(self) -> Course:
         """Where the query goes on. Changes nothing. Raises CheckpointMismatch, LogCorrupt."""
         damaged: list[LogCorrupt] = []
-        kept = _read(self._checkpoint.kept_commit, damaged)
-        shown = _read(self._shown, damaged)
+        kept = self._fitted(_read(self._checkpoint.kept_commit, damaged))
+        shown = self._fitted(_read(self._shown, damaged))
         newest = newest_of(kept, shown)
         if newest is None and damaged:
             raise damaged[0]
@@ -79,11 +89,13 @@ class Commits:
                 "%s; the other one is taken", error.message, extra=about("commit_damaged", query=self._query)
             )
         line = newest_line(self._checkpoint.location)
+        offsets, commits = self._spark_files(newest)
         found = Found(
             committed=self._checkpoint.committed(),
             passed=self._checkpoint.passed(),
             begun=line.epoch if line is not None else 0,
-            offsets=self._checkpoint.offsets_of(range(newest.epoch - 1, newest.epoch + 1)) if newest else {},
+            offsets=offsets,
+            commits=commits,
             kept=kept,
             shown=shown,
             cursors=self._cursors() if newest else {},
@@ -97,12 +109,27 @@ class Commits:
             )
         return reconcile(found)
 
+    def _fitted(self, record: CommitRecord | None) -> CommitRecord | None:
+        """A start may have died between fitting Spark's file and saying so here: both are compared as they will be."""
+        return replace(record, offsets=self._fit(record.offsets)) if record is not None else None
+
+    def _spark_files(self, newest: CommitRecord | None) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """Offsets and commits that the newest record can be compared with."""
+        if newest is None:
+            return {}, {}
+        epochs = range(newest.epoch - 1, newest.epoch + 1)
+        offsets = self._checkpoint.files_of(OFFSETS, epochs)
+        return (
+            {epoch: self._fit(said) for epoch, said in offsets.items()},
+            self._checkpoint.files_of(COMMITS, epochs),
+        )
+
     def settle(self, course: Course, generation: int) -> None:
         """Carry it out, when older writers are fenced: what Spark has lost is there again, and both records say that
         this start knows them."""
         if course.repair is not None:
             LOG.warning(
-                "Spark has lost its commit of epoch %d; it is written again as it was",
+                "Spark has lost its commit of epoch %d, or has other files of it; they are written again as they were",
                 course.repair.epoch,
                 extra=about("commit_repaired", query=self._query, epoch=course.repair.epoch),
             )
@@ -111,9 +138,9 @@ class Commits:
         if course.newest is not None:
             self._keep(replace(course.newest, generation=generation))
 
-    def fit_offsets(self, fit: Callable[[bytes], bytes], generation: int) -> None:
+    def fit_offsets(self, generation: int) -> None:
         """To what Spark expects of this program; the records say the same."""
-        changed = self._checkpoint.fit_offsets(fit)
+        changed = self._checkpoint.fit_offsets(self._fit)
         newest = self._newest
         if newest is not None and newest.epoch in changed:
             self._keep(replace(newest, generation=generation, offsets=changed[newest.epoch]))

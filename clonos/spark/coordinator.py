@@ -47,11 +47,11 @@ from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.log import LogFormat, about, driver_writes_json
+from clonos_standby.server.seldom import Seldom
 
 LOG = logging.getLogger("clonos")
 
 COMMIT_POLL_SECONDS = 0.25
-SAID_AGAIN_SECONDS = 30.0
 RECENT_SECONDS = 15.0
 
 
@@ -96,7 +96,7 @@ class Coordinator:
             threading.Lock()
         )  # held while a commit is recorded, and what it allows is forgotten
         self._truncated = -1
-        self._warned: tuple[tuple[str, int], float] = ("", -1), 0.0  # of what, and until when not again
+        self._seldom = Seldom()
         self._generation = 0
         self._claimed = 0  # by `start`, for the first start of the Spark query
         self._deposed = 0  # all writers older than this generation
@@ -118,6 +118,7 @@ class Coordinator:
         which nothing has been touched then. `on_lost` hears of it when another driver has taken over."""
         if self._settings.log_format is LogFormat.JSON:
             driver_writes_json()
+        self._checkpoint.check_split()
         self._leadership.on_lost = on_lost
         self._claimed = self._leadership.take()
         try:
@@ -132,7 +133,7 @@ class Coordinator:
         history = self._checkpoint.history()
         if why := another_query(history, self._topology, same_source=self._same_source):
             raise why
-        self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query)
+        self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query, self._fitted)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
         heard_of = self._commits.last_generation
@@ -262,7 +263,7 @@ class Coordinator:
             self._checkpoint.sweep()
             self._sink.raise_fence(self.query, Fence.of(generation))
             self._commits.settle(self._commits.look(), generation)
-            self._commits.fit_offsets(self._fitted, generation)
+            self._commits.fit_offsets(generation)
         self._deposed = generation
 
     def _fitted(self, offsets: bytes) -> bytes:
@@ -392,11 +393,8 @@ class Coordinator:
                 self._warn("logs_not_truncated", "logs were not truncated; trying again", error)
 
     def _warn(self, event: str, what: str, error: ClonosError) -> None:
-        """What goes on for longer is said again each half minute."""
-        if (event, self._truncated) == self._warned[0] and time.monotonic() < self._warned[1]:
-            return
-        self._warned = (event, self._truncated), time.monotonic() + SAID_AGAIN_SECONDS
-        LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
+        if self._seldom.is_due((event, self._truncated)):
+            LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
 
     def _truncate(self, epoch: int) -> None:
         """Forget what no permitted recovery can ask for once `epoch` has committed, and is known for ever to have."""

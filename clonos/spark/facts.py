@@ -11,6 +11,7 @@ from clonos.errors import QueryDefinitionError
 from clonos.operators.batches import BATCH, BUNDLE
 from clonos.protocol.topology import Column, Columns, StateVariable
 from clonos.protocol.versions.binding import PLACES
+from clonos.spark.location import source_path
 
 STATELESS = "stateless"
 SETTINGS = (
@@ -91,7 +92,10 @@ def described(df: Any, channel: Any, position: Any) -> dict[str, str]:
         found.setdefault("kind", []).append(_kind(leaf))
         for name in (*PLACES, *READ_OPTIONS):
             if name in options:
-                found.setdefault(name, []).append(_place(options[name]) if name == "path" else options[name])
+                said = options[name]
+                if name == "path":
+                    said = source_path(df.sparkSession, said, embedded=_kind(leaf) == "clonos").rstrip("/")
+                found.setdefault(name, []).append(said)
     for what, column in (("channel", channel), ("position", position)):
         if column is not None:
             found[what] = [column if isinstance(column, str) else str(column)]
@@ -118,7 +122,3 @@ def _options(leaf: Any) -> Mapping[str, str]:
             return {}
     spelt = {name.lower(): name for name in (*PLACES, *READ_OPTIONS)}
     return {spelt[name.lower()]: value for name, value in said.items() if name.lower() in spelt}
-
-
-def _place(path: str) -> str:
-    return path.removeprefix("file://").removeprefix("file:").rstrip("/")

@@ -13,6 +13,7 @@ from clonos import errors
 
 _MARK = re.compile(r"\[clonos:(\w+)\]\s*(.*)", re.DOTALL)
 _TRACE = re.compile(r"\n\s+at [\w.$]+\(.*", re.DOTALL)
+_STATE = re.compile(r"\s*SQLSTATE: XXKST\s*$")  # of a query that has failed, for whatever reason
 _DETAILS = re.compile(r"\n=== Streaming Query ===.*", re.DOTALL)
 _FINAL_ELSEWHERE = (
     "AnalysisException",
@@ -52,7 +53,7 @@ def translate(error: BaseException) -> errors.ClonosError:
             )
         kind = errors.ConfigurationError if any(word in text for word in _FINAL_ELSEWHERE) else QueryFailed
         return kind(text.strip() or type(error).__name__)
-    return named(mark.group(1), _TRACE.sub("", mark.group(2)).strip())
+    return named(mark.group(1), _STATE.sub("", _TRACE.sub("", mark.group(2))).strip())
 
 
 def named(name: str, message: str) -> errors.ClonosError:

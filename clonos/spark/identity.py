@@ -17,6 +17,7 @@ from typing import Any
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.ids import NODE_BITS
 from clonos.spark.before_causal import check_before_causal, items
+from clonos.spark.location import source_path
 from clonos.spark.plan import SourcePlan
 from clonos.spark.types import quoted
 
@@ -41,7 +42,7 @@ def identify(df: Any, channel: Any, position: Any) -> SourcePlan:
     check_before_causal(df)
     plan = df._jdf.queryExecution().analyzed()
     leaves = list(items(plan.collectLeaves()))
-    partitions = _partitions(leaves)
+    partitions = _partitions(df.sparkSession, leaves)
     if channel is not None:
         return replace(_given(df, channel, position), partitions=partitions)
     names = {attribute.name() for attribute in items(plan.output())}
@@ -169,13 +170,13 @@ def _column(df: Any, what: str, column: Any) -> Any:
     return column
 
 
-def _partitions(leaves: list[Any]) -> int | None:
+def _partitions(spark: Any, leaves: list[Any]) -> int | None:
     """How many partitions the source has, where that can be known."""
     total = 0
     for leaf in leaves:
         if _source_name(leaf) != "clonos":
             return None
-        path = str(leaf.extraOptions().get("path")).removeprefix("file://").removeprefix("file:")
+        path = source_path(spark, str(leaf.extraOptions().get("path")), embedded=True)
         try:
             total += int(json.loads(Path(path, "_meta.json").read_text())["partitions"])
         except (OSError, ValueError, KeyError, TypeError):

@@ -16,7 +16,7 @@ _VERSION: Final = "v1"
 
 def fitted(said: bytes, sources: int, *, ticking: bool) -> bytes:
     """Spark's file for a query of so many sources of its own, with ticks or without. What is neither stays as it is."""
-    lines = said.decode().split("\n")
+    lines = said.decode(errors="surrogateescape").split("\n")
     if lines[0] != _VERSION:
         return said
     offsets = lines[_HEAD:]
@@ -24,4 +24,4 @@ def fitted(said: bytes, sources: int, *, ticking: bool) -> bytes:
         offsets = [line for offset in offsets for line in (offset, NONE)]
     elif not ticking and len(offsets) == 2 * sources:
         offsets = offsets[::2]
-    return "\n".join(lines[:_HEAD] + offsets).encode()
+    return "\n".join(lines[:_HEAD] + offsets).encode(errors="surrogateescape")

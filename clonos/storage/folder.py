@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -24,6 +24,7 @@ from pyarrow import fs
 from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
 from clonos.storage.disk_errors import disk, unavailable
 from clonos.storage.durable_names import fsync_directory, make_directory
+from clonos.storage.location import on_this_host, parts_of
 
 TMP: Final = "tmp"
 _CHUNK: Final = 1024 * 1024
@@ -32,19 +33,15 @@ _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 
 
 def resolve(location: str) -> tuple[fs.FileSystem, str]:
-    """The file system and path of a Spark checkpoint location: a URI, or a path on this host."""
-    location = location.rstrip("/") or location[:1]
-    if not location:
-        raise ConfigurationError("the checkpoint location is empty")
-    scheme, colon, rest = location.partition(":")
-    # One letter before the colon is a drive, not a scheme.
-    if not colon or "/" in scheme or len(scheme) < 2:
-        return fs.LocalFileSystem(), os.path.abspath(location)
-    if scheme == "file":
-        # Spark accepts, and writes, file URIs with unescaped blanks; Arrow's parser does not.
-        return fs.LocalFileSystem(), "/" + unquote(rest).lstrip("/")
+    """The file system and path of a Spark checkpoint location. Raises ConfigurationError."""
+    local = on_this_host(location)
+    if local is not None:
+        return fs.LocalFileSystem(), local
+    scheme, _, rest = location.partition(":")
+    authority, path = parts_of(rest.rstrip("/"))
+    uri = f"{_SCHEMES.get(scheme.lower(), scheme.lower())}:{authority}{quote(path)}"
     try:
-        filesystem, path = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}:{rest}")
+        filesystem, path = fs.FileSystem.from_uri(uri)  # which takes escapes for what they stand for
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigurationError(
             f"the checkpoint location {location!r} cannot be used: {error}",

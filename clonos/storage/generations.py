@@ -30,6 +30,10 @@ _CLAIMS: Final = "generations"
 _LEASES: Final = "leases"
 _NAME: Final = re.compile(r"(\d{20})(?:-([0-9a-f]{32}))?")
 _LONGEST_BACKOFF: Final = 1.0
+_ANOTHER: Final = (
+    "It says only which driver has taken that start of the query, and keeps its number from being given again: where "
+    "no driver of the query runs any more, copy the file of another start in that folder over it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Generations:
                 raw = self._folder.read(path)
             except FileNotFoundError:
                 return None
-            self._owners[name] = str(unsealed(raw, self._folder.path(path))["owner"])
+            self._owners[name] = str(unsealed(raw, self._folder.path(path), _ANOTHER)["owner"])
         return self._owners[name]
 
     def claim(self, claim: Claim) -> bool:

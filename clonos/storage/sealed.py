@@ -20,17 +20,20 @@ def sealed(body: dict[str, Any]) -> bytes:
     return json.dumps(said, indent=1).encode()
 
 
-def unsealed(raw: bytes, where: str) -> dict[str, Any]:
-    """Raises CheckpointMismatch."""
+def unsealed(raw: bytes, where: str, hint: str = _RESTORE) -> dict[str, Any]:
+    """Raises CheckpointMismatch, with what to do about it."""
+    if not raw.strip(b"\0"):
+        raise CheckpointMismatch(f"{where} is {'full of zeros' if raw else 'empty'}", hint=hint)
     try:
         said = json.loads(raw)
         body: dict[str, Any] = said["body"]
-        if said["version"] != VERSION:
-            raise CheckpointMismatch(
-                f"{where} has format version {said['version']}; this library reads {VERSION}"
-            )
-        if zlib.crc32(json.dumps(body, sort_keys=True).encode()) != said["crc32"]:
-            raise CheckpointMismatch(f"{where} fails its checksum", hint=_RESTORE)
+        version, checksum = said["version"], said["crc32"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointMismatch(f"{where} cannot be read: {error}", hint=_RESTORE) from error
+        raise CheckpointMismatch(
+            f"{where} is damaged: it is cut off, or not what was written", hint=hint
+        ) from error
+    if version != VERSION:
+        raise CheckpointMismatch(f"{where} has format version {version}; this library reads {VERSION}")
+    if zlib.crc32(json.dumps(body, sort_keys=True).encode()) != checksum:
+        raise CheckpointMismatch(f"{where} is damaged: it fails its checksum", hint=hint)
     return body

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError, NotRunning
-from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos_standby.cluster import server_directory as known
 from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.cluster.servers import merged
@@ -122,7 +122,7 @@ class LiveQuery:
 def find(location: str) -> LiveQuery:
     """The running query of a checkpoint. Raises NotRunning, CheckpointMismatch (none of ours), ConfigurationError
     (somebody else's)."""
-    checkpoint = Checkpoint(location)
+    checkpoint = checkpoint_at(location)
     query, document = checkpoint.shape()
     place = checkpoint.place()
     if place is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +86,26 @@ def test_a_file_of_sparks_that_says_nothing_is_written_again(
         (setup.checkpoint / kind / str(last)).write_bytes(left)
     run_to(spark, more(setup), 150)
     assert {name: (setup.checkpoint / name / str(last)).read_bytes() for name in was} == was
+    assert_exact(setup)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_offsets_of_another_time_are_written_again(spark: Any, tmp_path: Path, mode: str) -> None:
+    """Spark would begin where they say, and pass over what lies before."""
+    setup = Run(tmp_path, mode=mode, count=100)
+    run_to(spark, setup, 100)
+    last = max(setup.epochs("commits"))
+    path = setup.checkpoint / "offsets" / str(last)
+    was = path.read_bytes()
+    with LogWriter(setup.source, 2) as writer:
+        setup.append(writer, 150)
+    *head, positions = was.decode().split("\n")
+    ends = [(setup.source / f"{number}.log").stat().st_size for number in range(2)]
+    assert json.loads(positions)["positions"] != ends
+    path.write_text("\n".join([*head, json.dumps({**json.loads(positions), "positions": ends})]))
+    path.with_name(f".{last}.crc").unlink(missing_ok=True)
+    run_to(spark, more(setup), 200)
+    assert path.read_bytes() == was
     assert_exact(setup)
 
 

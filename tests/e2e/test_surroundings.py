@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tempfile
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_, await_end, run, running
+from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, run, running
 
 from clonos.errors import ReplicaLost, SnapshotCorrupt, StorageUnavailable
 from clonos.storage.snapshots import SnapshotStore
@@ -127,3 +129,16 @@ def table_files(setup: Run, work: Path) -> list[Path]:
 
 def size(path: Path) -> int:
     return path.stat().st_size
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_data_directory_that_is_removed_is_made_again(spark: Any, tmp_path: Path, mode: str) -> None:
+    """What it held the sink holds, too, and nobody calls the user's function to account."""
+    setup = Run(tmp_path, mode=mode, count=300, goes_on=True)
+    with running(spark, setup) as query:
+        await_quarter(query, setup)
+        shutil.rmtree(setup.data, ignore_errors=True)
+        (replica,) = [one for one in query.replicas() if (one["node"], one["instance"]) == (2, 0)]
+        os.kill(replica["pid"], signal.SIGKILL)
+        await_end(query, setup)
+    assert_exact(setup)

@@ -177,6 +177,29 @@ def test_another_source_is_refused_and_more_topics_are_not(change: dict[str, str
     assert only(QUERY, with_node(1, source=source)).when is when
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "when"),
+    [
+        ("in", "/data/in", When.AT_ONCE),
+        ("./a/../in", "/data/in", When.AT_ONCE),
+        ("../in", "/data/in", When.AT_ONCE),
+        ("/data/x/../in", "/data/in", When.AT_ONCE),
+        ("/data/in", "hdfs://name/data/in", When.AT_ONCE),
+        ("in;/b", "/data/in;/b", When.AT_ONCE),
+        ("in", "/data/out", When.REFUSED),
+        ("in", "/data/begin", When.REFUSED),
+        ("/in", "/data/in", When.REFUSED),
+        ("/data/in", "in", When.REFUSED),
+        ("hdfs://name/in", "/in", When.REFUSED),
+        ("in", "/data/in;/b", When.REFUSED),
+    ],
+)
+def test_a_path_that_is_in_full_now_may_be_the_one_before(before: str, now: str, when: When) -> None:
+    """Earlier versions wrote it down as it was given."""
+    bound = with_node(1, source={"kind": "clonos", "path": before})
+    assert only(bound, with_node(1, bound, source={"kind": "clonos", "path": now})).when is when
+
+
 def test_what_may_change_at_any_time() -> None:
     assert only(QUERY, replace(QUERY, realtime=True)).when is When.AT_ONCE
     assert only(QUERY, replace(QUERY, settings={"spark.sql.ansi.enabled": "false"})).when is When.EPOCH

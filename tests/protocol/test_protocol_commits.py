@@ -76,6 +76,7 @@ def found(committed: int, kept: int | None, shown: int | None, **more: Any) -> F
         passed=more.pop("passed", committed),
         begun=more.pop("begun", 0),
         offsets=more.pop("offsets", there),
+        commits=more.pop("commits", {epoch: b"commit %d" % epoch for epoch in range(committed + 1)}),
         kept=more.pop("ours", record(kept) if kept is not None else None),
         shown=record(shown) if shown is not None else None,
         cursors=more.pop("cursors", {SINK: {130: 10}}),
@@ -127,6 +128,20 @@ def test_offsets_that_are_lost_with_the_commit_are_written_again_too() -> None:
     assert reconcile(found(-1, 0, 0, offsets={})).repair == record(0)
     with pytest.raises(CheckpointMismatch, match=r"Spark's offsets of epoch 3 are not there either"):
         reconcile(found(2, 4, 4, offsets={2: b"offsets 2"}))
+
+
+@pytest.mark.parametrize("kind", ["offsets", "commits"])
+def test_files_of_another_time_are_written_again_where_nobody_went_on_from_them(kind: str) -> None:
+    there = found(5, 4, 4)
+    swapped = {**getattr(there, kind), 4: getattr(there, kind)[3]}
+    course = reconcile(found(4, 4, 4, passed=4, **{kind: swapped}))
+    assert (course.committed, course.repair) == (4, record(4))
+    with pytest.raises(
+        CheckpointMismatch, match=rf"file {kind}/4 .* goes on to epoch 5: one part .* another time"
+    ):
+        reconcile(found(5, 4, 4, **{kind: swapped}))
+    assert reconcile(found(5, 4, 4, **{kind: {**getattr(there, kind), 5: b"others"}})).repair is None
+    assert reconcile(found(4, 4, 4, **{kind: {}})).repair is None, "there is nothing to compare"
 
 
 def test_what_spark_has_planned_anew_is_not_called_committed() -> None:

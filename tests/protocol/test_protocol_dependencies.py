@@ -27,7 +27,9 @@ def test_what_is_stable_need_not_be_held() -> None:
     assert missing_logs(sent, {}, []) == [FIRST, SECOND]
     assert missing_logs(sent, {FIRST: 40, SECOND: 30}, []) == [SECOND]
     assert missing_logs(sent, {FIRST: 40, SECOND: 30}, [delta(SECOND, 20, 45), delta(SECOND, 45, 50)]) == []
-    assert missing_logs(sent, {FIRST: 40, SECOND: 30}, [delta(SECOND, 20, 45), delta(SECOND, 46, 50)]) == [SECOND]
+    assert missing_logs(sent, {FIRST: 40, SECOND: 30}, [delta(SECOND, 20, 45), delta(SECOND, 46, 50)]) == [
+        SECOND
+    ]
 
 
 def test_what_others_know_comes_back_as_a_delta() -> None:

@@ -96,17 +96,17 @@ def test_a_damaged_or_foreign_description_is_refused(place: Place) -> None:
     path = place.checkpoint / "clonos" / "query.json"
     whole = path.read_text()
     for text, says in (
-        (whole[:-20], "cannot be read"),
+        (whole[:-20], "is damaged: it is cut off"),
         (whole.replace('"count"', '"other"'), "fails its checksum"),
         (json.dumps({**json.loads(whole), "version": 2}), "has format version 2; this library reads 1"),
-        ("[]", "cannot be read"),
+        ("", "query.json is empty"),
     ):
         path.write_text(text)
         with pytest.raises(CheckpointMismatch, match=says):
             place.start(counting(place))
     path.write_text(whole)
     (place.checkpoint / "clonos" / "generation").write_text("")
-    with pytest.raises(CheckpointMismatch, match="generation cannot be read"):
+    with pytest.raises(CheckpointMismatch, match="generation is empty"):
         place.start(counting(place))
 
 

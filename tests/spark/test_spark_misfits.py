@@ -134,3 +134,41 @@ def test_a_state_variable_of_another_type(place: Place, mode: str) -> None:
         start("n string")
     start("n long")
     place.until(lambda: any(row["n"] == 8 for row in place.rows()), "eight")
+
+
+def test_a_source_that_was_cut_off_ends_the_query_at_once(place: Place) -> None:
+    """In the middle of an epoch that has to be run again; in real time nobody knows where such an epoch was to end."""
+    place.write([{"k": "a", "n": n} for n in range(10)], partitions=1)
+    log = place.base / "in" / "0.log"
+
+    def start(bad: Any = None) -> None:
+        stream = place.causal(SCHEMA, partitions=1).groupBy("k").process(counting(bad), SCHEMA, name="count")
+        place.start(stream)
+
+    start(("a",))
+    end_of(place, InputError, "is not a row")
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-5])
+    start()
+    end_of(place, InputError, "0.log ends at offset .* cut off. Restore it")
+    log.write_bytes(whole)
+    start()
+    assert sorted(row["n"] for row in place.await_rows(10)) == list(range(1, 11))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_source_that_was_cut_off_behind_a_commit_ends_the_query_at_once(place: Place, mode: str) -> None:
+    place.write([{"k": "a", "n": n} for n in range(10)], partitions=1)
+
+    def start() -> None:
+        stream = place.causal(SCHEMA, partitions=1).groupBy("k").process(counting(), SCHEMA, name="count")
+        place.start(stream, mode)
+
+    start()
+    place.await_rows(10)
+    assert place.query.wait_for_epoch(0, 60)
+    place.stop()
+    log = place.base / "in" / "0.log"
+    log.write_bytes(log.read_bytes()[:60])
+    start()
+    end_of(place, InputError, "0.log ends at offset .* cut off. Restore it .* new sink$")

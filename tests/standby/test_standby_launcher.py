@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,20 @@ def test_a_server_has_a_spec_of_its_own_which_goes_with_it(tmp_path: Path) -> No
             (second,) = (tmp_path / "b").glob("spec*")
             assert first.name != second.name and first.read_bytes() == said
     assert not list(tmp_path.glob("*/spec*"))
+
+
+def test_a_server_whose_directory_was_removed_begins_anew_with_the_next_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with ReplicaServer(SPEC, data, entry=ENTRY, determinants=False) as server:
+        (spec,) = data.glob("spec*")
+        said, before = spec.read_bytes(), server.pid
+        server.set_generation(6)
+        assert server.pid == before
+        shutil.rmtree(data)
+        server.set_generation(7)
+        assert server.pid != before and server.restarts == 1
+        assert spec.read_bytes() == said
+        assert (data / "running.json").exists() and server.status()["generation"] == 7
 
 
 def test_a_killed_server_takes_its_replicas_along_and_comes_back_with_its_fences(tmp_path: Path) -> None:

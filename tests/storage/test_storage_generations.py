@@ -111,7 +111,7 @@ def test_the_number_of_the_format_before_is_the_floor(tmp_path: Path) -> None:
     rules = Leadership(shelf(tmp_path, remote=False), "a" * 32, "me")
     assert [carry_out(rules.campaign()) for _ in range(2)] == [42, 43]
     (tmp_path / "clonos" / "generation").write_text("")
-    with pytest.raises(CheckpointMismatch, match="generation cannot be read"):
+    with pytest.raises(CheckpointMismatch, match="generation is empty"):
         carry_out(Leadership(shelf(tmp_path, remote=False), "b" * 32, "me").campaign())
 
 
@@ -121,8 +121,24 @@ def test_a_damaged_claim_is_refused(tmp_path: Path) -> None:
     said = json.loads(path.read_text())
     said["body"]["owner"] = "b" * 32
     path.write_text(json.dumps(said))
-    with pytest.raises(CheckpointMismatch, match=f"{path.name} fails its checksum"):
+    with pytest.raises(CheckpointMismatch, match=f"{path.name} is damaged: it fails its checksum"):
         shelf(tmp_path, remote=False).claims()
+
+
+def test_an_empty_claim_is_mended_as_its_error_says(tmp_path: Path) -> None:
+    """Nothing that it says is needed when its driver has ended, but its number must not be given again."""
+    first = Leadership(shelf(tmp_path, remote=False), "a" * 32, "me")
+    assert [carry_out(first.campaign()) for _ in range(2)] == [1, 2]
+    first.release()
+    older, newest = sorted((tmp_path / "clonos" / "generations").iterdir())
+    newest.write_bytes(b"")
+    with pytest.raises(
+        CheckpointMismatch, match=f"{newest.name} is empty.*copy the file of another start"
+    ) as raised:
+        shelf(tmp_path, remote=False).claims()
+    assert "begin anew" not in str(raised.value)
+    newest.write_bytes(older.read_bytes())
+    assert carry_out(Leadership(shelf(tmp_path, remote=False), "b" * 32, "me").campaign()) == 3
 
 
 def test_only_a_lock_on_the_same_file_proves_a_death(tmp_path: Path) -> None:

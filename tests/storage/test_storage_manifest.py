@@ -114,8 +114,11 @@ def test_names_parse_and_sort_as_snapshots_do(epoch: int, fence: int, sequence: 
     [
         ("/a/b", "/a/b"),
         ("/a:b/c", "/a:b/c"),
-        ("file:/a/b%20c", "/a/b c"),
+        ("file:/a/b%20c", "/a/b%20c"),
         ("file:///a/b c", "/a/b c"),
+        ("FILE:/a#b?c/", "/a#b?c"),
+        ("/a/../b//./c/", "/b/c"),
+        ("file:///", "/"),
     ],
 )
 def test_locations_of_this_host(location: str, path: str) -> None:
@@ -127,6 +130,9 @@ def test_other_locations() -> None:
     filesystem, path = resolve("mock:///a/b")
     assert filesystem.type_name == "mock"
     assert local_root(filesystem, path) is None
-    for bad in ("", "nosuch://a/b"):
+    assert resolve("mock:///a b/c%20d?e#f/")[1].endswith("a b/c%20d?e#f"), "as Hadoop, which escapes nothing"
+    for bad in ("", "nosuch://a/b", "viewfs://nowhere/a", "file:a/b"):
         with pytest.raises(ConfigurationError):
             resolve(bad)
+    with pytest.raises(ConfigurationError, match=r"names a host.*Use file:///a/b"):
+        resolve("file://localhost/a/b")

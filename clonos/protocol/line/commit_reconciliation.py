@@ -7,6 +7,8 @@ later one.
 
 - Spark's log is as new as the newest record, or newer: the query goes on from there. A record that has not been written
   for Spark's last epoch means that nothing was forgotten because of it.
+- Spark's log ends with the newest record, but its files of that epoch are not those that it committed with: they are
+  from another time, and written again. If Spark has gone on behind such files, that is another history, and refused.
 - Spark's log is older, but what the record names stands: only Spark's files are lost. They are written again.
 - Else the checkpoint is an older copy than the sink, or has lost something. It is refused, with the difference.
 
@@ -34,13 +36,14 @@ RESTORE = "Restore the whole checkpoint as it was after that epoch, or begin ane
 class Found:
     """What there is at a start. `committed` is the last epoch of Spark's commit log (-1: none), `passed` the last that
     it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
-    `offsets` are Spark's files of the epochs that a record may be about. `cursors` are the sink's. `snapshots` are
-    names, by instance."""
+    `offsets` and `commits` are Spark's files of the epochs that a record may be about. `cursors` are the sink's.
+    `snapshots` are names, by instance."""
 
     committed: int
     passed: int = -1
     begun: int = 0
     offsets: Mapping[int, bytes] = field(default_factory=dict)
+    commits: Mapping[int, bytes] = field(default_factory=dict)
     kept: CommitRecord | None = None
     shown: CommitRecord | None = None
     cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
@@ -85,9 +88,25 @@ def _course(found: Found) -> Course:
     _check_sink(found, newest)
     _check_snapshots(found, newest)
     if found.committed >= newest.epoch:
-        return Course(found.committed, newest)
+        return Course(found.committed, newest, repair=_other_files(found, newest))
     _check_offsets(found, newest)
     return Course(newest.epoch, newest, repair=newest)
+
+
+def _other_files(found: Found, newest: CommitRecord) -> CommitRecord | None:
+    """The record, where Spark's files of its epoch are not those that it holds. Raises CheckpointMismatch where Spark
+    has gone on from there."""
+    pairs = (("offsets", found.offsets, newest.offsets), ("commits", found.commits, newest.commits))
+    differ = [name for name, said, was in pairs if said.get(newest.epoch, was) != was]
+    if not differ:
+        return None
+    if found.committed > newest.epoch:
+        raise CheckpointMismatch(
+            f"Spark's file {differ[0]}/{newest.epoch} is not the one that epoch {newest.epoch} committed with, and its "
+            f"log goes on to epoch {found.committed}: one part of the checkpoint is from another time than the rest",
+            hint=RESTORE,
+        )
+    return newest
 
 
 def _check_one_history(found: Found) -> None:

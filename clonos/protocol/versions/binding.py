@@ -205,7 +205,8 @@ PLACES = ("path", "subscribe", "subscribePattern", "assign")
 def _source_changes(before: Node, after: Node) -> Iterator[Change]:
     for name, old, new in _differing(before.source, after.source):
         says = f"was {old!r} and is {new!r} now"
-        if name == "subscribe" and set(old.split(",")) <= set(new.split(",")):
+        more = name == "subscribe" and set(old.split(",")) <= set(new.split(","))
+        if more or (name == "path" and _is_in_full(old, new)):
             yield Change(_at(after), name, says, When.AT_ONCE)
         elif name in PLACES:
             todo = (
@@ -218,6 +219,32 @@ def _source_changes(before: Node, after: Node) -> Iterator[Change]:
             yield Change(_at(after), name, says, When.REFUSED, todo)
         else:
             yield Change(_at(after), name, says, When.EPOCH)
+
+
+def _is_in_full(old: str, new: str) -> bool:
+    """Whether each path may be the older one: versions before wrote it down as it was given, relative to whatever
+    directory, without a scheme, or with dots in it."""
+    given, full = old.split(";"), new.split(";")
+    return len(given) == len(full) and all(map(_ends_with, full, given))
+
+
+def _ends_with(new: str, old: str) -> bool:
+    steps, end = _steps(new), _steps(old)
+    before = steps[: len(steps) - len(end)]
+    if not old or before + end != steps:
+        return False
+    return not old.startswith("/") or not before or (before[0].endswith(":") and len(before) <= 2)
+
+
+def _steps(path: str) -> list[str]:
+    """The names on the way; what begins above the directory it is relative to, without that."""
+    steps: list[str] = []
+    for step in path.split("/"):
+        if step == "..":
+            del steps[-1:]
+        elif step not in ("", "."):
+            steps.append(step)
+    return steps
 
 
 # ---------------------------------------------------------------------------- time

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from clonos.errors import ConfigurationError
-from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.checkpoint import checkpoint_at
 from clonos.tools.checkpoint.describe import described, render
 
 
@@ -29,9 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 where the program is refused."""
-    said = described(Checkpoint(arguments.checkpoint))
+    checkpoint = checkpoint_at(arguments.checkpoint)
+    said = described(checkpoint)
     if arguments.against is not None:
-        said["program"] = _writer(arguments.against).explain_upgrade(arguments.checkpoint).to_document()
+        said["program"] = _writer(arguments.against).explain_upgrade(checkpoint.location).to_document()
     print(json.dumps(said, indent=1) if arguments.json else "\n".join(render(said)))
     return 1 if said.get("program", {}).get("refused") else 0
 

@@ -26,7 +26,8 @@ from typing import Any
 
 import msgpack
 
-from clonos.errors import ConfigurationError, ReplicaLost
+from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
+from clonos.storage.disk_errors import disk
 from clonos_standby.replica.holders import HOLDERS_FILE
 from clonos_standby.server import admin
 from clonos_standby.server.log import inherited
@@ -147,11 +148,24 @@ class ReplicaServer:
             if self._stopping.is_set() or process is None or process.poll() is None:
                 return False
             _close_pipes(process)
+            self._keep_spec()
             self._spawn()
             self.restarts += 1
         if self._on_restart is not None:
             self._on_restart(self)
         return True
+
+    def _begin_anew_if_removed(self) -> None:
+        """A server whose data directory was removed goes on in files that nobody finds: another one takes its place."""
+        with self._lock:
+            process = self._process
+            if self._stopping.is_set() or process is None or not self._keep_spec():
+                return
+            _end(process)
+            self._spawn()
+            self.restarts += 1
+        if self._on_restart is not None:
+            self._on_restart(self)
 
     def _watch(self) -> None:
         failures = 0
@@ -182,6 +196,7 @@ class ReplicaServer:
 
     def set_generation(self, generation: int) -> None:
         """Fences everything older than this generation; its replicas are dead when this returns."""
+        self._begin_anew_if_removed()
         self._request({"generation": generation})
 
     def tell_holders(self, addresses: Sequence[str]) -> None:
@@ -217,6 +232,15 @@ class ReplicaServer:
                 time.sleep(0.02)
 
     # -- the process -------------------------------------------------------------------------------------------
+
+    def _keep_spec(self) -> bool:
+        """Where the data directory was removed, it is made again; whether that was so. Raises StorageUnavailable."""
+        with disk(f"writing the query's spec to {self.data}", corrupt=StorageUnavailable):
+            if self._spec_path().exists():
+                return False
+            self.data.mkdir(parents=True, exist_ok=True)
+            self._write_spec()
+        return True
 
     def _write_spec(self) -> None:
         path = self._spec_path()

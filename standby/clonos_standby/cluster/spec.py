@@ -8,6 +8,7 @@ never a stored format: a new driver writes a new one.
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import cloudpickle
 import msgpack
 import pyarrow as pa
 
-from clonos.errors import ConfigurationError, ProtocolError
+from clonos.errors import ConfigurationError, ProtocolError, StorageUnavailable
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.wire.tls import Tls
@@ -150,9 +151,15 @@ class QuerySpec:
 
 
 def load(path: str) -> QuerySpec:
-    """Read a spec file. Raises ConfigurationError where it is not one."""
-    with open(path, "rb") as file:
-        raw = file.read()
+    """Read a spec file. Raises StorageUnavailable where it cannot be read, ConfigurationError where it is not one."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read()
+    except OSError as error:
+        raise StorageUnavailable(
+            f"what the query consists of cannot be read from its data directory {os.path.dirname(path)}: {error}",
+            hint="Was the directory removed, or its disk taken away? The next start of the query writes it again",
+        ) from error
     try:
         said = msgpack.unpackb(raw, strict_map_key=False)
         if said["version"] != VERSION:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import traceback
 from types import TracebackType
 
-from clonos.errors import ClonosError, SinkError, SinkUnavailable
+from clonos.errors import (
+    ClonosError,
+    PurityError,
+    SinkError,
+    SinkUnavailable,
+    StateError,
+    UserFunctionError,
+)
+
+_OF_THE_FUNCTION = (UserFunctionError, PurityError, StateError, SinkError, SinkUnavailable)
 
 
 def traceback_of(error: Exception) -> str:
@@ -19,6 +28,12 @@ def traceback_of(error: Exception) -> str:
     return (
         "" if cause is None else "".join(traceback.format_exception(type(cause), cause, _from_outside(cause)))
     )
+
+
+def shows_traceback(error: ClonosError) -> bool:
+    """Whether the user is shown the traceback, too: where a function of the user's is wrong it says in which line. All
+    other errors say themselves what is wrong; the log keeps where it was found."""
+    return isinstance(error, _OF_THE_FUNCTION)
 
 
 def _from_outside(error: BaseException) -> TracebackType | None:

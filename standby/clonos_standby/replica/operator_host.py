@@ -221,7 +221,8 @@ class OperatorHost(Incarnation[Manifest]):
             raise RecoveryTimeout(
                 f"the commit of epoch {self._hello.epoch - 1} has not been recorded within {deadline:g} s",
                 where=self.where,
-                hint="The driver cannot write to the checkpoint or to the sink; its log says why",
+                hint=f"Spark writes {self._query.checkpoint}/commits, and the driver records a commit when it finds it "
+                "there: its log says whether it cannot read that folder, or write to the checkpoint or the sink",
             )
         time.sleep(_COMMIT_POLL_SECONDS)
         yield from ()

@@ -30,6 +30,7 @@ from clonos.errors import (
     Where,
 )
 from clonos.protocol.ids import Origin
+from clonos.storage.disk_errors import unavailable
 from clonos.testing.faults import FaultInjector, Point, read_script
 from clonos.wire.messages import (
     Bundle,
@@ -44,9 +45,9 @@ from clonos.wire.messages import (
     pack_welcome,
     parse,
 )
-from clonos_standby.cluster.spec import load
+from clonos_standby.cluster.spec import NodeSpec, load
 from clonos_standby.replica.connection import ConduitGone, Connection, Heartbeat
-from clonos_standby.replica.error_report import traceback_of
+from clonos_standby.replica.error_report import shows_traceback, traceback_of
 from clonos_standby.replica.host import Host
 from clonos_standby.replica.operator_host import OperatorHost
 from clonos_standby.replica.sink_host import SinkHost
@@ -116,7 +117,7 @@ class Replica:
         self._query = load(self._spec_path)
         self._host_due = time.monotonic() + self._query.settings.function_deadline
         self._preparing.join()
-        node = self._query.node(number)
+        node = self._node(number)
         self._name = node.name
         name_operators(self._query.names)
         speak_of(node=number, instance=instance)
@@ -130,6 +131,19 @@ class Replica:
         self._faults = faults
         kind = SinkHost if node.sink is not None else OperatorHost
         return kind(self._query, node, instance, faults)
+
+    def _node(self, number: int) -> NodeSpec:
+        """With the user's functions: what goes wrong when their modules are imported is theirs."""
+        try:
+            return self._query.node(number)
+        except ClonosError:
+            raise
+        except Exception as error:
+            raise UserFunctionError(
+                f"the function of {self._query.names.get(number, str(number))!r} cannot be loaded: "
+                f"{type(error).__name__}: {error}",
+                hint="Its modules must be importable in the processes that run it",
+            ) from error
 
     def _commit(self, said: Mapping[str, Any]) -> None:
         if self._host is not None:
@@ -169,18 +183,21 @@ class Replica:
         """Tell the conduit. A scripted or user failure is the task's; of the rest, what is retryable is retried."""
         text = traceback_of(error)
         log("failed", text or str(error), level=Level.ERROR)
+        if isinstance(error, OSError):  # those of the user's functions come as UserFunctionError
+            error = unavailable(error, "what the replica keeps on its disk")
         name, message, retryable = type(error).__name__, str(error), False
         if isinstance(error, ClonosError):
             retryable = error.retryable and not isinstance(
                 error, FaultInjected | UserFunctionError | ResumeFailed
             )
             message = str(error.at(Where(self._name, hello.instance, hello.epoch)))
+            text = text if shows_traceback(error) else ""
         else:
             name, message = "ReplicaFailed", f"{name}: {message}"
         failed = {
             "generation": hello.generation,
             "error": name,
-            "message": f"{message}\n{text}".rstrip()[:_LONGEST_REASON],
+            "message": f"{message}\n{text}".strip()[:_LONGEST_REASON],
         }
         if not hello.standby:  # the loss of a standby is nobody's failure
             with contextlib.suppress(ControlClosed):

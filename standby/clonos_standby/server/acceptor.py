@@ -21,6 +21,7 @@ from clonos.wire.framing import Frame, FrameReader, FrameType, FrameWriter, Pack
 from clonos.wire.messages import Admin, Hello, pack_exception, parse
 from clonos_standby.server.event_loop import READ, WRITE, Loop, Timer
 from clonos_standby.server.log import log
+from clonos_standby.server.seldom import Seldom
 
 HELLO_LIMIT = 256 * 1024
 MAX_WAITING = 256
@@ -52,6 +53,7 @@ class Acceptor:
         self._on_hello = on_hello
         self._on_admin = on_admin
         self._timeout = timeout
+        self._seldom = Seldom()
         self._listeners: list[socket.socket] = []
         self._waiting: dict[int, _Waiting] = {}
         self._leaving: dict[int, tuple[socket.socket, FrameWriter, Timer]] = {}
@@ -109,7 +111,8 @@ class Acceptor:
         self._loop.watch(fd, lambda _events: self._read(fd))
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        log("accepting_paused", f"cannot accept for the moment: {error}")
+        if self._seldom.is_due(error.errno):
+            log("accepting_paused", f"cannot accept for the moment: {error}")
         self._loop.forget(listener.fileno())
         for fd in list(self._waiting):
             self._drop(fd)

@@ -25,6 +25,7 @@ from clonos_standby.server.event_loop import READ, WRITE, Loop, Timer
 from clonos_standby.server.log import Level, log
 from clonos_standby.server.processes import die_with_parent, raise_descriptor_limit
 from clonos_standby.server.replica_server import bind_tcp, read_spec
+from clonos_standby.server.seldom import Seldom
 
 _CHUNK = 256 * 1024
 _RECORD = 16 * 1024
@@ -151,6 +152,7 @@ class Gate:
         self._listener = listener
         self._target = target
         self._context = context
+        self._seldom = Seldom()
         self._greeted: dict[ssl.SSLSocket, tuple[str, Timer]] = {}
         listener.setblocking(False)
         self._listen()
@@ -165,7 +167,8 @@ class Gate:
             except BlockingIOError:
                 return
             except OSError as error:
-                log("accepting_paused", f"cannot accept for the moment: {error}")
+                if self._seldom.is_due(error.errno):
+                    log("accepting_paused", f"cannot accept for the moment: {error}")
                 self._loop.forget(self._listener.fileno())
                 self._loop.later(0.1, self._listen)
                 return

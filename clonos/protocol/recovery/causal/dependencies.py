@@ -22,7 +22,9 @@ FIRST_HOP = 1
 """What was sent over several is passed on as if it had come over one: to more than the sharing depth asks for."""
 
 
-def missing_logs(sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]) -> list[Origin]:
+def missing_logs(
+    sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]
+) -> list[Origin]:
     """Of whose logs it does not hold what it had been sent, as far as that is beyond what is `stable`. Raises
     LogCorrupt."""
     receipts = Receipts()

@@ -115,6 +115,9 @@ final class EntryReader implements Closeable {
     }
     channel = opened;
     LogFormat.checkMagic(file, magic.array());
+    if (opened.size() < position) {
+      throw LogFormat.cutOff(file, opened.size(), position);
+    }
     return true;
   }
 

@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.Arrays;
+import org.clonos.spark.conduit.CausalStageException;
 
 /**
  * The embedded log: a directory with {@code _meta.json} (version, number of partitions) and one file {@code <n>.log}
@@ -23,6 +24,14 @@ final class LogFormat {
   private static final String META = "_meta.json";
 
   private LogFormat() {}
+
+  /** What has been read is gone; no waiting mends that. */
+  static CausalStageException cutOff(Path file, long end, long read) {
+    return new CausalStageException(
+        "InputError",
+        file + " ends at offset " + end + ", but was read up to " + read + " before: the log was cut off. Restore it as"
+            + " it was, or begin anew with a new checkpointLocation and a new sink");
+  }
 
   static Path file(String directory, int partition) {
     return Path.of(directory, partition + ".log");

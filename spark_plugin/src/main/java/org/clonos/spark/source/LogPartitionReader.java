@@ -1,6 +1,7 @@
 package org.clonos.spark.source;
 
 import java.io.IOException;
+import java.nio.file.Path;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -32,9 +33,8 @@ final class LogPartitionReader implements SupportsRealTimeRead<InternalRow> {
       return true;
     }
     if (partition.end() != LogPartition.OPEN_END && entries.position() < partition.end()) {
-      throw new IOException(
-          LogFormat.file(partition.directory(), partition.partition()) + " ends at offset " + entries.position()
-              + ", but was read up to " + partition.end() + " before: the log was cut off");
+      Path file = LogFormat.file(partition.directory(), partition.partition());
+      throw LogFormat.cutOff(file, entries.position(), partition.end());
     }
     return false;
   }

@@ -1,5 +1,6 @@
 package org.clonos.spark.source;
 
+import java.nio.file.Path;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
@@ -26,7 +27,8 @@ public final class LogSourceProvider implements TableProvider, DataSourceRegiste
     if (path == null) {
       throw new IllegalArgumentException("the clonos source needs a path: .load(\"/directory/of/the/log\")");
     }
-    String directory = path.replaceFirst("^file:(//)?(?=/)", "");
+    // Executors may have another working directory than the driver.
+    String directory = Path.of(path.replaceFirst("^file:(//)?(?=/)", "")).toAbsolutePath().toString();
     LogFormat.partitions(directory);
     return new LogTable(directory);
   }
