@@ -156,7 +156,7 @@ def test_one_channel_for_everything(place: Place) -> None:
 
 
 def test_names_need_the_plugins_class(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clonos.api.streams import writer
+    from clonos.api import writer
 
     def told_of_nothing(spark: Any, why: str) -> None:
         monkeypatch.setattr(sessions, "PLUGIN", "another.Plugin")
