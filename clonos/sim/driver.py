@@ -152,6 +152,8 @@ class Driver(Process):
         """Fence everything older, in the sinks first."""
         try:
             yield from self._claim()
+        except Fenced:  # whoever has taken over goes on
+            raise
         except ClonosError as error:
             raise QueryFailed(type(error).__name__, error.message) from error
         generation = self.generation
