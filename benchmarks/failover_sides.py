@@ -152,9 +152,7 @@ class Causal:
         self, spark: Any, log: str, folder: Path, trigger: dict[str, Any], standby: str | None
     ) -> None:
         self._standby = standby
-        protection: dict[str, Any] = {"standbys": int(standby is not None)}
-        if standby is not None:
-            protection["standby"] = standby
+        protection: dict[str, Any] = {"standby": standby or "none"}
         self._query: Any = (
             clonos.causal(source(spark, log))
             .groupBy("k")

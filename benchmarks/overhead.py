@@ -29,8 +29,7 @@ def drain(spark: Any, side: str, log: str, folder: str, records: int) -> float:
     """Records per second over all batches but the first."""
     standby = side if side in ("passive", "hot") else None
     spark.conf.set("spark.clonos.recording", "false" if side == "unrecorded" else "true")
-    spark.conf.set("spark.clonos.standbys", "1" if standby else "0")
-    spark.conf.set("spark.clonos.standby", standby or "hot")
+    spark.conf.set("spark.clonos.standby", standby or "none")
     build = native_query if side == "native" else causal_query
     query = build(spark, log, folder, {"availableNow": True}, maxRecordsPerBatch=records // BATCHES)
     query.awaitTermination()

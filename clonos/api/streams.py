@@ -265,7 +265,6 @@ class GroupedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         on_timer: Callable[..., Any] | None = None,
-        standbys: int | None = None,
         standby: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
@@ -275,8 +274,9 @@ class GroupedCausalStream:
 
         `on_timer(key, timer, ctx)` is called for timers set with `ctx.timer`. `name` binds state to the operator;
         raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
-        query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With `standbys=1`
-        each instance has a standby, hot or passive, which takes its place when it is lost (docs/standbys.md).
+        query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With
+        `standby="hot"` or `"passive"` each instance has a standby, which takes its place when it is lost
+        (docs/standbys.md).
 
         With a new `version`, `previous={"1": old_fn}` (or a tuple with its `on_timer` and `migrate`) repeats what the
         old one has begun, and `migrate(state, old_version)` gives the state that the new one goes on from
@@ -289,7 +289,6 @@ class GroupedCausalStream:
             version,
             parallelism,
             ticks=on_timer is not None,
-            standbys=standbys,
             standby=standby,
             on_poison=on_poison,
         )
@@ -319,7 +318,6 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
-        standbys: int | None = None,
         standby: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
@@ -341,7 +339,6 @@ class GroupedCausalStream:
             version,
             parallelism,
             ticks=timeoutConf == PROCESSING_TIME,
-            standbys=standbys,
             standby=standby,
             on_poison=on_poison,
             per=covered(per),
@@ -406,7 +403,6 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
-        standbys: int | None = None,
         standby: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
@@ -427,7 +423,6 @@ class GroupedCausalStream:
             version,
             parallelism,
             ticks=_processing(timeMode),
-            standbys=standbys,
             standby=standby,
             on_poison=on_poison,
             per=covered(per),
@@ -447,7 +442,6 @@ class GroupedCausalStream:
         name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
-        standbys: int | None = None,
         standby: str | None = None,
         on_poison: str = "fail",
         previous: Previous = None,
@@ -461,7 +455,6 @@ class GroupedCausalStream:
             version,
             parallelism,
             ticks=_processing(timeMode),
-            standbys=standbys,
             standby=standby,
             on_poison=on_poison,
             per=covered(per),

@@ -134,19 +134,19 @@ class Compiled:
     def _parallelism(self, node: OperatorPlan) -> int:
         return node.binding.parallelism or self._settings.parallelism
 
-    def _standbys(self, node: OperatorPlan) -> int:
-        return self._settings.standbys if node.binding.standbys is None else node.binding.standbys
+    def _standby(self, node: OperatorPlan) -> str:
+        return node.binding.standby or self._settings.standby
 
-    def _passive(self, node: OperatorPlan) -> bool:
-        return self._settings.passive if node.binding.standby is None else node.binding.standby == "passive"
+    def _has_standby(self, node: OperatorPlan) -> bool:
+        return self._standby(node) != "none"
 
     def has_standbys(self) -> bool:
-        return any(isinstance(node, OperatorPlan) and self._standbys(node) for node in self._nodes)
+        return any(isinstance(node, OperatorPlan) and self._has_standby(node) for node in self._nodes)
 
     def _places(self, node: OperatorPlan, others: int, *, spread: bool) -> list[list[int]]:
         """By instance, on which servers it may be, the most wanted one first: the driver's is number 0, then come so
         many others. Where tasks are on several hosts (`spread`), any of them, since one may be near the conduit."""
-        if not self._standbys(node) or not others:
+        if not self._has_standby(node) or not others:
             return [[0]] * self._parallelism(node)
         begin = self._numbers[id(node)]
         turns = [
@@ -281,7 +281,7 @@ class Compiled:
             version=node.binding.version,
             previous={version: make(given, self._name(node)) for version, make in node.previous.items()},
             schedule=history.schedule(self._numbers[id(node)]) if history is not None else None,
-            standbys=self._standbys(node),
+            standbys=int(self._has_standby(node)),
             dead_letters=node.binding.on_poison == "dead_letter",
         )
 
@@ -301,7 +301,7 @@ class Compiled:
                     self._numbers[id(node)], self._name(node), self._parallelism(node), node.schema
                 )
                 spec["places"] = self._places(node, len(address.servers) - 1, spread=address.spread)
-                spec["passive_standbys"] = self._passive(node)
+                spec["passive_standbys"] = self._standby(node) == "passive"
                 frames[id(node)] = _stage(spark, given, {**spec, **_address(address, mode, spill)})
         given = self._exchanged([frames[id(up)] for up in self._sink.upstream], self._sink.parallelism)
         spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism, None)

@@ -19,7 +19,7 @@ OperatorFactory: TypeAlias = Callable[[pa.Schema, str], Callable[[], Any]]
 """From an operator's input schema and name to what a replica calls to get the operator."""
 
 
-KINDS = ("hot", "passive")
+STANDBY = ("none", "passive", "hot")
 POLICIES = ("fail", "dead_letter")
 
 
@@ -49,8 +49,7 @@ class Binding:
     parallelism: int | None = None
     named: bool = True  # by the user; otherwise the compiler numbers operators that share the name
     ticks: bool = False  # it has processing-time timers, which want to fire also while nothing arrives
-    standbys: int | None = None  # of each instance; None: as the setting has it
-    standby: str | None = None  # of which kind: see KINDS; None: as the setting has it
+    standby: str | None = None  # of each instance: see STANDBY; None: as the setting has it
     on_poison: str = "fail"  # what becomes of a record that ends every process: see POLICIES
     gathers: bool = False  # an epoch's records, which are processed at its end
 
@@ -65,15 +64,10 @@ class Binding:
             raise QueryDefinitionError(f"the version of {name!r} must be text, not {self.version!r}")
         if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
             raise QueryDefinitionError(f"operator {name!r} has parallelism {self.parallelism}")
-        if self.standbys not in (None, 0, 1):
-            raise QueryDefinitionError(
-                f"operator {name!r} has standbys={self.standbys!r}",
-                hint="An instance has one standby or none",
-            )
-        if self.standby not in (None, *KINDS):
+        if self.standby not in (None, *STANDBY):
             raise QueryDefinitionError(
                 f"operator {name!r} has standby={self.standby!r}",
-                hint="Say 'hot' (it does what the replica does) or 'passive' (it goes from snapshot to snapshot)",
+                hint="Say 'none', 'passive' (it goes from snapshot to snapshot) or 'hot' (it does what the replica does)",
             )
         if self.on_poison not in POLICIES:
             raise QueryDefinitionError(
@@ -95,7 +89,6 @@ class Binding:
         parallelism: int | None,
         *,
         ticks: bool,
-        standbys: int | None,
         standby: str | None,
         on_poison: str,
         per: str = "bundle",
@@ -103,12 +96,12 @@ class Binding:
         """With the name given, or one after the function or class."""
         gathers = per == "batch"
         if name is not None:
-            return cls(name, version, parallelism, True, ticks, standbys, standby, on_poison, gathers)
+            return cls(name, version, parallelism, True, ticks, standby, on_poison, gathers)
         while isinstance(what, partial):
             what = what.func
         derived = getattr(what, "__name__", None) or type(what).__name__
         name = derived.strip("<>") or "operator"
-        return cls(name, version, parallelism, False, ticks, standbys, standby, on_poison, gathers)
+        return cls(name, version, parallelism, False, ticks, standby, on_poison, gathers)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

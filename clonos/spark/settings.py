@@ -15,6 +15,7 @@ from typing import Any
 from clonos.errors import ConfigurationError
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.causal.longest_prefix import OnGap
+from clonos.spark.plan import STANDBY
 from clonos_standby.server.log import LogFormat
 
 PREFIX = "spark.clonos."
@@ -151,20 +152,13 @@ class Settings:
             "How many hops downstream a causal log is shared. Fewer cost fewer bytes and cover fewer failures",
         )
     )
-    standbys: int = field(
-        metadata=_setting(
-            "standbys",
-            "0",
-            _number(0, 1),
-            "Standbys of every operator's instance whose operator does not say it itself",
-        )
-    )
-    passive: bool = field(
+    standby: str = field(
         metadata=_setting(
             "standby",
-            "hot",
-            _one_of({"hot": False, "passive": True}),
-            "A hot standby does what the replica does, a passive one goes from snapshot to snapshot",
+            "none",
+            _one_of({kind: kind for kind in STANDBY}),
+            "The standby of every operator's instance whose operator does not say it itself: a hot one does what the "
+            "replica does, a passive one goes from snapshot to snapshot",
         )
     )
     recording: bool = field(

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak]
 SECONDS = 300.0
 RECORDS = 20_000
 PAUSE = (0.5, 5.0)
-SETTINGS = {"standbys": "1", "replica.deadline": "5s"}
+SETTINGS = {"standby": "hot", "replica.deadline": "5s"}
 LONGEST = 10.0
 """Seconds for which something is stopped: beyond the deadline it counts as lost."""
 

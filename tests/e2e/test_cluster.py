@@ -121,13 +121,13 @@ def test_a_query_on_two_hosts_survives_a_replica_and_an_executor(cluster: Cluste
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("standbys", ["0", "1"])
+@pytest.mark.parametrize("standby", ["none", "hot"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_lost_replica_costs_neither_a_task_nor_the_query(
-    cluster: Cluster, tmp_path: Path, mode: str, standbys: str
+    cluster: Cluster, tmp_path: Path, mode: str, standby: str
 ) -> None:
     with on(cluster) as spark:
-        setup = job(tmp_path, mode, standbys=standbys)
+        setup = job(tmp_path, mode, standby=standby)
         with running(spark, setup) as query:
             await_quarter(query, setup)
             kill_replicas(query, setup)
@@ -146,7 +146,7 @@ def test_exact_through_the_loss_of(
 ) -> None:
     """In micro-batches Spark runs again what was lost, with the shuffle files of the epoch; in real time the query."""
     with on(cluster) as spark:
-        setup = job(tmp_path, mode, standbys="1")
+        setup = job(tmp_path, mode, standby="hot")
         with running(spark, setup) as query:
             await_quarter(query, setup)
             await_(query, setup, lambda: bool(primaries(query)))
@@ -162,7 +162,7 @@ def test_primaries_are_near_their_tasks_and_the_whole_host_may_be_lost(
     cluster: Cluster, tmp_path: Path, mode: str
 ) -> None:
     with on(cluster) as spark, service(tmp_path / "service", host=ELSEWHERE, lease=3.0) as where:
-        setup = job(tmp_path, mode, standbys="1", **where.settings)
+        setup = job(tmp_path, mode, standby="hot", **where.settings)
         with running(spark, setup) as query:
             await_quarter(query, setup)
 
@@ -187,7 +187,7 @@ def test_over_tls_between_hosts(cluster: Cluster, tmp_path: Path, mode: str) -> 
     tls = Authority(tmp_path / "tls").issue("host")
     files = {"tls.ca": tls.ca, "tls.cert": tls.cert, "tls.key": tls.key}
     with on(cluster) as spark:
-        setup = job(tmp_path, mode, standbys="1", **files)
+        setup = job(tmp_path, mode, standby="hot", **files)
         with running(spark, setup) as query:
             await_quarter(query, setup)
             assert not any(map(talks_over_tcp, primaries(query).values()))  # TLS ends before them

@@ -277,7 +277,7 @@ def fed(setup: Run) -> Iterator[None]:
 @pytest.mark.parametrize("kind", [Chaos, ChaosOnExecutors])
 @pytest.mark.parametrize("mode", MODES)
 def test_minutes_of_random_losses(plugin_jar: Path, tmp_path: Path, mode: str, kind: type[Chaos]) -> None:
-    settings = {"standbys": "1", "replica.deadline": f"{DEADLINE:g}s", "restart.limit": "100"}
+    settings = {"standby": "hot", "replica.deadline": f"{DEADLINE:g}s", "restart.limit": "100"}
     setup = Run(tmp_path, mode=mode, trigger=TRIGGERS[mode], deadline=SECONDS + 180.0, settings=settings)
     temporary = Path(tempfile.mkdtemp(prefix="cc-", dir="/tmp"))
     print(f"{mode}, seed {SEED}, {SECONDS:g} s")

@@ -81,7 +81,7 @@ def test_every_executor_has_a_service_and_so_has_its_successor(
     cluster: Cluster, tmp_path: Path, mode: str
 ) -> None:
     with on(cluster, ON_EXECUTORS) as spark:
-        setup = job(tmp_path, mode, feed_seconds=4.0, standbys="1")
+        setup = job(tmp_path, mode, feed_seconds=4.0, standby="hot")
         with running(spark, setup) as query:
             await_quarter(query, setup)
             assert [len(services(cluster, host)) for host in (HERE, ELSEWHERE)] == [1, 1]
@@ -101,7 +101,7 @@ def test_exact_through_the_loss_of_every_executor_and_service(
     cluster: Cluster, tmp_path: Path, mode: str
 ) -> None:
     with on(cluster, ON_EXECUTORS) as spark:
-        setup = job(tmp_path, mode, feed_seconds=20.0, standbys="1")
+        setup = job(tmp_path, mode, feed_seconds=20.0, standby="hot")
         with running(spark, setup) as query:
             await_quarter(query, setup)
             for host in (ELSEWHERE, HERE):
@@ -120,7 +120,7 @@ def test_executors_without_python_do_their_tasks(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with on(cluster, {**ON_EXECUTORS, "spark.pyspark.python": str(tmp_path / "python")}) as spark:
-        setup = job(tmp_path, "microbatch", feed_seconds=1.0, standbys="1")
+        setup = job(tmp_path, "microbatch", feed_seconds=1.0, standby="hot")
         with caplog.at_level(logging.WARNING):
             query = run(spark, setup)
         assert caplog.text.count("no replica service at executor") == 2
@@ -138,7 +138,7 @@ def test_over_tls(cluster: Cluster, tmp_path: Path) -> None:
         "spark.clonos.tls.key": tls.key,
     }
     with on(cluster, ON_EXECUTORS | files) as spark:
-        setup = job(tmp_path, "realtime", standbys="1")
+        setup = job(tmp_path, "realtime", standby="hot")
         with running(spark, setup) as query:
             await_quarter(query, setup)
             await_there(query, setup, ELSEWHERE)

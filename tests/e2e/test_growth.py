@@ -66,7 +66,7 @@ def _bytes_below(folder: Path) -> int:
 @pytest.mark.parametrize("standby", [None, "hot", "passive"])
 def test_a_long_run_does_not_grow(spark: Any, tmp_path: Path, mode: str, standby: str | None) -> None:
     """Bundles go beyond the memory for them all the time."""
-    settings = {"inflight.memory": "64k"} | ({"standbys": "1", "standby": standby} if standby else {})
+    settings = {"inflight.memory": "64k"} | ({"standby": standby} if standby else {})
     setup = Run(tmp_path, mode=mode, count=30_000, feed_seconds=EPOCHS * 2.0, settings=settings, deadline=600)
     with running(spark, setup) as query:
         await_(query, setup, lambda: len(setup.epochs("commits")) > EPOCHS // 3)

@@ -141,15 +141,15 @@ def test_any_process_at_any_time(spark: Any, tmp_path: Path, mode: str, depth: s
 
 @pytest.mark.timeout(0)  # every wait in it has its own
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("standbys", ("0", "1"))
-def test_kills_in_a_row(spark: Any, tmp_path: Path, mode: str, standbys: str) -> None:
+@pytest.mark.parametrize("standby", ("none", "hot"))
+def test_kills_in_a_row(spark: Any, tmp_path: Path, mode: str, standby: str) -> None:
     """A quarter of CLONOS_SOAK_KILLS each: as soon as something more is visible, the next process is killed."""
-    dice = random.Random(f"kills {mode} {standbys}")
+    dice = random.Random(f"kills {mode} {standby}")
     setup = Run(
         tmp_path,
         mode=mode,
         goes_on=True,
-        settings={"standbys": standbys, "restart.limit": "1000", "replica.attempts": "20"},
+        settings={"standby": standby, "restart.limit": "1000", "replica.attempts": "20"},
         deadline=240.0,
     )
     killed: list[str] = []

@@ -20,7 +20,7 @@ from clonos.tools.status.text import render
 
 pytestmark = pytest.mark.spark
 
-STANDBYS = {"standbys": "1"}
+STANDBYS = {"standby": "hot"}
 
 
 def roles(query: Any, node: int, instance: int) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
@@ -168,7 +168,7 @@ def setup_of(folder: Path, where: Service, **settings: str) -> Run:
         count=900,
         feed_seconds=2.0,
         goes_on=True,
-        settings={"standbys": "1", **where.settings, **settings},
+        settings={"standby": "hot", **where.settings, **settings},
     )
 
 

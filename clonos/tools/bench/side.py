@@ -98,8 +98,8 @@ class Side:
             writer = self._native_writer(native)
             return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
         protection = self._cell.protection
-        standby = protection.value if protection.stands_by else None
-        stream = causal(query, self._source, INSTANCES, int(protection.stands_by), standby)
+        standby = protection.value if protection.stands_by else "none"
+        stream = causal(query, self._source, INSTANCES, standby)
         return (
             stream.writeStream.to(clonos.sinks.sql(f"sqlite:///{self.database}", TABLE, durable=False))
             .option("checkpointLocation", str(self.checkpoint))

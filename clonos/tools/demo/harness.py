@@ -322,7 +322,7 @@ def run_case(case: Case, report: Report = lambda phase, runs, appended: None) ->
                     log=log,
                     folder=str(case.folder / system),
                     weather=weather.url,
-                    standbys=case.scenario.standbys,
+                    standby=case.scenario.standby,
                 )
                 runs.append(SystemRun(system, job, case.scenario, case.events))
             _conduct(case, runs, source, expected, report)

@@ -42,7 +42,7 @@ class Job:
     folder: str  # this system's own: output, checkpoint, faults, whatever it keeps
     weather: str  # address of the weather service
     instances: int = 2  # of each operator
-    standbys: int = 0  # of each instance of an operator; the causal side only
+    standby: str = "none"  # of each instance of an operator; the causal side only
     script: str = ""  # faults for `clonos.testing.faults`; the causal side only
 
     @property

@@ -38,7 +38,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A named series of strikes. `pace`: how much longer than usual the replay takes. `standbys`: of each operator's
+    """A named series of strikes. `pace`: how much longer than usual the replay takes. `standby`: of each operator's
     instances, on the causal side. `drawn`: so many workers more, of any role, wherever the seed has them.
     """
 
@@ -46,7 +46,7 @@ class Scenario:
     says: str
     strikes: tuple[Strike, ...] = ()
     pace: float = 1.0
-    standbys: int = 0
+    standby: str = "none"
     drawn: int = 0
 
 
@@ -86,13 +86,13 @@ SCENARIOS = {
             "replica",
             "processes of the operators are killed, each of which has a hot standby",
             (Strike("worker", 0.25), Strike("worker", 0.45, "legs"), Strike("worker", 0.65)),
-            standbys=1,
+            standby="hot",
         ),
         Scenario(
             "chaos",
             "a dozen processes of all stages are killed at random; operators have hot standbys",
             pace=1.5,
-            standbys=1,
+            standby="hot",
             drawn=12,
         ),
     )

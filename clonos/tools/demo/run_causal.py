@@ -31,7 +31,7 @@ def session(job: Job) -> SparkSession:
     builder = SparkSession.builder.appName("flights, causal").master(f"local[{SLOTS},{ATTEMPTS}]")
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.clonos.parallelism", str(job.instances))
-    builder = builder.config("spark.clonos.standbys", str(job.standbys))
+    builder = builder.config("spark.clonos.standby", job.standby)
     builder = builder.config("spark.clonos.snapshot.interval", "2s")
     return clonos.configure(builder).getOrCreate()
 

@@ -163,7 +163,6 @@ def causal(
     query: Query,
     source: Source,
     parallelism: int,
-    standbys: int | None = None,
     standby: str | None = None,
 ) -> CausalStream:
     """The query as a causal job, up to the sink."""
@@ -184,7 +183,6 @@ def causal(
                 name=stage.name,
                 on_timer=stage.on_timer,
                 parallelism=parallelism,
-                standbys=standbys,
                 standby=standby,
             )
         else:
