@@ -67,7 +67,7 @@ class Binding:
         if self.standby not in (None, *STANDBY):
             raise QueryDefinitionError(
                 f"operator {name!r} has standby={self.standby!r}",
-                hint="Say 'none', 'passive' (it goes from snapshot to snapshot) or 'hot' (it does what the replica does)",
+                hint="Say 'none', 'passive' (it goes from snapshot to snapshot) or 'hot' (it does as the replica does)",
             )
         if self.on_poison not in POLICIES:
             raise QueryDefinitionError(
