@@ -131,6 +131,7 @@ def test_definitions_that_do_not_fit(stream: Any) -> None:
             lambda: keyed.process(nothing, "a int", name="a", on_poison="skip"),
             "has on_poison='skip'.*dead_letter",
         ),
+        (lambda: keyed.process(nothing, "a int", name="a", standby="warm"), "has standby='warm'.*passive"),
         (lambda: keyed.process(nothing, "a int", name="a", version=2), "must be text"),
         (lambda: keyed.process("fn", "a int", name="a"), "needs a function"),
         (lambda: keyed.process(nothing, "a wrong", name="a"), "cannot be read"),
