@@ -171,8 +171,8 @@ class Checkpoint:
         """The memberships that the last start kept."""
         return self.hosts[max(self.hosts)] if self.hosts else {}
 
-    def keep_hosts(self, generation: int, memberships: dict[str, str]) -> None:
-        self.hosts[generation] = memberships
+    def keep_hosts(self, generation: int, memberships: Mapping[str, str]) -> None:
+        self.hosts[generation] = dict(memberships)
 
     def ended(self, origin: Origin, epoch: int) -> Snapshot | None:
         """How an instance stood at the end of an epoch that has committed."""

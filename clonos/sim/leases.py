@@ -79,7 +79,12 @@ class Leased:
 
     def launch(self) -> None:
         if self._world.plan.partitions:
-            self._memberships = Memberships(self._world.checkpoint.last_hosts, self._world.next_token)
+            self._memberships = Memberships(
+                self._world.checkpoint.last_hosts,
+                self._world.next_token,
+                keep=lambda kept: self._world.checkpoint.keep_hosts(self._driver.generation, kept),
+                check_leads=self._driver.leaders.check,
+            )
             self._keep()
 
     def counts(self, at: int) -> bool:
@@ -96,7 +101,7 @@ class Leased:
             yield PAUSE
             if not self._is_there:
                 self._ask()
-        self._world.checkpoint.keep_hosts(self._driver.generation, self._memberships.begins())
+        self._memberships.begins()
 
     def _keep(self) -> None:
         if not self._is_there:
@@ -109,16 +114,13 @@ class Leased:
         self._world.kernel.after(PERIOD, self._driver.call, self._keep)
 
     def _go_on_without(self, lease: HostLease) -> None:
-        """Known to the next start before anybody does."""
+        """If the checkpoint can keep that."""
         if self._memberships is None or not self._driver.is_reachable:
             return
-        left = self._memberships.without(HOST)
-        self._world.checkpoint.keep_hosts(self._driver.generation, left)
         try:
-            self._driver.leaders.check()
+            self._memberships.leaves(HOST)
         except Fenced:
             return
-        self._memberships.leaves(HOST)
         self._world.trace(self._driver.name, "has not heard of the second server, and goes on without it")
         self._world.checks.given_up(lease)
         self._known, self._is_there = None, False
@@ -149,7 +151,8 @@ class Leased:
         def counted() -> None:
             if self._is_there or generation != self._driver.generation or self._memberships is None:
                 return
-            if number == self._asks and self._memberships.joins(HOST, token):
+            is_asked = number == self._asks and self._driver.is_reachable  # the checkpoint keeps who counts
+            if is_asked and self._memberships.joins(HOST, token):
                 self._known = lease, DriverLease(LENGTH, MARGIN, heard_at)
                 self._is_there = True
                 self._world.trace(self._driver.name, "counts the second server")

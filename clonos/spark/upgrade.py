@@ -1,7 +1,7 @@
 """A program is started over a checkpoint: what it changes, whether that can be taken over, and from which epoch on.
 
 The rules are `clonos.protocol.versions.upgrade`'s; here is looked what of the open epoch there is: in Spark's logs,
-in the sink, and in the causal logs on this host. What cannot be looked into counts as seen.
+in the sink, and in the causal logs on this host. What cannot be looked into counts as seen, or goes (`open_epoch`).
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ It begins when a conduit connects. The order is the rule:
 2. A snapshot is chosen: where the conduit keeps what follows, the newest that stands for what it has taken over
    (`protocol.recovery.causal.replacement`); for a new task attempt where the recovery line begins
    (`protocol.line.recovery_line`), else the end of the epoch before.
-3. The own log from there on is put together from whoever may know it (`protocol.recovery.causal.retrieval`), and
-where the attempt resumes
-   inside an epoch, it is looked whether everything that the state depends on is held here
+3. The own log from there on is put together from whoever may know it (`protocol.recovery.causal.retrieval`), and where
+   the attempt resumes inside an epoch, it is looked whether everything that the state depends on is held here
    (`protocol.recovery.causal.resumption`).
 4. Only now there is an instance, and from the end of what was recovered on, the log is what this incarnation writes.
 

@@ -17,18 +17,25 @@ from collections.abc import Callable, Mapping
 
 class Memberships:
     """As the driver that leads the query knows them. `kept` are those of the last start, from the checkpoint; `make`
-    gives a token that was never given before. Not safe to use from several threads at once."""
+    gives a token that was never given before; `keep` writes down those of this start, durably; `check_leads` raises
+    Fenced where another driver leads. Not safe to use from several threads at once."""
 
-    def __init__(self, kept: Mapping[str, str], make: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        kept: Mapping[str, str],
+        make: Callable[[], str],
+        *,
+        keep: Callable[[Mapping[str, str]], None],
+        check_leads: Callable[[], None],
+    ) -> None:
         self._kept = dict(kept)
         self._make = make
+        self._keep = keep
+        self._check_leads = check_leads
         self._offered: dict[str, str] = {}
         self._counted: dict[str, str] = {}
-
-    @property
-    def counted(self) -> dict[str, str]:
-        """The hosts that count now, to be kept in the checkpoint."""
-        return dict(self._counted)
+        self._any_kept = bool(kept)  # in the checkpoint, so that it has to be taken back there
+        self._begun = False
 
     def token(self, host: str) -> str:
         """What the host is to be asked under."""
@@ -43,23 +50,38 @@ class Memberships:
         query has gone on without it since it was asked: then it is asked again, under another token."""
         if token != self.token(host):
             return False
-        self._counted[host] = token
+        counted = {**self._counted, host: token}
+        if self._begun:
+            self._write(counted)
+        self._counted = counted
         return True
 
-    def begins(self) -> dict[str, str]:
-        """Instances begin after this, and ask those hosts that count; to be kept in the checkpoint first. A host of the
-        last start that is not among them counts again only with empty logs."""
+    def begins(self) -> None:
+        """Instances begin after this, and ask those hosts that count by now. A host of the last start that is not among
+        them counts again only with empty logs."""
         self._kept.clear()
-        return self.counted
-
-    def without(self, host: str) -> dict[str, str]:
-        """What is to be kept in the checkpoint before the query goes on without a host."""
-        return {each: token for each, token in self._counted.items() if each != host}
+        if self._counted or self._any_kept:
+            self._write(self._counted)
+        self._begun = True
 
     def leaves(self, host: str) -> None:
-        """The query goes on without it."""
-        for known in (self._counted, self._kept, self._offered):
+        """The query may go on without a host when this returns.
+
+        The next driver claims its generation before it reads what counts. So where this one still leads after it has
+        written, the next one finds it.
+        """
+        left = {each: token for each, token in self._counted.items() if each != host}
+        if self._begun:
+            self._check_leads()
+            self._write(left)
+            self._check_leads()
+        self._counted = left
+        for known in (self._kept, self._offered):
             known.pop(host, None)
+
+    def _write(self, memberships: Mapping[str, str]) -> None:
+        self._keep(memberships)
+        self._any_kept = bool(memberships)
 
 
 def sets_aside(kept: str | None, asked: str) -> bool:

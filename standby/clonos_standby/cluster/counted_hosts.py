@@ -18,10 +18,14 @@ class CountedHosts:
 
     def __init__(self, checkpoint: str, check_leads: Callable[[], None]) -> None:
         self._files = HostMemberships(checkpoint)
-        self._check_leads = check_leads
         self._lock = threading.Lock()
-        self._memberships = Memberships(self._files.last(), lambda: secrets.token_hex(16))
-        self._generation: int | None = None  # of the start whose instances ask those that count
+        self._generation = 0  # of the start whose instances ask those that count
+        self._memberships = Memberships(
+            self._files.last(),
+            lambda: secrets.token_hex(16),
+            keep=lambda memberships: self._files.keep(self._generation, memberships),
+            check_leads=check_leads,
+        )
 
     def token(self, host: str) -> str:
         """What a host is to be asked under."""
@@ -31,28 +35,15 @@ class CountedHosts:
     def joins(self, host: str, token: str) -> bool:
         """The host has granted what it was asked under this token; whether it counts. Raises StorageUnavailable."""
         with self._lock:
-            counts = self._memberships.joins(host, token)
-            if counts and self._generation is not None:
-                self._files.keep(self._generation, self._memberships.counted)
-            return counts
+            return self._memberships.joins(host, token)
 
     def begins(self, generation: int) -> None:
         """A start of the query; its instances ask the hosts that count by now. Raises StorageUnavailable."""
         with self._lock:
-            counted = self._memberships.begins()
-            if counted or self._files.last():  # else there is nothing to take back
-                self._files.keep(generation, counted)
             self._generation = generation
+            self._memberships.begins()
 
     def leaves(self, host: str) -> None:
-        """The query may go on without a host when this returns. Raises StorageUnavailable, or Fenced.
-
-        The next driver claims its generation before it reads what counts. So where this one still leads after it has
-        written, the next one finds it.
-        """
+        """The query may go on without a host when this returns. Raises StorageUnavailable, or Fenced."""
         with self._lock:
-            if self._generation is not None:
-                self._check_leads()
-                self._files.keep(self._generation, self._memberships.without(host))
-                self._check_leads()
             self._memberships.leaves(host)

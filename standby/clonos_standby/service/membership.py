@@ -15,6 +15,7 @@ from typing import Final
 from clonos.errors import StorageUnavailable
 from clonos.protocol.roles.membership import sets_aside
 from clonos.storage.durable_names import fsync_directory
+from clonos.storage.folder import Folder, resolve
 
 SET_ASIDE: Final = "set-aside"
 _MEMBERSHIP: Final = "membership"
@@ -24,34 +25,24 @@ _LOGS: Final = "logs"
 def begin_membership(data: Path, token: str) -> bool:
     """The driver asks for a server under this token; whether logs were set aside. While no server runs here. Raises
     StorageUnavailable."""
+    folder = Folder(*resolve(str(data)), tag=f"membership-{os.getpid()}")
+    kept = _kept(folder)
     try:
         data.mkdir(parents=True, exist_ok=True)
-        kept = _kept(data)
         moved = sets_aside(kept, token) and (data / _LOGS).exists()
         if moved:
             shutil.rmtree(data / SET_ASIDE, ignore_errors=True)
             os.replace(data / _LOGS, data / SET_ASIDE)
-        if token and token != kept:
-            _keep(data, token)
+            fsync_directory(str(data))  # before the token says so
     except OSError as error:
-        raise StorageUnavailable(f"the membership of the logs in {data} cannot be kept: {error}") from error
+        raise StorageUnavailable(f"logs in {data} cannot be set aside: {error}") from error
+    if token and token != kept:
+        folder.write(_MEMBERSHIP, token.encode())
     return moved
 
 
-def _kept(data: Path) -> str | None:
+def _kept(folder: Folder) -> str | None:
     try:
-        return (data / _MEMBERSHIP).read_text()
+        return folder.read(_MEMBERSHIP).decode()
     except FileNotFoundError:
         return None
-
-
-def _keep(data: Path, token: str) -> None:
-    """Durably, and after the logs have moved."""
-    fsync_directory(str(data))
-    fresh = data / (_MEMBERSHIP + ".new")
-    with fresh.open("w") as file:
-        file.write(token)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, data / _MEMBERSHIP)
-    fsync_directory(str(data))
