@@ -20,7 +20,7 @@ from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.delta_journal import fold_deltas
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply, Index, told
-from clonos.protocol.recovery.causal.own_log import Incarnation, OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer, begun, truncated
 from clonos.protocol.recovery.causal.retrieval import OpenedLog
 from clonos.protocol.roles.admission import GENERATION, Fences
 from clonos.protocol.roles.membership import sets_aside
@@ -44,21 +44,21 @@ class LogStore:
         self.full = False
         self.version = 0  # counts what was not an append
         self._batches: list[Batch] = []
-        self.incarnations: tuple[Incarnation, ...] | None = None  # kept where there are standbys
+        self.incarnations: tuple[Writer, ...] | None = None  # kept where there are standbys
         self.acts = False  # its owner has acted on the outside
         self.damaged_before = False  # it is in the place of one of which only a part could be read
         self.whole_since: int | None = None
         self.unreadable_until = 0
         self._power_may_fail = power_may_fail
-        self._on_disk: tuple[list[Batch], tuple[Incarnation, ...] | None] = ([], None)
+        self._on_disk: tuple[list[Batch], tuple[Writer, ...] | None] = ([], None)
         self._not_synced: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
-    def begin(self, fence: int, since: int) -> None:
-        """An incarnation goes live here: what it writes from this offset on is its own. It may show a newer fence."""
-        self._change(self._begin, fence, since)
+    def begin(self, incarnation: Writer) -> None:
+        """As `clonos.storage.log_store.LogStore.begin`."""
+        self._change(self._begin, incarnation)
 
-    def _begin(self, fence: int, since: int) -> None:
-        self.incarnations = (*(one for one in self.incarnations or () if one[1] != since), (fence, since))
+    def _begin(self, incarnation: Writer) -> None:
+        self.incarnations = begun(self.incarnations or (), incarnation)
 
     def _change(self, change: Callable[..., None], *arguments: Any) -> None:
         """One write batch of the write-ahead log, in which RocksDB keeps the order."""
@@ -187,9 +187,7 @@ class LogStore:
     def _truncate(self, stable: Mapping[Origin, int]) -> None:
         own_from = stable.get(self.owner, 0)
         if self.incarnations:
-            self.incarnations = (
-                tuple(one for one in self.incarnations[:-1] if one[1] > own_from) + self.incarnations[-1:]
-            )
+            self.incarnations = truncated(self.incarnations, own_from)
         for batch in self._batches:
             batch.deltas = tuple(raw for raw in batch.deltas if still_needed(raw, stable))
             batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)

@@ -30,6 +30,7 @@ from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.conduit_model import Follow, Output, Stable
@@ -203,8 +204,8 @@ class OperatorHost(Incarnation[Snapshot]):
     def log_end(self) -> int:
         return self._store.end
 
-    def begin_log(self, since: int) -> None:
-        self._store.begin(self._hello.fence, since)
+    def begin_log(self, writer: Writer) -> None:
+        self._store.begin(writer)
 
     def ask(self, origin: Origin, base: int) -> Steps:
         return holders.ask(self._world, self._replica, origin, where=self.where)

@@ -5,7 +5,8 @@ RocksDB with its write-ahead log and without fsync: what `append` has returned f
 
     "o" offset(8, big-endian) -> sealed bytes of the own log that begin at this offset
     "d" number(8, big-endian) -> sealed delta; numbers count up, so order is order of insertion
-    00 "incarnations-2"       -> sealed pairs of fence and log offset (16 + 8, big-endian), where there are standbys
+    00 "incarnations-2"       -> sealed pairs of fence and log offset (16 + 8, big-endian), where there are standbys;
+                                 the highest bit of the offset says that a copy begins there
     00 "whole"                -> sealed log offset (8, big-endian) and boot id: from there on the store lacks nothing
                                  that the instance wrote, as long as this host has not been started again
     00 "damaged"              -> sealed text: what could not be read of the store in whose place this one is, until the
@@ -37,7 +38,7 @@ from clonos.errors import ClonosError, LogConflict, LogCorrupt, StorageUnavailab
 from clonos.protocol.counters import LAST_LONG, used_up
 from clonos.protocol.fence import FENCE_BYTES, Fence
 from clonos.protocol.recovery.causal.causal_log import Segment
-from clonos.protocol.recovery.causal.own_log import Incarnation
+from clonos.protocol.recovery.causal.own_log import Writer, begun, truncated
 from clonos.storage.boot import is_of_this_boot, note_boot
 from clonos.storage.database import MIB, Batch, Database, prefix_end, tuned
 from clonos.storage.disk_errors import unavailable
@@ -146,15 +147,18 @@ class _Reading:
         """The received deltas, in the order in which they were appended."""
         return (payload for _, payload in self._entries(_DELTA))
 
-    def incarnations(self) -> tuple[Incarnation, ...] | None:
+    def incarnations(self) -> tuple[Writer, ...] | None:
         """Who wrote the own log, from which offset on each on its own; None where that is not kept."""
         raw = self._unsealed(_INCARNATIONS_KEY)
         if raw is not None:
-            return tuple((Fence.unpack(fence), since) for fence, since in _INCARNATION.iter_unpack(raw))
+            return tuple(
+                Writer(Fence.unpack(fence), since & LAST_LONG, copy=since > LAST_LONG)
+                for fence, since in _INCARNATION.iter_unpack(raw)
+            )
         raw = self._unsealed(_NARROW_INCARNATIONS_KEY)
         if raw is not None:
             return tuple(
-                (Fence.widened(fence), since) for fence, since in _NARROW_INCARNATION.iter_unpack(raw)
+                Writer(Fence.widened(fence), since) for fence, since in _NARROW_INCARNATION.iter_unpack(raw)
             )
         return None
 
@@ -281,7 +285,7 @@ class LogReader(_Reading):
             # A damaged block: RocksDB cannot walk past it.
             self.corrupt.append(error.message)
 
-    def incarnations(self) -> tuple[Incarnation, ...] | None:
+    def incarnations(self) -> tuple[Writer, ...] | None:
         try:
             return super().incarnations()
         except LogCorrupt as error:
@@ -407,14 +411,14 @@ class LogStore(_Reading):
             return _number(iterator.key(), "the causal log")
         return offset
 
-    def begin(self, incarnation: Incarnation | None) -> None:
-        """An incarnation goes live: what it writes from its offset on is its own. It may show a newer fence later.
+    def begin(self, incarnation: Writer | None) -> None:
+        """What is written from its offset on is its own, or a copy. It may show a newer fence later.
 
-        None: a standby keeps its copy here.
+        None: who wrote the store is kept from now on.
         """
         kept = self.incarnations() or ()
         if incarnation is not None:
-            kept = (*(one for one in kept if one[1] != incarnation[1]), incarnation)
+            kept = begun(kept, incarnation)
         self._keep_incarnations(kept)
 
     def note_damage(self, what: str) -> None:
@@ -440,8 +444,10 @@ class LogStore(_Reading):
         since: int = _NUMBER.unpack_from(raw)[0]
         return since if boot and raw[_NUMBER.size :] == boot.encode() else None
 
-    def _keep_incarnations(self, kept: Sequence[Incarnation]) -> None:
-        raw = b"".join(_INCARNATION.pack(Fence(fence).pack(), since) for fence, since in kept)
+    def _keep_incarnations(self, kept: Sequence[Writer]) -> None:
+        raw = b"".join(
+            _INCARNATION.pack(Fence(one.fence).pack(), one.since + one.copy * (LAST_LONG + 1)) for one in kept
+        )
         self._database.put(_INCARNATIONS_KEY, seal(raw, _INCARNATIONS_KEY))
 
     def fold(self, merge: Callable[[list[bytes]], bytes]) -> None:
@@ -481,7 +487,7 @@ class LogStore(_Reading):
         self._delete_range(_key(_OWN, 0), _key(_OWN, offset))
         kept = self.incarnations() or ()
         if len(kept) > 1:
-            self._keep_incarnations([*(one for one in kept[:-1] if one[1] > offset), kept[-1]])
+            self._keep_incarnations(truncated(kept, offset))
 
     def _piece_length(self, start: int) -> int:
         for number, piece in self._entries(_OWN, start):

@@ -20,7 +20,7 @@ from clonos.errors import ProtocolError, Unauthenticated
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
-from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.boundary import bearer
 from clonos.wire.determinant_service import VERSION
@@ -163,7 +163,7 @@ def _add(holder: _Holder, number: int, said: determinants_pb2.OwnLog) -> None:
     known = holder.own.get(number, OwnLog())
     holder.own[number] = OwnLog(
         [*known.segments, *((segment.start, segment.data) for segment in said.segments)],
-        tuple((_fence(one, holder.address), one.since) for one in said.incarnations),
+        tuple(Writer(_fence(one, holder.address), one.since, one.copy) for one in said.incarnations),
         known.received + tuple(said.received),
         said.damaged,
     )

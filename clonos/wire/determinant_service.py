@@ -67,8 +67,10 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
                 determinants_pb2.OwnLog(
                     segments=_segments(log.segments, request.from_offset, next_offset),
                     incarnations=[
-                        determinants_pb2.Incarnation(wide=Fence(fence).pack(), since=since)
-                        for fence, since in log.incarnations
+                        determinants_pb2.Incarnation(
+                            wide=Fence(one.fence).pack(), since=one.since, copy=one.copy
+                        )
+                        for one in log.incarnations
                     ],
                     received=[] if request.onward else log.received,
                     damaged=log.damaged,

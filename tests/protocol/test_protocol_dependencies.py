@@ -8,7 +8,7 @@ from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, en
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
-from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 
 FIRST, SECOND, ITSELF = Origin(1, 0), Origin(1, 1), Origin(2, 0)
 LOG = bytes(range(100))
@@ -33,7 +33,9 @@ def test_what_is_stable_need_not_be_held() -> None:
 
 
 def test_what_others_know_comes_back_as_a_delta() -> None:
-    writer = HolderReply("its host", own=(OwnLog([(0, LOG[:30]), (30, LOG[30:60])], ((Fence.of(1), 0),)),))
+    writer = HolderReply(
+        "its host", own=(OwnLog([(0, LOG[:30]), (30, LOG[30:60])], (Writer(Fence.of(1), 0),)),)
+    )
     receiver = HolderReply("downstream", [(35, LOG[35:42])])
     (raw,) = recovered_deltas(FIRST, 20, 50, [receiver, writer])
     assert segments_for(raw, *FIRST)[0][0][0] == 20
@@ -53,8 +55,8 @@ def test_what_nobody_knows_does_not() -> None:
 
 
 def test_what_its_writer_has_overtaken_does_not_come_back() -> None:
-    older = OwnLog([(0, LOG[:60])], ((Fence.of(1), 0),))
-    newer = OwnLog([(0, LOG[:40] + b"other")], ((Fence.of(1, 0, 1), 40),))
+    older = OwnLog([(0, LOG[:60])], (Writer(Fence.of(1), 0),))
+    newer = OwnLog([(0, LOG[:40] + b"other")], (Writer(Fence.of(1, 0, 1), 40),))
     (raw,) = recovered_deltas(
         FIRST, 30, 45, [HolderReply("one", own=(older,)), HolderReply("two", own=(newer,))]
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from planted import OTHERS, STANDBYS, Planted, planted
+from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
 
-from clonos.protocol.recovery.causal import retrieval
+from clonos.protocol.recovery.causal import needed_log, retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.sim import disk
 from clonos.sim.disk import Batch, Disk, LogStore
 from clonos.sim.plan import Fault
 
@@ -66,6 +67,23 @@ def an_old_copy_says_that_it_is_whole(patch: Patch) -> None:
     patch.setattr(LogStore, "copy", copy)
 
 
+# ----------------------------------------------------------- copies of a log
+
+
+def what_nobody_depends_on_is_repeated(patch: Patch) -> None:
+    patch.setattr(retrieval, "needed_end", lambda start, recorded, replies: start + len(recorded))
+
+
+def a_copy_counts_as_written_live(patch: Patch) -> None:
+    """A standby that was the replica before does not say where its copy begins."""
+    real = disk.begun
+    patch.setattr(disk, "begun", lambda known, one: tuple(known) if one.copy else real(known, one))
+
+
+def effects_that_nobody_was_told_of_are_done_anew(patch: Patch) -> None:
+    patch.setattr(needed_log, "_end_of_effects", lambda start, recorded: start)
+
+
 # --------------------------------------------------------------------- fences
 
 
@@ -77,6 +95,15 @@ def fences_are_not_synced(patch: Patch) -> None:
 OLD: dict[str, Any] = {**OTHERS, "depth": FULL, "effects": False}
 HOSTS: dict[str, Any] = {**STANDBYS, "executors": True, "spreads": True}
 OLD_RATES = {Fault.OLD_DISK: 0.02}
+STORES_LOST = {Fault.STORE_LOST: 0.5, Fault.QUERY_RESTART: 0.02}
+COPIES: dict[str, Any] = {
+    **PASSIVE,
+    "executors": True,
+    "realtime": True,
+    "faults": 12,
+    "epoch": 12,
+    "records": 60,
+}
 DISKS: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
@@ -92,6 +119,17 @@ DISKS: dict[str, Planted] = {
         ),
         planted(an_old_copy_of_the_own_store_is_enough, rates=OLD_RATES, **OLD),
         planted(an_old_copy_says_that_it_is_whole, rates=OLD_RATES | {Fault.SINK_LOG_PAGE: 0.5}, **OLD),
+        planted(what_nobody_depends_on_is_repeated, first=300, rates=STORES_LOST, **COPIES),
+        planted(
+            a_copy_counts_as_written_live,
+            rates={Fault.HOST_LOST: 0.04, Fault.SERVER_CRASH: 0.02},
+            **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
+        ),
+        planted(
+            effects_that_nobody_was_told_of_are_done_anew,
+            rates={Fault.SERVER_CRASH: 0.02, Fault.QUERY_RESTART: 0.02},
+            **{**STANDBYS, "effects": True, "realtime": True},
+        ),
         planted(
             fences_are_not_synced,
             rates={Fault.POWER_LOSS: 0.03, Fault.TASK_ZOMBIE: 0.1},

@@ -19,7 +19,7 @@ from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry, segments_for
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
-from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.storage.log_store import LogStore
 from clonos.wire.determinant_client import fetch
 from clonos_standby.cluster.launcher import ReplicaServer
@@ -53,12 +53,12 @@ def test_what_an_instance_with_standbys_wrote_itself_is_told_apart(
     tmp_path: Path, stores: dict[str, LogStore]
 ) -> None:
     mine = stores["mine"] = LogStore(str(tmp_path / "logs" / "2" / "5"))
-    mine.begin((7, 0))
+    mine.begin(Writer(7, 0))
     received = delta(0, 3, origin=Origin(1, 0))
     mine.append([received], (0, LOG[:20]))
     near = stores["near"] = LogStore(str(tmp_path / "logs" / "3" / "0"))
     near.append([delta(0, 10)], None)
-    own = OwnLog([(0, LOG[:20])], ((7, 0),), (received,))
+    own = OwnLog([(0, LOG[:20])], (Writer(7, 0),), (received,))
     assert ask(holdings(tmp_path)) == HolderReply("here", [(0, LOG[:10])], 10, (), (own,))
 
 

@@ -19,6 +19,7 @@ from clonos.operators.rows import make_row
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.storage.manifest import Manifest
 from clonos.values import state_codec as values
 from clonos.wire.framing import FrameType, send_frames
@@ -388,7 +389,7 @@ def test_metadata_of_a_snapshot_says_all_of_the_instance() -> None:
     assert metadata.decode(raw, tuple) == snapshot
     found = metadata.candidate(Manifest(7, 2, True, 1 << 16, raw, ()))
     assert (found.log_offset, found.emitted, found.taken, found.received) == (100, 30, 4, {Origin(1, 0): 40})
-    assert found.own_log.segments == [(97, b"abc")] and found.own_log.incarnations == ((1 << 16, 97),)
+    assert found.own_log.segments == [(97, b"abc")] and found.own_log.incarnations == (Writer(1 << 16, 97),)
 
 
 def test_rows_that_wait_come_back_with_the_rows_inside_them() -> None:

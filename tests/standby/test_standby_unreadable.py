@@ -25,6 +25,7 @@ from clonos.errors import RecoveryTimeout, StorageUnavailable, Where
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
+from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.spark.upgrade import read_store
 from clonos.storage import salvage
 from clonos.storage.log_store import LogStore
@@ -238,7 +239,7 @@ def test_what_is_damaged_is_said_with_whose_it_is(
 def test_what_can_be_read_of_a_damaged_store_comes_in_its_place(tmp_path: Path) -> None:
     path = written(tmp_path)
     store = LogStore(str(path))
-    store.begin((7, 0))
+    store.begin(Writer(7, 0))
     for number in range(30, 60):
         store.append([delta(number, number + 1)], (number - 23, LOG[:1]))
     copy = tmp_path / "copy"
@@ -259,7 +260,7 @@ def test_what_can_be_read_of_a_damaged_store_comes_in_its_place(tmp_path: Path) 
     assert [damage.owner for damage in after.damaged] == [OWNER] and said in after.damaged[0].what
     assert not read_store(path, [], [])  # what is gone may have been seen
     again = LogStore(str(path))
-    assert again.incarnations() == ((7, 0),) and again.end > 7
+    assert again.incarnations() == (Writer(7, 0),) and again.end > 7
     assert again.whole_since("this boot") is None
     again.is_whole(5, "this boot")
     assert (again.whole_since("this boot"), again.whole_since("another")) == (5, None)

@@ -18,6 +18,7 @@ from rocksdict import Rdict
 from clonos.errors import CounterExhausted, LogConflict, LogCorrupt, StateError, StorageUnavailable
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.fence import Fence
+from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.storage.database import MIB
 from clonos.storage.log_store import LogReader, LogStore
 from clonos.values.state_codec import seal
@@ -59,9 +60,9 @@ def test_owner_reader_and_the_next_owner_see_the_same(store: LogStore) -> None:
 def test_incarnations_of_64_bit_fences_are_read_as_what_they_meant(store: LogStore) -> None:
     key = b"\x00incarnations"
     store._database.put(key, seal(struct.pack(">QQ", 3 << 48 | 7 << 16 | 2, 40), key))
-    assert store.incarnations() == ((Fence.of(3, 7, 2), 40),)
-    store.begin((Fence.of(4, 1), 50))
-    assert store.incarnations() == ((Fence.of(3, 7, 2), 40), (Fence.of(4, 1), 50))
+    assert store.incarnations() == (Writer(Fence.of(3, 7, 2), 40),)
+    store.begin(Writer(Fence.of(4, 1), 50))
+    assert store.incarnations() == (Writer(Fence.of(3, 7, 2), 40), Writer(Fence.of(4, 1), 50))
     with LogStore.read_only(path_of(store)) as reader:
         assert reader.incarnations() == store.incarnations()
 
@@ -70,14 +71,15 @@ def test_who_wrote_it_is_kept_where_there_are_standbys(store: LogStore) -> None:
     assert store.incarnations() is None
     store.begin(None)
     assert store.incarnations() == ()
-    store.begin((5, 0))
-    store.begin((6, 0))  # the same one, in the next epoch
+    store.begin(Writer(5, 0))
+    store.begin(Writer(6, 0))  # the same one, in the next epoch
     store.append([], (0, b"0123456789"))
-    store.begin((9, 4))
+    store.begin(Writer(9, 4))
+    store.begin(Writer(11, 8, copy=True))
     with LogStore.read_only(path_of(store)) as reader:
-        assert reader.incarnations() == ((6, 0), (9, 4))
+        assert reader.incarnations() == (Writer(6, 0), Writer(9, 4), Writer(11, 8, copy=True))
     store.truncate_own(4)
-    assert store.incarnations() == ((9, 4),)
+    assert store.incarnations() == (Writer(9, 4), Writer(11, 8, copy=True))
     store._database.put(b"\x00incarnations-2", b"broken")
     with pytest.raises(LogCorrupt, match="the incarnations"):
         store.incarnations()

@@ -19,7 +19,7 @@ from hypothesis import given, strategies as st
 from clonos.errors import LogCorrupt, ProtocolError, StorageUnavailable, Unauthenticated
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
-from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.determinant_client import fetch
 from clonos.wire.determinant_service import DeterminantServer, merged, page
@@ -54,7 +54,10 @@ def test_the_log_comes_back(server: DeterminantServer) -> None:
 
 
 def test_own_logs_come_back_in_pages_too() -> None:
-    own = (OwnLog([(0, LOG)], ((5, 0), (6, 70)), (b"delta",)), OwnLog([(50, LOG[50:90])], (), ()))
+    own = (
+        OwnLog([(0, LOG)], (Writer(5, 0), Writer(6, 70), Writer(7, 80, copy=True)), (b"delta",)),
+        OwnLog([(50, LOG[50:90])], (), ()),
+    )
 
     def both(node: int, instance: int, start: int) -> HolderReply:
         return HolderReply("h", [(10, LOG[10:3000])], 3000, (), own)
@@ -64,7 +67,7 @@ def test_own_logs_come_back_in_pages_too() -> None:
     assert merged(reply.segments) == [(10, LOG[10:3000])]
     assert [merged(log.segments) for log in reply.own] == [[(0, LOG)], [(50, LOG[50:90])]]
     assert [(log.incarnations, log.received) for log in reply.own] == [
-        (((5, 0), (6, 70)), (b"delta",)),
+        ((Writer(5, 0), Writer(6, 70), Writer(7, 80, copy=True)), (b"delta",)),
         ((), ()),
     ]
 

@@ -38,7 +38,7 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
-from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
 from clonos.protocol.recovery.causal.resumption import check_dependencies, check_resumable, resume_failed
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered, retrieve
@@ -122,7 +122,8 @@ class Candidate:
         """Written by the incarnation that took it, or believed by it."""
         start = self.log_offset - len(self.log)
         since = max(start, self.live_since)
-        return OwnLog([(start, self.log)], ((self.name.fence, since),)) if self.log else OwnLog()
+        writers = (Writer(self.name.fence, since),)
+        return OwnLog([(start, self.log)], writers) if self.log else OwnLog()
 
 
 class Snapshots(Protocol[S_co]):
@@ -235,8 +236,8 @@ class Incarnation(ABC, Generic[S]):
         """Of the log store."""
 
     @abstractmethod
-    def begin_log(self, since: int) -> None:
-        """From this offset on the log store holds what is written under the last greeting's fence."""
+    def begin_log(self, writer: Writer) -> None:
+        """From its offset on the log store holds what that incarnation writes, or a copy of it."""
 
     @abstractmethod
     def ask(self, origin: Origin, base: int) -> Steps:
@@ -315,6 +316,7 @@ class Incarnation(ABC, Generic[S]):
             self.let_go()
             yield from self._restore()
         self._ended = None
+        self.begin_log(Writer(self._hello.fence, self.log_end, copy=True))
         self.live.begin_following()
         yield from self.perform(self.live.open_epoch(hello.epoch, ends_at=self._ends_at))
         yield from self.perform(self.live.follow(hello.log_start, hello.log))
@@ -380,7 +382,7 @@ class Incarnation(ABC, Generic[S]):
         self.live.lead()
         self._since = since
         if not self._alone:
-            self.begin_log(since)
+            self.begin_log(Writer(self._hello.fence, since))
 
     def _check_newest(self) -> None:
         """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
@@ -634,6 +636,7 @@ class Incarnation(ABC, Generic[S]):
             since=self._log_wanted_from(snapshot, opened),
             recovered=hello.recovered,
             settled=settled.log_offset if settled is not None else 0,
+            bound=self._bound_by is not None,
         )
         if hello.standby or self._damage_accepted:  # what a standby takes for complete its primary has shown
             retrieval = replace(retrieval, whole=True)
@@ -649,6 +652,8 @@ class Incarnation(ABC, Generic[S]):
             answers.append(HolderReply("the snapshot that it returns to", own=(ended,)))
         recovered = retrieval.put_together(answers, where=self.where)
         at, pieces = recovered.missing(opened.own)
+        if pieces and not self._alone:
+            self.begin_log(Writer(hello.fence, at, copy=True))
         if pieces or at < self.log_end:
             self.rewrite_log(at, pieces)
         return recovered

@@ -79,6 +79,9 @@ class Checks:
             self.prefix.recovered(host.origin, start, Recovered([], recovered.recorded[:known]))
             self.histories.begins(host, start, recovered.recorded)
             return
+        if self._is_overtaken(host):
+            self.histories.begins(host, start, recovered.recorded)
+            return
         self.fencing.begins(host.origin, host.replica)
         if found is not None and found.name.epoch == hello.epoch:
             self.fencing.starts_from(host.origin, hello.fence, found.name.fence)

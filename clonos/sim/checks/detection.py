@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError, DivergenceError
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.checks.violation import BeyondPromise, Violation
 from clonos.sim.plan import Fault
 
@@ -21,8 +22,10 @@ class Detection:
     contradicts itself is what the other checkers see to.
 
     One exception: an instance whose store was lost has its own log back from others, and keeps it, before it has
-    received again what that log depends on. If a second store is lost meanwhile, nobody may have that any more. The
-    query then stops, which is right, although with a reason that is not.
+    received again what that log depends on. If a second store is lost meanwhile, nobody may have that any more. What
+    nobody has seen of such a log is done anew (`needed_log`), but an effect has been seen; and with a finite sharing
+    depth somebody may hold the log and not what it depends on. The query then stops, which is right, although with a
+    reason that is not.
     """
 
     def __init__(self, world: World) -> None:
@@ -31,6 +34,7 @@ class Detection:
     def failed(self, who: str, error: ClonosError) -> None:
         if not isinstance(error, DivergenceError) or self._world.plan.impure:
             return
-        if sum(struck.kind in LOSSES for struck in self._world.faults.struck) >= 2:
+        plan, struck = self._world.plan, self._world.faults.struck
+        if (plan.effects or plan.depth < FULL) and sum(fault.kind in LOSSES for fault in struck) >= 2:
             raise BeyondPromise(f"{who} depends on what was lost with two stores, one after the other")
         raise Violation("I10", f"{who} reports a divergence of a pure function: {error}")

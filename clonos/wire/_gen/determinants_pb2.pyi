@@ -65,14 +65,16 @@ class OwnLog(_message.Message):
     def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., incarnations: _Optional[_Iterable[_Union[Incarnation, _Mapping]]] = ..., received: _Optional[_Iterable[bytes]] = ..., damaged: _Optional[bool] = ...) -> None: ...
 
 class Incarnation(_message.Message):
-    __slots__ = ("fence", "since", "wide")
+    __slots__ = ("fence", "since", "wide", "copy")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     WIDE_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
     fence: int
     since: int
     wide: bytes
-    def __init__(self, fence: _Optional[int] = ..., since: _Optional[int] = ..., wide: _Optional[bytes] = ...) -> None: ...
+    copy: bool
+    def __init__(self, fence: _Optional[int] = ..., since: _Optional[int] = ..., wide: _Optional[bytes] = ..., copy: _Optional[bool] = ...) -> None: ...
 
 class Segment(_message.Message):
     __slots__ = ("start", "data")

@@ -44,7 +44,7 @@ from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.delta_journal import fold_deltas
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
-from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.incarnation import AttachRequest, Candidate, Incarnation, Reached, Steps, carry_out
@@ -295,8 +295,8 @@ class OperatorHost(Incarnation[Manifest]):
     def log_end(self) -> int:
         return self._log.end
 
-    def begin_log(self, since: int) -> None:
-        self._log.begin((self._hello.fence, since))
+    def begin_log(self, writer: Writer) -> None:
+        self._log.begin(writer)
 
     def log_too_short(self) -> None:
         # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that

@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 from clonos.errors import LogCorrupt, StorageUnavailable
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
-from clonos.protocol.recovery.causal.own_log import Incarnation
+from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.storage import salvage
 from clonos.storage.disk_errors import unavailable
 from clonos.wire.determinant_service import merged
@@ -50,7 +50,7 @@ class Reader(Protocol):
 
     def deltas(self) -> Iterable[bytes]: ...
 
-    def incarnations(self) -> tuple[Incarnation, ...] | None: ...
+    def incarnations(self) -> tuple[Writer, ...] | None: ...
 
 
 OpenReader: TypeAlias = Callable[[str], AbstractContextManager[Any]]

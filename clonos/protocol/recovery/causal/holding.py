@@ -16,7 +16,7 @@ from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import decode_delta
-from clonos.protocol.recovery.causal.own_log import Incarnation, OwnLog
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Index:
                     self.size += len(entry.data)
 
     def take_own(
-        self, pieces: list[Segment], incarnations: tuple[Incarnation, ...] | None, received: Iterable[bytes]
+        self, pieces: list[Segment], incarnations: tuple[Writer, ...] | None, received: Iterable[bytes]
     ) -> None:
         """What the owner wrote. What lies behind a hole in a damaged store need not be what anybody has heard of, so
         there it is told apart, too."""

@@ -5,18 +5,43 @@ of. A replacement that reads the store goes on from there, but a standby takes o
 what the lost replica had saved beyond that never happened. Each store therefore says under which fences it was written,
 and from which offset on each incarnation went its own way. What an older incarnation wrote is believed up to where a
 newer one went its own way, and, should the newer one's store be gone, up to where it disagrees with what was handed on.
+
+A store also says from which offset on what it holds is a copy: of what a standby was sent, or of what a recovery has
+put there from elsewhere. A copy need not have with it the deltas that it depends on (`needed_log`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple
 
 from clonos.protocol.recovery.causal.causal_log import Segment
 
-Incarnation: TypeAlias = tuple[int, int]
-"""Fence, and the log offset from which on it was live."""
+
+class Writer(NamedTuple):
+    """Who wrote a store from a log offset on: under this fence, live or, where it is a `copy`, behind who was live."""
+
+    fence: int
+    since: int
+    copy: bool = False
+
+
+def begun(known: Sequence[Writer], one: Writer) -> tuple[Writer, ...]:
+    """What a store says of its incarnations once another one begins. Where one has written nothing, the next one takes
+    its place; that a copy begins takes nobody's."""
+    kept = [other for other in known if not other.copy or other.since < one.since]
+    if one.copy:
+        while kept and kept[-1].copy:
+            one = one._replace(since=kept.pop().since)
+        return (*kept, one)
+    return (*(other for other in kept if other.since != one.since), one)
+
+
+def truncated(known: Sequence[Writer], offset: int) -> tuple[Writer, ...]:
+    """Of those, whoever may have written what a store still holds, from `offset` on, and the last one."""
+    last = [one for one in known if not one.copy][-1:]
+    return tuple(one for one in known if one.since > offset or one == known[-1] or one in last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +53,40 @@ class OwnLog:
     """
 
     segments: list[Segment] = field(default_factory=list)
-    incarnations: tuple[Incarnation, ...] = ()
+    incarnations: tuple[Writer, ...] = ()
     received: tuple[bytes, ...] = ()
     damaged: bool = False
 
     @property
     def fence(self) -> int:
-        """Of the last incarnation that wrote it, -1 where none did: a standby's copy."""
-        return max((fence for fence, _ in self.incarnations), default=-1)
+        """Of the last incarnation that wrote it live, -1 where none did."""
+        return max((one.fence for one in self.incarnations if not one.copy), default=-1)
 
-    def before(self, newer: Iterable[Incarnation]) -> OwnLog:
-        """Without what was written beyond the offset at which a newer incarnation went its own way."""
-        limit = min((since for fence, since in newer if fence > self.fence), default=None)
-        if limit is None or self.fence < 0:
+    @property
+    def history(self) -> int:
+        """The fence of the incarnation that it is the log of, written by itself or copied, -1 where nobody knows."""
+        return max((one.fence for one in self.incarnations), default=-1)
+
+    @property
+    def end(self) -> int:
+        return max((at + len(data) for at, data in self.segments), default=0)
+
+    @property
+    def written_live(self) -> int:
+        """The offset before which it lacks nothing that it depends on: what an incarnation writes live comes behind
+        what it repeated, and it was sent all deltas of that meanwhile."""
+        end = self.end
+        for one in reversed(self.incarnations):
+            if not one.copy and one.since < end:
+                return end
+            end = min(end, one.since)
+        return 0
+
+    def before(self, newer: Iterable[tuple[int, int]]) -> OwnLog:
+        """Without what was written beyond the offset at which a newer incarnation went its own way; of each, fence
+        and offset."""
+        limit = min((since for fence, since in newer if fence > self.history), default=None)
+        if limit is None or self.history < 0:
             return self
         return replace(
             self, segments=[(start, data[: limit - start]) for start, data in self.segments if start < limit]
@@ -49,5 +95,5 @@ class OwnLog:
 
 def believed(logs: Sequence[OwnLog]) -> list[OwnLog]:
     """Each without what a newer incarnation has overtaken; the newest first."""
-    everybody = [incarnation for log in logs for incarnation in log.incarnations]
-    return sorted((log.before(everybody) for log in logs), key=lambda log: log.fence, reverse=True)
+    lives = [(one.fence, one.since) for log in logs for one in log.incarnations if not one.copy]
+    return sorted((log.before(lives) for log in logs), key=lambda log: log.history, reverse=True)

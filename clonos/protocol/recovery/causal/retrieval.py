@@ -22,6 +22,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
+from clonos.protocol.recovery.causal.needed_log import needed_end
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
 
@@ -35,6 +36,13 @@ class Recovered:
     received: list[bytes] = field(default_factory=list)
     """Deltas that it received elsewhere."""
     log: CausalLog = field(default_factory=CausalLog)
+
+    def until(self, snapshot: int, end: int) -> Recovered:
+        """Without what lies beyond `end`; the log was cut at `snapshot`."""
+        kept, log = self.recorded[: end - snapshot], CausalLog()
+        for start, data in [*self.before, (snapshot, kept)]:
+            log.merge(start, data)
+        return replace(self, recorded=kept, log=log)
 
     def missing(self, own: OwnLog) -> tuple[int, list[Segment]]:
         """From which offset on a store does not hold this, and what is to be written there instead."""
@@ -77,6 +85,7 @@ class Retrieval:
     moves: tuple[Move, ...] = ()
     bound: int | None = None
     whole: bool = False
+    anew_from: int | None = None
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
         """The log from the snapshot on, and what is known of it before. Raises as `longest_prefix` does."""
@@ -89,6 +98,9 @@ class Retrieval:
         reached = self.snapshot + len(recovered.recorded)
         if not self.whole and (self.bound is None or reached < self.bound):
             check_complete(self.origin, reached, replies, where=where)
+        if self.anew_from is not None and not any(reply.damaged for reply in replies):
+            needed = needed_end(self.snapshot, recovered.recorded, replies)
+            recovered = recovered.until(self.snapshot, max(needed, self.anew_from))
         elsewhere = [raw for reply in answers for own in reply.own for raw in own.received]
         return replace(recovered, received=elsewhere)
 
@@ -106,6 +118,7 @@ def retrieve(
     since: int | None = None,
     recovered: int = 0,
     settled: int = 0,
+    bound: bool = False,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
@@ -156,6 +169,7 @@ def retrieve(
         else max(known.log_end, recovered),
         # An instance that may have gone on elsewhere has written there, too.
         whole=alone and opened.whole_since is not None and opened.whole_since <= snapshot and not damaged,
+        anew_from=max(known.log_end, recovered) if fresh and not alone and not bound else None,
     )
 
 

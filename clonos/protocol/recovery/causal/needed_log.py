@@ -1,0 +1,53 @@
+"""How much of an instance's recovered log anybody depends on.
+
+A replica saves its log before anything depends on it, and a passive standby saves what its primary has handed on, so
+the end of a log may be known although nobody was ever sent it. A store that the instance wrote itself, live, also has
+the deltas that the log depends on. A copy need not: a standby is sent the log and not the deltas, and an instance whose
+store was lost has its log back from others before it has been sent the deltas again. Should the hosts that have these
+deltas be lost as well, nobody can repeat the copied log any more: the instance would be sent other records than the log
+says, and its function would seem to be nondeterministic.
+
+So an instance that begins its epoch anew repeats of its log
+
+- what another instance or a sink holds, which was sent the deltas together with it (invariant I1);
+- what it wrote itself, live, and kept in a store that can be read;
+- what it did to the outside: the step of an effect, and everything before.
+
+The rest was never seen by anybody, and is done anew. Clonos, SIGMOD 2021, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.holding import HolderReply
+from clonos.protocol.recovery.causal.own_log import OwnLog, believed
+
+
+def needed_end(start: int, recorded: bytes, replies: Iterable[HolderReply]) -> int:
+    """The log offset up to which the log has to be repeated; `recorded` is what is known of it from `start` on."""
+    held, known = start, start + len(recorded)
+    stores: list[OwnLog] = []
+    for reply in replies:
+        held = max(held, reply.required, *(at + len(data) for at, data in reply.segments), 0)
+        stores += reply.own
+    live = max((store.written_live for store in believed(stores) if not store.damaged), default=0)
+    if max(held, live) >= known:
+        return known
+    return max(held, _last_chunk(start, recorded, live), _end_of_effects(start, recorded))
+
+
+def _last_chunk(start: int, recorded: bytes, end: int) -> int:
+    """A copy may begin inside a chunk: where what was written there before first differs from it."""
+    at = 0
+    while at < len(recorded):
+        _, after = codec.chunk_at(recorded, at)
+        if start + after > end:
+            break
+        at = after
+    return start + at
+
+
+def _end_of_effects(start: int, recorded: bytes) -> int:
+    return max((step.stop for step in codec.decode_steps(recorded, start) if step.effects), default=start)

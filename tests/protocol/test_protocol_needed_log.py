@@ -1,0 +1,161 @@
+"""How much of a log is repeated by an instance that begins its epoch anew, and how much of it nobody has seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clonos.errors import Where
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.holding import Damage, HolderReply
+from clonos.protocol.recovery.causal.longest_prefix import longest_prefix
+from clonos.protocol.recovery.causal.needed_log import needed_end
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer, begun, truncated
+from clonos.protocol.recovery.causal.replacement import ConduitProgress
+from clonos.protocol.recovery.causal.retrieval import OpenedLog, retrieve
+
+ORIGIN, HERE = Origin(2, 0), Where("ledger", 0, 7)
+OLD, NEW = Fence.of(1, 5), Fence.of(2, 9)
+
+
+def step(*, effect: bool = False) -> bytes:
+    entries = bytearray()
+    codec.append_order(entries, [(1, 2)])
+    if effect:
+        codec.append_effect(entries, "the key")
+    codec.append_sent(entries, 2, 7)
+    return codec.seal(entries)
+
+
+LOG = b"".join(step() for _ in range(5))
+ONE = len(LOG) // 5
+
+
+def upto(steps: int) -> list[tuple[int, bytes]]:
+    return [(0, LOG[: steps * ONE])]
+
+
+def needed(*replies: HolderReply, log: bytes = LOG) -> int:
+    return needed_end(0, log, replies)
+
+
+def store(steps: int, *incarnations: Writer, damaged: bool = False) -> HolderReply:
+    return HolderReply("a store", own=(OwnLog(upto(steps), incarnations, damaged=damaged),))
+
+
+def test_what_others_hold_is_repeated_and_nothing_else_of_a_copy() -> None:
+    assert needed() == 0
+    assert needed(store(5)) == 0
+    assert needed(store(5), HolderReply("downstream", upto(2))) == 2 * ONE
+    assert needed(store(5), HolderReply("downstream", upto(2), required=3 * ONE)) == 3 * ONE
+    assert needed(store(5), HolderReply("downstream", required=9 * ONE)) == 5 * ONE
+
+
+def test_what_it_wrote_live_is_repeated() -> None:
+    assert needed(store(4, Writer(OLD, 0))) == 4 * ONE
+    assert needed(store(4, Writer(OLD, 2 * ONE))) == 4 * ONE
+    assert (
+        needed(store(4, Writer(OLD, 0, copy=True), Writer(OLD, 2 * ONE))) == 4 * ONE
+    )  # it has repeated the copy
+
+
+@pytest.mark.parametrize(
+    ("incarnations", "steps"),
+    [
+        ((Writer(OLD, 0), Writer(OLD, 2 * ONE, copy=True)), 2),
+        (
+            (Writer(OLD, 0), Writer(OLD, 2 * ONE, copy=True), Writer(NEW, 4 * ONE)),
+            2,
+        ),  # the new one has written nothing yet
+        ((Writer(OLD, 0), Writer(OLD, 2 * ONE, copy=True), Writer(NEW, 3 * ONE)), 4),
+        ((Writer(OLD, 0, copy=True), Writer(NEW, 4 * ONE)), 0),
+        (
+            (Writer(OLD, 0), Writer(OLD, 2 * ONE + 3, copy=True)),
+            2,
+        ),  # where a copy first differs is inside a chunk
+    ],
+)
+def test_of_a_store_that_holds_both_what_was_written_live_is(incarnations: Any, steps: int) -> None:
+    assert needed(store(4, *incarnations)) == steps * ONE
+
+
+def test_what_a_newer_incarnation_has_overtaken_is_not() -> None:
+    newer = HolderReply("another store", own=(OwnLog(upto(3), (Writer(NEW, 3 * ONE),)),))
+    assert needed(store(5, Writer(OLD, 0)), newer) == 3 * ONE
+
+
+def test_a_copy_of_what_a_newer_incarnation_has_overtaken_is_not_believed() -> None:
+    """It was on a host that could not be asked to forget it."""
+    copy = HolderReply("the second server", own=(OwnLog(upto(5), (Writer(OLD, 0, copy=True),)),))
+    newer = HolderReply("the replica server", own=(OwnLog(upto(3), (Writer(NEW, 2 * ONE),)),))
+    assert longest_prefix(ORIGIN, 0, [copy], where=HERE) == LOG
+    assert longest_prefix(ORIGIN, 0, [copy, newer], where=HERE) == LOG[: 3 * ONE]
+    of_the_newer = HolderReply("the second server", own=(OwnLog(upto(5), (Writer(NEW, 0, copy=True),)),))
+    assert longest_prefix(ORIGIN, 0, [of_the_newer, newer], where=HERE) == LOG
+
+
+def test_a_damaged_store_proves_nothing() -> None:
+    assert needed(store(5, Writer(OLD, 0), damaged=True)) == 0
+
+
+def test_an_effect_has_been_seen_and_all_before_it() -> None:
+    log = step() + step(effect=True)
+    assert needed(log=log + step()) == len(log)
+    unfinished = bytearray()
+    codec.append_order(unfinished, [(1, 2)])
+    codec.append_effect(unfinished, "the key")
+    whole = LOG + codec.seal(unfinished)
+    assert needed(log=whole) == len(whole)
+
+
+def begin(*, alone: bool = False, **how: Any) -> Any:
+    known = ConduitProgress(NEW, 0, 0, 0, ())
+    opened = OpenedLog(OwnLog(upto(4), (Writer(OLD, 0), Writer(OLD, 2 * ONE, copy=True))))
+    how = {"fresh": True, **how}
+    return retrieve(ORIGIN, 0, opened, b"", known=known, where=HERE, alone=alone, **how)
+
+
+def repeated(found: Any, *replies: HolderReply) -> int:
+    return len(found.put_together(replies, where=HERE).recorded) // ONE
+
+
+def test_only_where_the_epoch_begins_anew_something_is_done_anew() -> None:
+    found = begin()
+    assert repeated(found) == 2
+    recovered = found.put_together([], where=HERE)
+    assert recovered.missing(OwnLog(upto(4))) == (2 * ONE, [])  # the store is cut there, too
+    assert repeated(found, HolderReply("downstream", upto(3))) == 3
+    assert repeated(begin(bound=True)) == 4
+    assert repeated(begin(recovered=3 * ONE)) == 3  # a standby repeats what its primary does
+    assert repeated(begin(fresh=False)) == 4
+
+
+def test_nothing_is_where_something_is_damaged_that_may_depend_on_it() -> None:
+    damaged = HolderReply("downstream", damaged=(Damage("a page", Origin(3, 0), acts=False),))
+    assert repeated(begin(), damaged) == 4
+
+
+def test_an_instance_that_is_alone_repeats_all_that_its_store_holds() -> None:
+    assert repeated(begin(alone=True)) == 4
+
+
+def test_a_copy_takes_nobodys_place_and_is_told_once() -> None:
+    known = begun((), Writer(OLD, 0))
+    known = begun(known, Writer(OLD, 20, copy=True))
+    assert begun(known, Writer(OLD, 30, copy=True)) == known == (Writer(OLD, 0), Writer(OLD, 20, copy=True))
+    assert begun(known, Writer(OLD, 0, copy=True)) == (Writer(OLD, 0), Writer(OLD, 0, copy=True))
+    assert begun(known, Writer(NEW, 20)) == (Writer(OLD, 0), Writer(NEW, 20))
+    assert begun(known, Writer(NEW, 30)) == (Writer(OLD, 0), Writer(OLD, 20, copy=True), Writer(NEW, 30))
+    assert begun(known, Writer(NEW, 10)) == (Writer(OLD, 0), Writer(NEW, 10))
+    assert OwnLog(upto(1), (Writer(OLD, 0, copy=True),)).fence == -1
+
+
+def test_truncating_keeps_who_wrote_what_is_left() -> None:
+    known = (Writer(OLD, 0), Writer(OLD, 20, copy=True), Writer(NEW, 30))
+    assert truncated(known, 10) == (Writer(OLD, 20, copy=True), Writer(NEW, 30))
+    assert truncated(known, 40) == (Writer(NEW, 30),)
+    assert truncated(known[:2], 25) == known[:2]
+    assert truncated((), 5) == ()
