@@ -280,6 +280,7 @@ class Disk:
         self._fences_on_disk: dict[Origin, int] = {}
         self._copy: tuple[list[LogStore], dict[Origin, int], str | None] = ([], {}, None)
         self._membership: str | None = None
+        self.times_set_aside = 0
 
     def _keep_fence(self, origin: Origin, fence: int) -> None:
         self._fence_file[origin] = fence
@@ -300,6 +301,7 @@ class Disk:
     def is_asked_under(self, token: str) -> None:
         """By a driver whose query may have gone on without this host (`protocol.roles.membership`)."""
         if sets_aside(self._membership, token):
+            self.times_set_aside += 1
             for store in [*self.stores.values(), *self.set_aside]:
                 store.lose()
         self._membership = token

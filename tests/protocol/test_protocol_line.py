@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import zlib
+from dataclasses import replace
 
 import pytest
 from harness import Bench
 
-from clonos.errors import ResumeFailed, Where
+from clonos.errors import LogConflict, ResumeFailed, Where
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot, still_owed
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.recovery_line import (
@@ -19,7 +20,7 @@ from clonos.protocol.line.recovery_line import (
     recovery_line,
 )
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
-from clonos.protocol.recovery.causal.resumption import check_resumable
+from clonos.protocol.recovery.causal.resumption import check_resumable, check_same_history
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 HERE = Where("op", 0, 5)
@@ -129,6 +130,18 @@ def test_resuming_takes_all_that_the_state_depends_on() -> None:
         with pytest.raises(ResumeFailed, match="depends on the log of 1/0 up to 60"):
             check_resumable(taken, [(100, b"history")], lacking, stable, where=HERE)
     check_resumable(snapshot(b"", 40), [], [], stable, where=HERE)
+
+
+def test_a_store_of_another_history_than_the_snapshot_is_an_old_copy_of_a_disk() -> None:
+    taken = snapshot(b"history", 60)
+    check_same_history(taken, [(90, b"before....history and more")], where=HERE)
+    check_same_history(taken, [(100, b"his"), (103, b"tory")], where=HERE)
+    check_same_history(taken, [], where=HERE)
+    check_same_history(taken, [(100, b"anoth")], where=HERE)  # it does not reach as far as the snapshot
+    check_same_history(replace(taken, log_digest=0), [(100, b"another")], where=HERE)  # of an older version
+    with pytest.raises(LogConflict, match="another history of epoch 5") as raised:
+        check_same_history(taken, [(90, b"before....another")], where=HERE)
+    assert "aside" in str(raised.value)
 
 
 def records(*positions: int) -> list[tuple[int, int, tuple[object, ...]]]:

@@ -37,10 +37,15 @@ from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
-from clonos.protocol.recovery.causal.longest_prefix import HolderReply
+from clonos.protocol.recovery.causal.longest_prefix import HolderReply, cut_short
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
-from clonos.protocol.recovery.causal.resumption import check_dependencies, check_resumable, resume_failed
+from clonos.protocol.recovery.causal.resumption import (
+    check_dependencies,
+    check_resumable,
+    check_same_history,
+    resume_failed,
+)
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered, retrieve
 
 Steps: TypeAlias = Generator[Any, None, Any]
@@ -621,8 +626,10 @@ class Incarnation(ABC, Generic[S]):
 
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
-        hello = self._hello
+        hello, bound = self._hello, self._bound_by
         begins = snapshot.log_offset if snapshot is not None else 0
+        if self._alone and snapshot is not None and not opened.damaged:
+            check_same_history(snapshot, opened.own.segments, where=self.where)
         settled, _ = self._settled()
         retrieval = retrieve(
             self._origin,
@@ -636,7 +643,7 @@ class Incarnation(ABC, Generic[S]):
             since=self._log_wanted_from(snapshot, opened),
             recovered=hello.recovered,
             settled=settled.log_offset if settled is not None else 0,
-            bound=self._bound_by is not None,
+            bound=bound is not None,
         )
         if hello.standby or self._damage_accepted:  # what a standby takes for complete its primary has shown
             retrieval = replace(retrieval, whole=True)
@@ -645,12 +652,14 @@ class Incarnation(ABC, Generic[S]):
         answers: list[HolderReply] = []
         if retrieval.ask_others or hello.standby:
             answers += yield from self.ask(self._origin, retrieval.base)
-        bound = self._bound_by
         if bound is not None:
             answers.append(HolderReply("the snapshot of the epoch's end", own=(bound.own_log,)))
         if found is not None and (ended := self.candidate(found).own_log).segments:
             answers.append(HolderReply("the snapshot that it returns to", own=(ended,)))
         recovered = retrieval.put_together(answers, where=self.where)
+        reached = begins + len(recovered.recorded)
+        if bound is not None and not hello.standby and reached < bound.log_offset:
+            raise cut_short(bound.log_offset, reached, self.where)
         at, pieces = recovered.missing(opened.own)
         if pieces and not self._alone:
             self.begin_log(Writer(hello.fence, at, copy=True))

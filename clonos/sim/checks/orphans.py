@@ -40,7 +40,7 @@ class Orphans:
         self._losses = losses
         self._distances: dict[tuple[int, int], int] = {}
         self._told: dict[tuple[Origin, int], int] = defaultdict(int)
-        self._acts: list[tuple[int, Mapping[Origin, int]]] = []
+        self._acts: list[tuple[int, int, Mapping[Origin, int]]] = []
 
     # --------------------------------------------- whoever depends must hold
 
@@ -78,7 +78,8 @@ class Orphans:
                 f"only up to {told}",
             )
         if not any(kind in FORGETTING for kind, _ in self._world.plan.rates):
-            self._acts.append((host.server_at, depends))
+            at = host.server_at
+            self._acts.append((at, self._world.disks[at].times_set_aside, depends))
 
     def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, int]) -> None:
         stable = self._truncation.stable()
@@ -155,9 +156,15 @@ class Orphans:
 
     def _acted(self, origin: Origin) -> int:
         """Up to where effects depend on a log. A host that the driver has given up is a lost one: what it did last may
-        not have come to the standby (docs/limits.md)."""
+        not have come to the standby (docs/limits.md); nor is it asked for when the host is there again."""
+        world = self._world
         return max(
-            (depends.get(origin, 0) for at, depends in self._acts if self._world.counts(at)), default=0
+            (
+                depends.get(origin, 0)
+                for at, times, depends in self._acts
+                if world.counts(at) and world.disks[at].times_set_aside == times
+            ),
+            default=0,
         )
 
     def _stores_that_count(self) -> Iterable[LogStore]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 
-from clonos.errors import ResumeFailed, Where
+from clonos.errors import LogConflict, ResumeFailed, Where
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
@@ -42,6 +42,26 @@ def check_resumable(
     if zlib.crc32(known) != snapshot.log_digest:
         raise resume_failed("it was taken in a history that has been overtaken", where)
     check_dependencies(snapshot, held, stable, where=where)
+
+
+def check_same_history(snapshot: InstanceSnapshot, own: Iterable[Segment], *, where: Where) -> None:
+    """Whether a log store that holds the epoch of a snapshot holds what the snapshot was taken in. An old copy of a
+    disk may have come back: the store goes on as the instance did before the epoch was run anew.
+
+    Raises LogConflict."""
+    log = CausalLog()
+    for start, data in own:
+        log.merge(start, data)
+    begins, ends = snapshot.epoch_log_offset, snapshot.log_offset
+    if not snapshot.log_digest or log.contiguous_end(begins) < ends:
+        return  # a snapshot of a version that kept no digest, or a store that does not reach as far
+    if zlib.crc32(log.prefix(begins)[: ends - begins]) != snapshot.log_digest:
+        raise LogConflict(
+            f"the log store here holds another history of epoch {snapshot.epoch} than the snapshot at its end",
+            where=where,
+            hint="An old copy of its disk has come back: move this instance's folder of logs aside, and start the "
+            "query again",
+        )
 
 
 def check_dependencies(
