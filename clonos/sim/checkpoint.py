@@ -155,6 +155,7 @@ class Checkpoint:
     recorded: int = -1  # which one that is
     lines: dict[int, RecoveryLine] = field(default_factory=dict)
     hosts: dict[int, dict[str, str]] = field(default_factory=dict)  # memberships, of each start
+    effects: bool = False  # an instance has acted on the outside
     _snapshots: dict[Origin, Snapshots] = field(default_factory=dict)
 
     def snapshots(self, origin: Origin) -> Snapshots:
@@ -246,7 +247,7 @@ class Checkpoint:
         self.record, self.recorded = older.record, older.recorded
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
         self.synced, self.synced_commit = older.synced, older.synced_commit
-        self.channels, self.hosts = older.channels, older.hosts
+        self.channels, self.hosts, self.effects = older.channels, older.hosts, older.effects
         for origin, snapshots in self._snapshots.items():
             then = older.snapshots(origin)
             snapshots.claimed, snapshots.kept = then.claimed, then.kept

@@ -210,6 +210,10 @@ class OperatorHost(Incarnation[Snapshot]):
     def ask(self, origin: Origin, base: int) -> Steps:
         return holders.ask(self._world, self._replica, origin, where=self.where)
 
+    @property
+    def effects_are_used(self) -> bool:
+        return self._world.checkpoint.effects
+
     def reached(self, how_far: Reached) -> Steps:
         if how_far is not Reached.FUNCTION:
             yield from self._replica.pause(how_far.value)
@@ -511,6 +515,8 @@ class OperatorHost(Incarnation[Snapshot]):
             self._replica.send(self._output(emit))
         if not self._world.plan.standbys:
             return  # the store here is where whoever takes over looks
+        self._reach_storage()
+        self._world.checkpoint.effects = True
         self._replica.secure(log_start, log)
         # Whoever has claimed the instance since then has asked this store, and knows of the effect.
         self._reach_storage()

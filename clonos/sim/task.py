@@ -159,7 +159,9 @@ class Task(Process):
         if self.result or self.finished:
             return
         self.world.faults.at_task(self)
-        self._happen(rules.Time())
+        due = self.conduit.next_time
+        if due is not None and due <= self.world.clocks[self.host].elapsed // 1000:
+            self._happen(rules.Time())
         self.kernel.after(TURN, self.call, self._turn)
 
     def interrupt(self) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
 
-from clonos.protocol.recovery.causal import needed_log, retrieval
+from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim import disk
 from clonos.sim.disk import Batch, Disk, LogStore
+from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
@@ -80,8 +81,9 @@ def a_copy_counts_as_written_live(patch: Patch) -> None:
     patch.setattr(disk, "begun", lambda known, one: tuple(known) if one.copy else real(known, one))
 
 
-def effects_that_nobody_was_told_of_are_done_anew(patch: Patch) -> None:
-    patch.setattr(needed_log, "_end_of_effects", lambda start, recorded: start)
+def what_effects_depend_on_is_done_anew(patch: Patch) -> None:
+    """A copy of a log that says what was done is repeated, and the input that it had is not."""
+    patch.setattr(OperatorHost, "effects_are_used", property(lambda self: False))
 
 
 # --------------------------------------------------------------------- fences
@@ -126,7 +128,7 @@ DISKS: dict[str, Planted] = {
             **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
         ),
         planted(
-            effects_that_nobody_was_told_of_are_done_anew,
+            what_effects_depend_on_is_done_anew,
             rates={Fault.SERVER_CRASH: 0.02, Fault.QUERY_RESTART: 0.02},
             **{**STANDBYS, "effects": True, "realtime": True},
         ),

@@ -54,7 +54,7 @@ def promoted_passive_standby_is_not_sent_what_came_since(patch: Patch) -> None:
     real = Conduit._promote
 
     def promote(self: Conduit) -> None:
-        self._standby.sent = self._standby.taken = self._last
+        self._standby.link.begin_after(self._last)
         real(self)
 
     patch.setattr(Conduit, "_promote", promote)
@@ -77,8 +77,8 @@ def passive_standby_is_at_a_snapshot_that_its_primary_is_past(patch: Patch) -> N
     whatever_a_snapshot_depends_on(patch)
 
     def advance_standby(self: Conduit) -> None:
-        if self.limits.passive and self._standby.connected:
-            self._standby.sent = self._standby.taken = self._stable
+        if self.limits.passive and self._standby.link.connected:
+            self._standby.link.begin_after(self._stable)
 
     patch.setattr(Conduit, "_advance_standby", advance_standby)
 

@@ -78,7 +78,13 @@ def played_by_model(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if "event" not in step:
             continue
         actions = machine.handle(as_event(step), step["at"])
-        seen.append({"actions": [as_json(action) for action in actions], "state": machine.state.value})
+        seen.append(
+            {
+                "actions": [as_json(action) for action in actions],
+                "state": machine.state.value,
+                "next": machine.next_time,
+            }
+        )
     return seen
 
 

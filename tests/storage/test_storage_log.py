@@ -76,10 +76,14 @@ def test_who_wrote_it_is_kept_where_there_are_standbys(store: LogStore) -> None:
     store.append([], (0, b"0123456789"))
     store.begin(Writer(9, 4))
     store.begin(Writer(11, 8, copy=True))
+    writers = (Writer(6, 0), Writer(9, 4), Writer(11, 8, copy=True))
     with LogStore.read_only(path_of(store)) as reader:
-        assert reader.incarnations() == (Writer(6, 0), Writer(9, 4), Writer(11, 8, copy=True))
-    store.truncate_own(4)
-    assert store.incarnations() == (Writer(9, 4), Writer(11, 8, copy=True))
+        assert reader.incarnations() == writers
+    store.truncate_own(4)  # in the middle of a piece, which stays
+    assert store.incarnations() == writers
+    store.append([], (10, b"more"))
+    store.truncate_own(10)
+    assert store.incarnations() == writers[1:]
     store._database.put(b"\x00incarnations-2", b"broken")
     with pytest.raises(LogCorrupt, match="the incarnations"):
         store.incarnations()

@@ -71,13 +71,12 @@ from clonos.protocol.messages import (
     Welcome as Welcome,
 )
 from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.roles.peer_link import PeerLink
 
 FIRST_FENCE = Fence.first(0, 0)
 MAX_CONNECT_DELAY = 500
 MAX_REPLACE_DELAY = 2000
 MAX_STANDBY_DELAY = 2000
-FIRST_WINDOW = 4
-FIRST_WINDOW_BYTES = 1 << 20
 
 
 class State(Enum):
@@ -151,23 +150,13 @@ class KeptLog:
 
 @dataclass(slots=True)
 class _Standby:
-    """The second connection: asked for, standing, and its process restored."""
+    """Asked for, and its process restored; `failures` in a row to have one."""
 
+    link: PeerLink = field(default_factory=PeerLink)
     wanted: bool = False
-    connected: bool = False
     follows: bool = False
     restoring: bool = False  # a newer snapshot, in place of the one it was at
     failures: int = 0
-    sent: int = 0
-    taken: int = 0
-    under_way: int = 0
-    window: int = FIRST_WINDOW
-    window_bytes: int = FIRST_WINDOW_BYTES
-    heard_at: int = 0
-
-    def room_for(self, size: int) -> bool:
-        fits = self.under_way == 0 or self.under_way + size <= self.window_bytes
-        return self.sent - self.taken < self.window and fits
 
 
 class Conduit:
@@ -178,15 +167,12 @@ class Conduit:
         self.state = State.CONNECTING
         self.fence = limits.fence
         self._actions: list[Action] = []
-        self._connected = False
+        self._replica = PeerLink()
         self._fresh = True
         self._connect_failures = 0
         self._connecting_since = 0
-        self._window = 0
-        self._window_bytes = 0
         self._sizes: dict[int, int] = {}
-        self._stable = self._taken = self._sent = self._last = 0
-        self._under_way = 0
+        self._stable = self._last = 0
         self._passed = 0
         self._log = KeptLog()
         self._pending_rows = self._pending_bytes = self._pending_since = 0
@@ -194,8 +180,7 @@ class Conduit:
         self._exhausted = False
         self._unspilled_from = 1
         self._memory = 0
-        self._paused = False
-        self._heard_at = self._ticked_at = 0
+        self._ticked_at = 0
         self._losses = 0
         self._taken_mark = self._passed_mark = 0
         self._stable_since_loss = False
@@ -212,6 +197,20 @@ class Conduit:
     def server(self) -> int:
         """Of the replica, or of the one that is asked for."""
         return self._server
+
+    @property
+    def next_time(self) -> int | None:
+        """When the next `Time` can matter, for a runtime that sleeps; None: only another event does."""
+        limits, link = self.limits, self._replica
+        times = [link.silent_at(limits.heartbeat_ms), self._standby.link.silent_at(limits.heartbeat_ms)]
+        if link.connected:
+            times.append(self._ticked_at + limits.tick_ms)
+        if self.state is State.CONNECTING:
+            times.append(self._connecting_since + limits.connect_ms)
+        waits = self._pending_rows > 0 and link.sent == self._last
+        if self.state is State.OPEN and waits and link.has_room_for(self._pending_bytes):
+            times.append(self._pending_since + self._patience)
+        return min((time for time in times if time is not None), default=None)
 
     def handle(self, event: Event, now: int) -> list[Action]:
         if self.state in (State.ENDED, State.FAILED):
@@ -242,13 +241,13 @@ class Conduit:
                 self._standby_connected(now)
             case StandbyLost():
                 self._standby_lost()
-            case StandbyWelcome() | StandbyTaken() | StandbyHeard() if self._standby.connected:
-                self._standby.heard_at = now
+            case StandbyWelcome() | StandbyTaken() | StandbyHeard() if self._standby.link.connected:
+                self._standby.link.heard_at = now
                 self._standby_event(event)
             case StandbyWelcome() | StandbyTaken() | StandbyHeard():
                 pass
-            case _ if self._connected:
-                self._heard_at = now
+            case _ if self._replica.connected:
+                self._replica.heard_at = now
                 self._connection_event(event, now)
         return self._actions
 
@@ -269,15 +268,14 @@ class Conduit:
             case Lost(reason):
                 self._lost(reason, now)
             case Paused():
-                self._paused = True
+                self._replica.paused = True
             case Resumed():
-                self._paused = False
+                self._replica.paused = False
 
     def _on_connected(self, now: int) -> None:
-        self._connected = True
-        self._paused = False
+        self._replica.open(now)
         self._connect_failures = 0
-        self._heard_at = self._ticked_at = now
+        self._ticked_at = now
         self._actions.append(Hello(self.fence, self._fresh, tuple(self._moves), self._recovered))
         self._actions.append(Resume(self._passed, self._log.start, bytes(self._log.data)))
 
@@ -301,7 +299,7 @@ class Conduit:
                 f"WELCOME with window {welcome.window} and window_bytes {welcome.window_bytes}"
             )
             return
-        self._window, self._window_bytes = welcome.window, welcome.window_bytes
+        self._replica.window, self._replica.window_bytes = welcome.window, welcome.window_bytes
         self._recovered = welcome.log_end
         # Only now has a replica of this attempt recovered, and saved what it recovered; one that was lost before leaves
         # its successor everything to do, and everybody to ask.
@@ -337,32 +335,27 @@ class Conduit:
         """Send what the window allows: kept bundles first, then the one under construction, then END."""
         if self.state is not State.OPEN:
             return
-        while self._sent < self._last:
-            size = self._sizes[self._sent + 1]
-            if not self._room_for(size):
+        link = self._replica
+        while link.sent < self._last:
+            size = self._sizes[link.sent + 1]
+            if not link.has_room_for(size):
                 self._pump_standby()
                 return
-            self._sent += 1
-            self._under_way += size
-            self._actions.append(Send(self._sent))
+            self._actions.append(Send(link.send(size)))
         self._pump_standby()
         if self._sealing:
             return
         if self._pending_rows > 0:
-            if self._due(now) and self._room_for(self._pending_bytes):
+            if self._due(now) and link.has_room_for(self._pending_bytes):
                 self._sealing = True
                 self._actions.append(Seal(self._last + 1))
         elif self._exhausted:
             self._actions.append(End(self._last))
             self.state = State.ENDING
 
-    def _room_for(self, size: int) -> bool:
-        fits = self._under_way == 0 or self._under_way + size <= self._window_bytes
-        return self._sent - self._taken < self._window and fits
-
     def _due(self, now: int) -> bool:
         return (
-            self._sent - self._taken < self.limits.idle_bundles
+            self._under_way < self.limits.idle_bundles
             or self._pending_rows >= self.limits.bundle_rows
             or self._pending_bytes >= self.limits.bundle_bytes
             or self._exhausted
@@ -373,7 +366,12 @@ class Conduit:
     def _patience(self) -> int:
         """How long rows wait for company: the longer the further the replica is behind. One more small bundle would
         only wait there, and cost it a wake-up and a log entry; so load makes bundles larger, not more."""
-        return self.limits.flush_ms * (self._sent - self._taken - self.limits.idle_bundles + 1)
+        return self.limits.flush_ms * (self._under_way - self.limits.idle_bundles + 1)
+
+    @property
+    def _under_way(self) -> int:
+        """Bundles that the replica was sent and has not taken yet."""
+        return self._replica.sent - self._replica.taken
 
     def _output(self, output: Output, now: int) -> None:
         if output.taken > self._last:
@@ -391,7 +389,7 @@ class Conduit:
             self._passed = max(self._passed, output.passed)
             if output.rows > 0:
                 self._actions.append(PassOn(output.rows))
-            self._take(output.taken)
+            self._replica.take(output.taken, self._sizes)
             self._forget()
             self._pump(now)
 
@@ -403,15 +401,6 @@ class Conduit:
         self._learn(log_start, log)
         self._actions.append(Secured(self._log.end))
 
-    def _take(self, upto: int) -> None:
-        """A replacement may say at once that it has bundles which were never sent to it."""
-        if upto > self._sent:
-            self._sent = self._taken = upto
-            self._under_way = 0
-        while self._taken < upto:
-            self._taken += 1
-            self._under_way -= self._sizes[self._taken]
-
     def _on_stable(self, seq: int, log_offset: int, now: int) -> None:
         if seq > self._last:
             self._protocol_error(f"STABLE for bundle {seq}, the last one is {self._last}")
@@ -420,7 +409,7 @@ class Conduit:
         self._snapshotted = True
         self._stable_since_loss = True
         if seq > self._stable:
-            self._take(seq)
+            self._replica.take(seq, self._sizes)
             self._stable = seq
             self._forget()
             self._advance_standby()
@@ -428,9 +417,9 @@ class Conduit:
 
     def _forget(self) -> None:
         """What neither a replacement, nor the standby, nor a standby that was behind when promoted needs any more."""
-        upto = min(self._stable, self._taken)
-        if self._standby.connected:
-            upto = min(upto, self._standby.taken)
+        upto = min(self._stable, self._replica.taken)
+        if self._standby.link.connected:
+            upto = min(upto, self._standby.link.taken)
         if upto <= self._forgotten:
             return
         while self._forgotten < upto:
@@ -447,7 +436,7 @@ class Conduit:
             return
         known = self._log.end if self._log.known else start
         self._log.append(start, increment)
-        if self._standby.connected and self._log.end > known:
+        if self._standby.link.connected and self._log.end > known:
             self._actions.append(Follow(known, increment[known - start :]))
 
     def _ended(self, passed: int) -> None:
@@ -473,16 +462,17 @@ class Conduit:
     def _lost(self, reason: str, now: int) -> None:
         self._close()
         progress = (
-            self._stable_since_loss or self._taken > self._taken_mark or self._passed > self._passed_mark
+            self._stable_since_loss
+            or self._replica.taken > self._taken_mark
+            or self._passed > self._passed_mark
         )
         self._losses = 1 if progress else self._losses + 1
-        self._taken_mark = max(self._taken_mark, self._taken)
+        self._taken_mark = max(self._taken_mark, self._replica.taken)
         self._passed_mark = max(self._passed_mark, self._passed)
         self._stable_since_loss = False
         self._last_loss = reason
-        first_not_taken = self._taken + 1
-        self._taken = self._sent = self._stable
-        self._under_way = 0
+        first_not_taken = self._replica.taken + 1
+        self._replica.begin_after(self._stable)
         self._connecting_since = now
         self.state = State.CONNECTING
         why = ""
@@ -517,14 +507,14 @@ class Conduit:
             self._actions.append(CloseStandby())
             standby.wanted = False
             return
-        self._standby = _Standby(wanted=True, connected=True, heard_at=now)
-        self._standby.failures = standby.failures
+        self._standby = _Standby(wanted=True, failures=standby.failures)
+        self._standby.link.open(now)
         self._begin_standby()
         self._pump_standby()
 
     def _begin_standby(self) -> None:
         """It restores the newest snapshot, and hears what is known beyond."""
-        self._standby.sent = self._standby.taken = self._stable
+        self._standby.link.begin_after(self._stable)
         fresh = not self._snapshotted
         self._actions.append(StandbyHello(self.fence, fresh, tuple(self._moves), self._recovered))
         self._actions.append(StandbyResume(self._passed, self._log.start, bytes(self._log.data)))
@@ -532,7 +522,12 @@ class Conduit:
     def _advance_standby(self) -> None:
         """A passive standby goes from snapshot to snapshot, one after the other."""
         standby = self._standby
-        if self.limits.passive and standby.follows and not standby.restoring and standby.taken < self._stable:
+        if (
+            self.limits.passive
+            and standby.follows
+            and not standby.restoring
+            and standby.link.taken < self._stable
+        ):
             standby.restoring = True
             self._begin_standby()
 
@@ -540,28 +535,24 @@ class Conduit:
         standby = self._standby
         match event:
             case StandbyWelcome(window, window_bytes):
-                standby.window, standby.window_bytes = max(window, 1), max(window_bytes, 1)
+                standby.link.window, standby.link.window_bytes = max(window, 1), max(window_bytes, 1)
                 standby.follows, standby.failures = True, 0
             case StandbyTaken(taken):
                 standby.restoring = False
-                while standby.taken < min(taken, standby.sent):
-                    standby.taken += 1
-                    standby.under_way -= self._sizes[standby.taken]
+                standby.link.take(min(taken, standby.link.sent), self._sizes)
         self._advance_standby()
         self._pump_standby()
 
     def _pump_standby(self) -> None:
         """Everything that the replica was sent, as the standby's own window allows; some of it while it restores."""
-        standby = self._standby
-        if not standby.connected:
+        link = self._standby.link
+        if not link.connected:
             return
-        while standby.sent < self._sent and not self.limits.passive:
-            size = self._sizes[standby.sent + 1]
-            if not standby.room_for(size):
+        while link.sent < self._replica.sent and not self.limits.passive:
+            size = self._sizes[link.sent + 1]
+            if not link.has_room_for(size):
                 break
-            standby.sent += 1
-            standby.under_way += size
-            self._actions.append(SendStandby(standby.sent))
+            self._actions.append(SendStandby(link.send(size)))
         self._forget()
 
     def _standby_lost(self) -> None:
@@ -576,12 +567,12 @@ class Conduit:
 
     def _end_standby(self) -> None:
         """If it has been sent all there is, it goes on from there in the next epoch, else it restores."""
-        if self._standby.connected:
+        if self._standby.link.connected:
             self._actions.append(EndStandby(self._last))
         self._close_standby()
 
     def _close_standby(self) -> None:
-        if self._standby.connected:
+        if self._standby.link.connected:
             self._actions.append(CloseStandby())
         self._standby = _Standby()
 
@@ -596,23 +587,20 @@ class Conduit:
         standby, self._standby = self._standby, _Standby()
         self._server = 1 - self._server
         self._moved_to(self._server)
-        self._connected, self._paused = True, False
-        self._heard_at = standby.heard_at
-        self._sent, self._taken, self._under_way = standby.sent, standby.taken, standby.under_way
+        self._replica = standby.link
         # Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
-        self._stable = min(self._stable, standby.taken)
+        self._stable = min(self._stable, standby.link.taken)
         self._actions.append(Promote(self.fence, self._passed))
 
     def _time(self, now: int) -> None:
-        silence = now - self._heard_at
         if self.state is State.CONNECTING and now - self._connecting_since >= self.limits.connect_ms:
             self._connect_deadline()
-        elif self._connected and not self._paused and silence >= self.limits.heartbeat_ms:
-            self._lost(f"nothing was heard from the replica for {silence} ms", now)
+        elif self._replica.is_silent(now, self.limits.heartbeat_ms):
+            self._lost(f"nothing was heard from the replica for {now - self._replica.heard_at} ms", now)
         else:
-            if self._standby.connected and now - self._standby.heard_at >= self.limits.heartbeat_ms:
+            if self._standby.link.is_silent(now, self.limits.heartbeat_ms):
                 self._standby_lost()
-            if self._connected and now - self._ticked_at >= self.limits.tick_ms:
+            if self._replica.connected and now - self._ticked_at >= self.limits.tick_ms:
                 self._ticked_at = now
                 self._actions.append(Tick())
             self._pump(now)
@@ -621,7 +609,7 @@ class Conduit:
         self._fail(
             "ReplicaLost",
             f"no replica was ready within {self.limits.connect_ms} ms; the first bundle not taken is "
-            f"{self._taken + 1}; last reason: {self._last_loss or 'no answer'}",
+            f"{self._replica.taken + 1}; last reason: {self._last_loss or 'no answer'}",
         )
 
     def _protocol_error(self, message: str) -> None:
@@ -634,6 +622,6 @@ class Conduit:
         self._actions.append(Fail(error, message))
 
     def _close(self) -> None:
-        if self._connected:
-            self._connected = False
+        if self._replica.connected:
+            self._replica.connected = False
             self._actions.append(Close())

@@ -248,6 +248,11 @@ class Incarnation(ABC, Generic[S]):
     def ask(self, origin: Origin, base: int) -> Steps:
         """Every other holder about an instance; a list of replies. Raises RecoveryTimeout."""
 
+    @property
+    @abstractmethod
+    def effects_are_used(self) -> bool:
+        """Whether an instance of the query has acted on the outside. To be kept in the checkpoint before one does."""
+
     @abstractmethod
     def make_instance(self) -> Instance: ...
 
@@ -643,7 +648,7 @@ class Incarnation(ABC, Generic[S]):
             since=self._log_wanted_from(snapshot, opened),
             recovered=hello.recovered,
             settled=settled.log_offset if settled is not None else 0,
-            bound=bound is not None,
+            repeats_all=bound is not None or self.effects_are_used,
         )
         if hello.standby or self._damage_accepted:  # what a standby takes for complete its primary has shown
             retrieval = replace(retrieval, whole=True)

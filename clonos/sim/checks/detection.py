@@ -35,6 +35,9 @@ class Detection:
         if not isinstance(error, DivergenceError) or self._world.plan.impure:
             return
         plan, struck = self._world.plan, self._world.faults.struck
-        if (plan.effects or plan.depth < FULL) and sum(fault.kind in LOSSES for fault in struck) >= 2:
+        times = {
+            fault.at for fault in struck if fault.kind in LOSSES
+        }  # a host is lost with all its stores at once
+        if (plan.effects or plan.depth < FULL) and len(times) >= 2:
             raise BeyondPromise(f"{who} depends on what was lost with two stores, one after the other")
         raise Violation("I10", f"{who} reports a divergence of a pure function: {error}")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.operators.rows import zone_of
@@ -53,6 +54,7 @@ from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage import salvage
 from clonos.storage.boot import boot_id
 from clonos.storage.commit_files import newest_commit
+from clonos.storage.effects_mark import EffectsMark
 from clonos.storage.epoch_plan import keep_plan
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.log_store import LogStore
@@ -140,6 +142,7 @@ class OperatorHost(Incarnation[Manifest]):
         self._watchdog.on_event_timers = self._suspect.timers_fire
         self._asked = False
         self._acts = False
+        self._effects = EffectsMark(query.checkpoint, tag=f"effects-{uuid4().hex}")
 
     # ------------------------------------------------------------------ life
 
@@ -297,6 +300,10 @@ class OperatorHost(Incarnation[Manifest]):
 
     def begin_log(self, writer: Writer) -> None:
         self._log.begin(writer)
+
+    @property
+    def effects_are_used(self) -> bool:
+        return self._effects.is_there
 
     def log_too_short(self) -> None:
         # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that
@@ -585,6 +592,7 @@ class OperatorHost(Incarnation[Manifest]):
         self._perform(due)
         if not self._node.standbys:
             return  # the store here is where whoever takes over looks
+        self._effects.leave()
         with self._watchdog.waiting():
             self._connection.send(pack_secure(log_start, log))
             said = parse(self._connection.next_of(FrameType.SECURED))

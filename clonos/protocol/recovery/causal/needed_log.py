@@ -10,10 +10,14 @@ says, and its function would seem to be nondeterministic.
 So an instance that begins its epoch anew repeats of its log
 
 - what another instance or a sink holds, which was sent the deltas together with it (invariant I1);
-- what it wrote itself, live, and kept in a store that can be read;
-- what it did to the outside: the step of an effect, and everything before.
+- what it wrote itself, live, and kept in a store that can be read.
 
-The rest was never seen by anybody, and is done anew. Clonos, SIGMOD 2021, section 4.
+The rest was never seen by anybody, and is done anew. That holds for all instances together: whoever holds a log holds
+what the log depends on, so what one of them repeats finds the input that it had. It does not hold where the query has
+acted on the outside (`ctx.effect`): what was done has been seen, a copy of the log that says so need not have with it
+what it depends on, and who wrote that does not know. There everything that is known is repeated.
+
+Clonos, SIGMOD 2021, section 4.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ def needed_end(start: int, recorded: bytes, replies: Iterable[HolderReply]) -> i
     live = max((store.written_live for store in believed(stores) if not store.damaged), default=0)
     if max(held, live) >= known:
         return known
-    return max(held, _last_chunk(start, recorded, live), _end_of_effects(start, recorded))
+    return max(held, _last_chunk(start, recorded, live))
 
 
 def _last_chunk(start: int, recorded: bytes, end: int) -> int:
@@ -47,7 +51,3 @@ def _last_chunk(start: int, recorded: bytes, end: int) -> int:
             break
         at = after
     return start + at
-
-
-def _end_of_effects(start: int, recorded: bytes) -> int:
-    return max((step.stop for step in codec.decode_steps(recorded, start) if step.effects), default=start)

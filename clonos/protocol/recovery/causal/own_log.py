@@ -40,8 +40,9 @@ def begun(known: Sequence[Writer], one: Writer) -> tuple[Writer, ...]:
 
 def truncated(known: Sequence[Writer], offset: int) -> tuple[Writer, ...]:
     """Of those, whoever may have written what a store still holds, from `offset` on, and the last one."""
+    writing = [one for one in known if one.since <= offset][-1:]
     last = [one for one in known if not one.copy][-1:]
-    return tuple(one for one in known if one.since > offset or one == known[-1] or one in last)
+    return tuple(one for one in known if one.since > offset or one in [*writing, *last, known[-1]])
 
 
 @dataclass(frozen=True, slots=True)

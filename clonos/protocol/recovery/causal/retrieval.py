@@ -118,15 +118,16 @@ def retrieve(
     since: int | None = None,
     recovered: int = 0,
     settled: int = 0,
-    bound: bool = False,
+    repeats_all: bool = False,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
     `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
     this attempt has recovered the log; an instance without standbys is `alone`. Inside an epoch, the log is wanted
-    `since` the epoch began. Nobody asks for what lies before `settled` any more, the end of the last epoch that is not
-    run again: a store that comes back from long ago may say there what has been lost since, and was done anew. Raises
-    StorageUnavailable where the conduit has forgotten what the snapshot needs.
+    `since` the epoch began; with `repeats_all` nothing that is known of it is done anew. Nobody asks for what lies
+    before `settled` any more, the end of the last epoch that is not run again: a store that comes back from long ago
+    may say there what has been lost since, and was done anew. Raises StorageUnavailable where the conduit has forgotten
+    what the snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
@@ -169,7 +170,7 @@ def retrieve(
         else max(known.log_end, recovered),
         # An instance that may have gone on elsewhere has written there, too.
         whole=alone and opened.whole_since is not None and opened.whole_since <= snapshot and not damaged,
-        anew_from=max(known.log_end, recovered) if fresh and not alone and not bound else None,
+        anew_from=max(known.log_end, recovered) if fresh and not alone and not repeats_all else None,
     )
 
 

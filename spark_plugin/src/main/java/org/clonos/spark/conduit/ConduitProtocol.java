@@ -27,18 +27,13 @@ public final class ConduitProtocol {
   private final KeptLog log = new KeptLog();
 
   private State state = State.CONNECTING;
-  private boolean connected;
+  private PeerLink replica = new PeerLink(kept);
   private boolean fresh = true;
   private Fence fence;
   private int connectFailures;
   private long connectingSince;
 
-  private int window;
-  private long windowBytes;
   private long stable;
-  private long taken;
-  private long sent;
-  private long underWayBytes;
   private long passed;
 
   private int pendingRows;
@@ -50,8 +45,6 @@ public final class ConduitProtocol {
   private long unspilledFrom = 1;
   private long memoryBytes;
 
-  private boolean paused;
-  private long heardAt;
   private long tickedAt;
 
   private int losses;
@@ -64,7 +57,7 @@ public final class ConduitProtocol {
   private int home = -1;
   private final List<Move> moves = new ArrayList<>();
   private long recovered;
-  private Standby standby = new Standby();
+  private Standby standby = newStandby();
   private boolean snapshotted;
   private long forgotten;
 
@@ -121,12 +114,12 @@ public final class ConduitProtocol {
     } else if (event instanceof Event.StandbyWelcome
         || event instanceof Event.StandbyTaken
         || event instanceof Event.StandbyHeard) {
-      if (standby.connected) {
-        standby.heardAt = now;
+      if (standby.link.connected) {
+        standby.link.heardAt = now;
         standbyEvent(event);
       }
-    } else if (connected) {
-      heardAt = now;
+    } else if (replica.connected) {
+      replica.heardAt = now;
       connectionEvent(event, now);
     }
   }
@@ -147,35 +140,29 @@ public final class ConduitProtocol {
     } else if (event instanceof Event.Lost lost) {
       lost(lost.reason(), now);
     } else if (event instanceof Event.Paused) {
-      paused = true;
+      replica.paused = true;
     } else if (event instanceof Event.Resumed) {
-      paused = false;
+      replica.paused = false;
     }
   }
 
   /** When the next {@link Event.Time} can matter, for a runtime that sleeps. */
   public long nextTime() {
-    long next = connected ? tickedAt + limits.tickMs() : Long.MAX_VALUE;
+    long next = replica.connected ? tickedAt + limits.tickMs() : Long.MAX_VALUE;
     if (state == State.CONNECTING) {
       next = Math.min(next, connectingSince + limits.connectMs());
     }
-    if (connected && !paused) {
-      next = Math.min(next, heardAt + limits.heartbeatMs());
-    }
-    if (standby.connected) {
-      next = Math.min(next, standby.heardAt + limits.heartbeatMs());
-    }
-    if (state == State.OPEN && pendingRows > 0 && sent == kept.last() && roomFor(pendingBytes)) {
+    next = Math.min(next, replica.silentAt(limits.heartbeatMs()));
+    next = Math.min(next, standby.link.silentAt(limits.heartbeatMs()));
+    if (state == State.OPEN && pendingRows > 0 && replica.sent() == kept.last() && replica.hasRoomFor(pendingBytes)) {
       next = Math.min(next, pendingSince + patience());
     }
     return next;
   }
 
   private void connected(long now) {
-    connected = true;
-    paused = false;
+    replica.open(now);
     connectFailures = 0;
-    heardAt = now;
     tickedAt = now;
     actions.add(new Action.Hello(fence, fresh, List.copyOf(moves), recovered));
     actions.add(new Action.Resume(passed, log.start(), log.bytes()));
@@ -204,8 +191,7 @@ public final class ConduitProtocol {
       protocolError("WELCOME with window " + welcome.window() + " and window_bytes " + welcome.windowBytes());
       return;
     }
-    window = welcome.window();
-    windowBytes = welcome.windowBytes();
+    replica.window(welcome.window(), welcome.windowBytes());
     recovered = welcome.logEnd();
     fresh = false;
     movedTo(server);
@@ -252,22 +238,19 @@ public final class ConduitProtocol {
     if (state != State.OPEN) {
       return;
     }
-    while (sent < kept.last()) {
-      long bytes = kept.get(sent + 1);
-      if (!roomFor(bytes)) {
+    while (replica.sent() < kept.last()) {
+      if (!replica.hasRoomFor(kept.get(replica.sent() + 1))) {
         pumpStandby();
         return;
       }
-      sent++;
-      underWayBytes += bytes;
-      actions.add(new Action.Send(sent));
+      actions.add(new Action.Send(replica.send()));
     }
     pumpStandby();
     if (sealing) {
       return;
     }
     if (pendingRows > 0) {
-      if (due(now) && roomFor(pendingBytes)) {
+      if (due(now) && replica.hasRoomFor(pendingBytes)) {
         sealing = true;
         actions.add(new Action.Seal(kept.last() + 1));
       }
@@ -277,12 +260,13 @@ public final class ConduitProtocol {
     }
   }
 
-  private boolean roomFor(long bytes) {
-    return sent - taken < window && (underWayBytes == 0 || underWayBytes + bytes <= windowBytes);
+  /** Bundles that the replica was sent and has not taken yet. */
+  private long underWay() {
+    return replica.sent() - replica.taken();
   }
 
   private boolean due(long now) {
-    return sent - taken < limits.idleBundles()
+    return underWay() < limits.idleBundles()
         || pendingRows >= limits.bundleRows()
         || pendingBytes >= limits.bundleBytes()
         || exhausted
@@ -294,7 +278,7 @@ public final class ConduitProtocol {
    * wait there, and cost it a wake-up and a log entry; so load makes bundles larger, not more.
    */
   private long patience() {
-    return limits.flushMs() * (sent - taken - limits.idleBundles() + 1);
+    return limits.flushMs() * (underWay() - limits.idleBundles() + 1);
   }
 
   private void output(Event.Output output, long now) {
@@ -312,7 +296,7 @@ public final class ConduitProtocol {
       if (output.rows() > 0) {
         actions.add(new Action.PassOn(output.rows()));
       }
-      take(output.taken());
+      replica.take(output.taken());
       forget();
       pump(now);
     }
@@ -328,19 +312,6 @@ public final class ConduitProtocol {
     actions.add(new Action.Secured(log.end()));
   }
 
-  /** A replacement may say at once that it has bundles which were never sent to it. */
-  private void take(long upto) {
-    if (upto > sent) {
-      sent = upto;
-      taken = upto;
-      underWayBytes = 0;
-    }
-    while (taken < upto) {
-      taken++;
-      underWayBytes -= kept.get(taken);
-    }
-  }
-
   private void stable(Event.Stable mark, long now) {
     if (mark.seq() > kept.last()) {
       protocolError("STABLE for bundle " + mark.seq() + ", the last one is " + kept.last());
@@ -350,7 +321,7 @@ public final class ConduitProtocol {
     snapshotted = true;
     stableSinceLoss = true;
     if (mark.seq() > stable) {
-      take(mark.seq());
+      replica.take(mark.seq());
       stable = mark.seq();
       forget();
       advanceStandby();
@@ -360,9 +331,9 @@ public final class ConduitProtocol {
 
   /** What neither a replacement, nor the standby, nor a standby that was behind when promoted needs any more. */
   private void forget() {
-    long upto = Math.min(stable, taken);
-    if (standby.connected) {
-      upto = Math.min(upto, standby.taken);
+    long upto = Math.min(stable, replica.taken());
+    if (standby.link.connected) {
+      upto = Math.min(upto, standby.link.taken());
     }
     if (upto <= forgotten) {
       return;
@@ -377,7 +348,7 @@ public final class ConduitProtocol {
 
   private void learn(long start, byte[] increment) {
     byte[] fresh = log.append(start, increment);
-    if (fresh.length > 0 && standby.connected) {
+    if (fresh.length > 0 && standby.link.connected) {
       actions.add(new Action.Follow(log.end() - fresh.length, fresh));
     }
   }
@@ -389,7 +360,7 @@ public final class ConduitProtocol {
       protocolError("ENDED at output " + ended.passed() + ", output up to " + passed + " is passed on already");
     } else {
       close();
-      if (standby.connected) {
+      if (standby.link.connected) {
         actions.add(new Action.EndStandby(kept.last()));
       }
       closeStandby();
@@ -409,16 +380,14 @@ public final class ConduitProtocol {
 
   private void lost(String reason, long now) {
     close();
-    boolean progress = stableSinceLoss || taken > takenMark || passed > passedMark;
+    boolean progress = stableSinceLoss || replica.taken() > takenMark || passed > passedMark;
     losses = progress ? 1 : losses + 1;
-    takenMark = Math.max(takenMark, taken);
+    takenMark = Math.max(takenMark, replica.taken());
     passedMark = Math.max(passedMark, passed);
     stableSinceLoss = false;
     lastLoss = reason;
-    long firstNotTaken = taken + 1;
-    taken = stable;
-    sent = stable;
-    underWayBytes = 0;
+    long firstNotTaken = replica.taken() + 1;
+    replica.beginAfter(stable);
     connectingSince = now;
     state = State.CONNECTING;
     String why = null;
@@ -455,26 +424,24 @@ public final class ConduitProtocol {
       return;
     }
     int failures = standby.failures;
-    standby = new Standby();
+    standby = newStandby();
     standby.wanted = true;
-    standby.connected = true;
     standby.failures = failures;
-    standby.heardAt = now;
+    standby.link.open(now);
     beginStandby();
     pumpStandby();
   }
 
   /** It restores the newest snapshot, and hears what is known beyond. */
   private void beginStandby() {
-    standby.sent = stable;
-    standby.taken = stable;
+    standby.link.beginAfter(stable);
     actions.add(new Action.StandbyHello(fence, !snapshotted, List.copyOf(moves), recovered));
     actions.add(new Action.StandbyResume(passed, log.start(), log.bytes()));
   }
 
   /** A passive standby goes from snapshot to snapshot, one after the other. */
   private void advanceStandby() {
-    if (limits.passive() && standby.follows && !standby.restoring && standby.taken < stable) {
+    if (limits.passive() && standby.follows && !standby.restoring && standby.link.taken() < stable) {
       standby.restoring = true;
       beginStandby();
     }
@@ -482,16 +449,12 @@ public final class ConduitProtocol {
 
   private void standbyEvent(Event event) {
     if (event instanceof Event.StandbyWelcome welcome) {
-      standby.window = Math.max(welcome.window(), 1);
-      standby.windowBytes = Math.max(welcome.windowBytes(), 1);
+      standby.link.window(Math.max(welcome.window(), 1), Math.max(welcome.windowBytes(), 1));
       standby.follows = true;
       standby.failures = 0;
     } else if (event instanceof Event.StandbyTaken mark) {
       standby.restoring = false;
-      while (standby.taken < Math.min(mark.taken(), standby.sent)) {
-        standby.taken++;
-        standby.underWay -= kept.get(standby.taken);
-      }
+      standby.link.take(Math.min(mark.taken(), standby.link.sent()));
     }
     advanceStandby();
     pumpStandby();
@@ -499,17 +462,12 @@ public final class ConduitProtocol {
 
   /** Everything that the replica was sent, as the standby's own window allows; some of it while it restores. */
   private void pumpStandby() {
-    if (!standby.connected) {
+    PeerLink link = standby.link;
+    if (!link.connected) {
       return;
     }
-    while (standby.sent < sent && !limits.passive()) {
-      long size = kept.get(standby.sent + 1);
-      if (!standby.roomFor(size)) {
-        break;
-      }
-      standby.sent++;
-      standby.underWay += size;
-      actions.add(new Action.SendStandby(standby.sent));
+    while (link.sent() < replica.sent() && !limits.passive() && link.hasRoomFor(kept.get(link.sent() + 1))) {
+      actions.add(new Action.SendStandby(link.send()));
     }
     forget();
   }
@@ -528,10 +486,14 @@ public final class ConduitProtocol {
   }
 
   private void closeStandby() {
-    if (standby.connected) {
+    if (standby.link.connected) {
       actions.add(new Action.CloseStandby());
     }
-    standby = new Standby();
+    standby = newStandby();
+  }
+
+  private Standby newStandby() {
+    return new Standby(new PeerLink(kept));
   }
 
   private void movedTo(int where) {
@@ -543,31 +505,25 @@ public final class ConduitProtocol {
 
   /** Its connection is the replica's now, and what it was sent it need not be sent again. */
   private void promote() {
-    Standby promoted = standby;
-    standby = new Standby();
+    replica = standby.link;
+    standby = newStandby();
     server = 1 - server;
     movedTo(server);
-    connected = true;
-    paused = false;
-    heardAt = promoted.heardAt;
-    sent = promoted.sent;
-    taken = promoted.taken;
-    underWayBytes = promoted.underWay;
     // Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
-    stable = Math.min(stable, promoted.taken);
+    stable = Math.min(stable, replica.taken());
     actions.add(new Action.Promote(fence, passed));
   }
 
   private void time(long now) {
     if (state == State.CONNECTING && now - connectingSince >= limits.connectMs()) {
       connectDeadline();
-    } else if (connected && !paused && now - heardAt >= limits.heartbeatMs()) {
-      lost("nothing was heard from the replica for " + (now - heardAt) + " ms", now);
+    } else if (replica.isSilent(now, limits.heartbeatMs())) {
+      lost("nothing was heard from the replica for " + (now - replica.heardAt) + " ms", now);
     } else {
-      if (standby.connected && now - standby.heardAt >= limits.heartbeatMs()) {
+      if (standby.link.isSilent(now, limits.heartbeatMs())) {
         standbyLost();
       }
-      if (connected && now - tickedAt >= limits.tickMs()) {
+      if (replica.connected && now - tickedAt >= limits.tickMs()) {
         tickedAt = now;
         actions.add(new Action.Tick());
       }
@@ -578,7 +534,7 @@ public final class ConduitProtocol {
   private void connectDeadline() {
     fail(
         "ReplicaLost",
-        "no replica was ready within " + limits.connectMs() + " ms; the first bundle not taken is " + (taken + 1)
+        "no replica was ready within " + limits.connectMs() + " ms; the first bundle not taken is " + (replica.taken() + 1)
             + "; last reason: " + (lastLoss.isEmpty() ? "no answer" : lastLoss));
   }
 
@@ -594,8 +550,8 @@ public final class ConduitProtocol {
   }
 
   private void close() {
-    if (connected) {
-      connected = false;
+    if (replica.connected) {
+      replica.connected = false;
       actions.add(new Action.Close());
     }
   }

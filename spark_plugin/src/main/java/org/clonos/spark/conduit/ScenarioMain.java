@@ -15,7 +15,7 @@ import java.util.Locale;
 
 /**
  * Plays scripted scenarios against {@link ConduitProtocol} and prints what it did, one JSON line per event:
- * {@code {"actions":[...],"state":"..."}}, and between files a line {@code {"file":"..."}}. Whoever runs it compares.
+ * {@code {"actions":[...],"state":"...","next":...}}, and between files a line {@code {"file":"..."}}. Whoever runs it compares.
  * The format is described in tests/scenarios/README.md.
  */
 public final class ScenarioMain {
@@ -46,6 +46,11 @@ public final class ScenarioMain {
         ObjectNode seen = JSON.createObjectNode();
         seen.set("actions", actions);
         seen.put("state", protocol.state().name().toLowerCase(Locale.ROOT));
+        if (protocol.nextTime() == Long.MAX_VALUE) {
+          seen.putNull("next");
+        } else {
+          seen.put("next", protocol.nextTime());
+        }
         System.out.println(seen);
       }
     }
