@@ -18,7 +18,7 @@ print(*sum(project["optional-dependencies"].values(), []), sep="\n")
 endef
 export REQUIRES
 
-.PHONY: help install jar test soak demo bench lint types format proto clean
+.PHONY: help install jar test check soak demo bench lint types format proto clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -28,7 +28,10 @@ install: $(INSTALLED) $(JAR)  ## the virtual environment with everything in it
 
 jar: $(JAR)  ## the Spark plugin, when its sources changed
 
-test: install  ## the test suite, without the soak tests
+test: install  ## the tests that a contributor needs: minutes
+	@$(BIN)/python -m pytest -m "not soak and not long" $(ARGS)
+
+check: install  ## all tests that continuous integration runs: every kind of kill, every planted bug
 	@$(BIN)/python -m pytest $(ARGS)
 
 soak: install  ## the soak tests: minutes to hours
