@@ -34,7 +34,7 @@ test: install  ## the test suite, without the soak tests
 soak: install  ## the soak tests: minutes to hours
 	@$(BIN)/python -m pytest -m soak --timeout 0 $(ARGS)
 
-demo: install  ## the demonstration
+demo: install  ## one job, killed, with Clonos and without; all cases: make demo ARGS="--scenario all --mode both"
 	@$(BIN)/clonos demo $(ARGS)
 
 bench: install  ## a benchmark: make bench NAME=latency
