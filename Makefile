@@ -18,7 +18,7 @@ print(*sum(project["optional-dependencies"].values(), []), sep="\n")
 endef
 export REQUIRES
 
-.PHONY: help install jar test soak demo bench lint types format proto clean
+.PHONY: help install jar test soak demo bench docs lint types format proto clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -40,6 +40,9 @@ demo: install  ## one job, killed, with Clonos and without; all cases: make demo
 bench: install  ## a benchmark: make bench NAME=latency
 	@$(BIN)/python benchmarks/$(NAME).py $(ARGS)
 
+docs: install  ## the documentation as a site, in the folder site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 lint: install  ## style, and whether the sources are formatted
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -55,7 +58,7 @@ proto: install  ## generate the Python code of proto/ again
 	@$(BIN)/python scripts/generate_proto.py
 
 clean:  ## remove everything that was made here, the virtual environment included
-	rm -rf $(VENV) .build build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis clonos/jars
+	rm -rf $(VENV) .build build dist out site .pytest_cache .mypy_cache .ruff_cache .hypothesis clonos/jars
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What is needed goes in first, and the build uses it in place: PySpark is large, and building in isolation would unpack
