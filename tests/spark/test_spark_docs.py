@@ -38,5 +38,7 @@ def test_the_program_that_is_shown_first(
     page.write_text(text, "utf-8")
     carried_out(page)
     assert "card0" in capsys.readouterr().out
-    rows = [line for file in (tmp_path / "first" / "out").glob("*.jsonl") for line in file.open()]
+    rows = [
+        row for file in (tmp_path / "first" / "out").glob("*.jsonl") for row in file.read_text().splitlines()
+    ]
     assert len(rows) == 100

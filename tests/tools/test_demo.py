@@ -352,7 +352,7 @@ def demo(tmp_path: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], st
         [sys.executable, "-m", "clonos.cli", "demo", "--json", "--out", str(tmp_path), *arguments],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=840,
         cwd=Path(__file__).parents[2],
     )
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
@@ -385,6 +385,7 @@ def test_the_real_thing_in_real_time(tmp_path: Path, plugin_jar: Path, name: str
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)  # two Sparks at once, beside whatever else the machine does
 def test_what_is_run_without_options_shows_both_sides(tmp_path: Path, plugin_jar: Path) -> None:
     code, lines, said = demo(tmp_path, "--seed", "5")
     assert code == 0, said
