@@ -47,7 +47,8 @@ def _conclusion(outcome: Outcome) -> str:
     came, planned = len(outcome.strikes), outcome.planned_strikes
     struck = f"struck {came} of {planned} times"
     if outcome.result is Result.WRONG:
-        return f"Wrong: {struck}" + (f", and it gave up: {outcome.failure}" if outcome.failure else ".")
+        gave_up = f", and it gave up: {outcome.failure.splitlines()[0]}" if outcome.failure else "."
+        return f"Wrong: {struck}{gave_up}"
     if came < planned:
         return f"Inconclusive: {struck}, so that nothing wrong was found says little."
     return f"Exact: {struck}, and the output does not show it."
