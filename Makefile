@@ -18,7 +18,7 @@ print(*sum(project["optional-dependencies"].values(), []), sep="\n")
 endef
 export REQUIRES
 
-.PHONY: help install jar test check soak demo bench lint types format proto clean
+.PHONY: help install jar test check soak demo bench docs lint types format proto clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -37,11 +37,14 @@ check: install  ## all tests that continuous integration runs: every kind of kil
 soak: install  ## the soak tests: minutes to hours
 	@$(BIN)/python -m pytest -m soak --timeout 0 $(ARGS)
 
-demo: install  ## the demonstration
+demo: install  ## one job, killed, with Clonos and without; all cases: make demo ARGS="--scenario all --mode both"
 	@$(BIN)/clonos demo $(ARGS)
 
 bench: install  ## a benchmark: make bench NAME=latency
 	@$(BIN)/python benchmarks/$(NAME).py $(ARGS)
+
+docs: install  ## the documentation as a site, in the folder site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: install  ## style, and whether the sources are formatted
 	@$(BIN)/ruff check .
@@ -58,7 +61,7 @@ proto: install  ## generate the Python code of proto/ again
 	@$(BIN)/python scripts/generate_proto.py
 
 clean:  ## remove everything that was made here, the virtual environment included
-	rm -rf $(VENV) .build build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis clonos/jars
+	rm -rf $(VENV) .build build dist out site .pytest_cache .mypy_cache .ruff_cache .hypothesis clonos/jars
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What is needed goes in first, and the build uses it in place: PySpark is large, and building in isolation would unpack

@@ -1,4 +1,4 @@
-"""The program in docs/api.md runs as it stands there."""
+"""The programs in README.md and docs/api.md run as they stand there."""
 
 from __future__ import annotations
 
@@ -11,10 +11,34 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-def test_the_program_of_the_documentation(spark: Any, root: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", (root / "docs" / "api.md").read_text(), re.DOTALL)
+def carried_out(page: Path) -> dict[str, Any]:
+    """The names that the page's one program leaves."""
+    (program,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(program, "docs/api.md", "exec"), names)
-    spent = sorted((row["card"], row["spent"]) for row in names["rows"])
-    assert len(spent) == 6 and dict(spent) == {"card0": 3, "card1": 5, "card2": 7}
+    exec(compile(program, page.name, "exec"), names)
     assert not names["query"].isActive and names["query"].exception() is None
+    return names
+
+
+def test_the_program_of_the_documentation(spark: Any, root: Path) -> None:
+    rows = carried_out(root / "docs" / "api.md")["rows"]
+    spent = sorted((row["card"], row["spent"]) for row in rows)
+    assert len(spent) == 6 and dict(spent) == {"card0": 3, "card1": 5, "card2": 7}
+
+
+def test_the_program_that_is_shown_first(
+    spark: Any,
+    root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Spark takes relative paths from where its JVM was started, and in a test that is the source tree.
+    text = (root / "README.md").read_text("utf-8").replace('"first/', f'"{tmp_path}/first/')
+    page = tmp_path / "README.md"
+    page.write_text(text, "utf-8")
+    carried_out(page)
+    assert "card0" in capsys.readouterr().out
+    rows = [
+        row for file in (tmp_path / "first" / "out").glob("*.jsonl") for row in file.read_text().splitlines()
+    ]
+    assert len(rows) == 100

@@ -16,4 +16,5 @@ tables.
 | `harness` | runs one scenario in one mode with one or both systems |
 | `verdicts` | what a run showed: exact, wrong, or nothing because it was not struck as planned |
 | `report`, `picture` | progress, comparison table, JSON lines; the one picture |
+| `words` | the verdict on one case in words |
 """

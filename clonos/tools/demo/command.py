@@ -1,5 +1,7 @@
 """`clonos demo`: a real job, natively and causally side by side, while it is being killed; and the judgement.
 
+One case unless more are asked for, with the verdict in words; `--scenario all --mode both` runs every case.
+
 Exit status 0 if every causal run was exact, 1 if something was wrong with one's output, 3 if nothing was wrong, but in
 one a strike did not come about, however often it was tried: that run shows nothing.
 """
@@ -22,6 +24,7 @@ from clonos.tools.demo.picture import draw
 from clonos.tools.demo.plan import SCENARIOS, scenario
 from clonos.tools.demo.report import Progress, json_line, table
 from clonos.tools.demo.verdicts import EXIT_STATUS, Result, worst
+from clonos.tools.demo.words import in_words
 from clonos.tools.flights.data import FlightEvent, events
 
 __all__ = ["ATTEMPTS", "add_arguments", "exit_status", "run"]
@@ -35,10 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenario",
         choices=[*SCENARIOS, "all"],
-        default="all",
-        help="what is killed: " + "; ".join(f"{each.name}: {each.says}" for each in SCENARIOS.values()),
+        default="worker",
+        help="what is killed (%(default)s): "
+        + "; ".join(f"{each.name}: {each.says}" for each in SCENARIOS.values()),
     )
-    parser.add_argument("--mode", choices=["microbatch", "realtime", "both"], default="both")
+    parser.add_argument(
+        "--mode",
+        choices=["microbatch", "realtime", "both"],
+        default="realtime",
+        help="of Spark (%(default)s)",
+    )
     parser.add_argument("--system", choices=["native", "clonos", "both"], default="both")
     parser.add_argument("--json", action="store_true", help="one JSON object per run on the standard output")
     parser.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="default: %(default)s")
@@ -67,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     picture = arguments.out / "demo.png"
     draw(outcomes, picture)
     (arguments.out / "demo.jsonl").write_text("".join(json_line(outcome) + "\n" for outcome in outcomes))
-    print("\n" + table(outcomes), file=sys.stderr if arguments.json else sys.stdout)
+    said = table(outcomes) if len(cases) > 1 else f"{table(outcomes)}\n\n{in_words(outcomes)}"
+    print("\n" + said, file=sys.stderr if arguments.json else sys.stdout)
     print(f"picture: {picture}", file=sys.stderr)
     return exit_status(outcomes)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from clonos.tools.demo.harness import Outcome
 from clonos.tools.demo.verdicts import Result
+from clonos.tools.demo.words import MODES, SYSTEMS
 
 __all__ = ["draw"]
 
-_NAMES = {"native": "Spark alone", "clonos": "Clonos"}
 _COLOURS = {"native": "#c77700", "clonos": "#00629b"}
 _GIVEN = "#c4c4c4"
 _WRONG = "#d00000"
@@ -69,8 +69,7 @@ def _panel(axes: Any, outcomes: Sequence[Outcome]) -> None:
     )
     for outcome in outcomes:
         _system(axes, outcome, start)
-    mode = "micro-batch" if first.mode == "microbatch" else "Real-Time Mode"
-    axes.set_title(f"{first.scenario}, {mode}", loc="left", fontsize=11, color=_INK, pad=18)
+    axes.set_title(f"{first.scenario}, {MODES[first.mode]}", loc="left", fontsize=11, color=_INK, pad=18)
     axes.text(0, 1.02, _summary(outcomes), transform=axes.transAxes, fontsize=8.5, color=_INK, va="bottom")
     axes.set_xlabel("seconds", fontsize=9, color=_INK)
     axes.set_ylabel("outputs visible", fontsize=9, color=_INK)
@@ -96,7 +95,7 @@ def _system(axes: Any, outcome: Outcome, start: float) -> None:
         *_climb(firsts, start),
         color=colour,
         linewidth=1.8,
-        label=_NAMES[outcome.system],
+        label=SYSTEMS[outcome.system],
         drawstyle="steps-post",
         zorder=3,
     )
@@ -108,7 +107,7 @@ def _system(axes: Any, outcome: Outcome, start: float) -> None:
             linewidth=1,
             alpha=0.7,
             zorder=2,
-            label=f"{_NAMES[outcome.system]} struck" if number == 0 else None,
+            label=f"{SYSTEMS[outcome.system]} struck" if number == 0 else None,
         )
     if wrong:
         axes.plot(
@@ -135,5 +134,5 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
         said = outcome.result.value
         if outcome.result is Result.WRONG:
             said = f"{wrong:,} contradicted or repeated, {verdict.missing:,} missing"
-        parts.append(f"{_NAMES[outcome.system]}: {said}, outage {outcome.outage_ms / 1000:.2f} s")
+        parts.append(f"{SYSTEMS[outcome.system]}: {said}, outage {outcome.outage_ms / 1000:.2f} s")
     return "     ".join(parts)
