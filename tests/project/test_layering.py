@@ -47,7 +47,7 @@ def rule(own: str, *, banned: str = "", lazy: str = "", pure: bool = False) -> R
 
 LOWER = "clonos.errors clonos.protocol"
 RUNTIME = (
-    f"{LOWER} clonos.values clonos.storage.durable_names clonos.storage.location clonos.storage clonos.wire "
+    f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.location clonos.storage clonos.wire "
     "clonos.sinks clonos.sources clonos.operators clonos.environment"
 )
 SPARK = f"{RUNTIME} clonos clonos._version clonos.testing clonos.testing.ledger clonos_standby"
@@ -61,17 +61,19 @@ RULES = {
     "clonos.protocol": rule("clonos.errors", pure=True),
     # Values of users as bytes, and what is cached of them: the simulator runs it.
     "clonos.values": rule(LOWER, banned=OUTSIDE),
-    "clonos.storage.durable_names": rule("", banned=" ".join(HEAVY)),
+    "clonos.storage.durable_files": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.location": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.storage": rule(
-        f"{LOWER} clonos.values clonos.storage.durable_names clonos.storage.location",
+        f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.location",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
     "clonos.sinks": rule(
-        f"{LOWER} clonos.storage.durable_names clonos.storage.location", banned="pyspark py4j grpc rocksdict"
+        f"{LOWER} clonos.storage.durable_files clonos.storage.location", banned="pyspark py4j grpc rocksdict"
     ),
-    "clonos.sources": rule(LOWER, banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
+    "clonos.sources": rule(
+        f"{LOWER} clonos.storage.durable_files", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
+    ),
     "clonos.operators": rule(
         f"{LOWER} clonos.values", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
     ),

@@ -28,6 +28,7 @@ import msgpack
 
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.storage.disk_errors import disk
+from clonos.storage.durable_files import PRIVATE, replace_file
 from clonos_standby.replica.holders import HOLDERS_FILE
 from clonos_standby.server import admin
 from clonos_standby.server.log import inherited
@@ -243,12 +244,7 @@ class ReplicaServer:
         return True
 
     def _write_spec(self) -> None:
-        path = self._spec_path()
-        fresh = path.with_suffix(".msgpack.new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgpack.packb(self._spec, use_bin_type=True))
-        fresh.replace(path)
+        replace_file(self._spec_path(), msgpack.packb(self._spec, use_bin_type=True), mode=PRIVATE)
 
     def _spec_path(self) -> Path:
         """A name of its own: a server that is still ending must not start replicas by its successor's spec."""
