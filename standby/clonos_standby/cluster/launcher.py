@@ -150,10 +150,8 @@ class ReplicaServer:
                 return False
             _close_pipes(process)
             self._keep_spec()
-            self._spawn()
-            self.restarts += 1
-        if self._on_restart is not None:
-            self._on_restart(self)
+            self._spawn_again()
+        self._tell_of_restart()
         return True
 
     def _begin_anew_if_removed(self) -> None:
@@ -163,8 +161,15 @@ class ReplicaServer:
             if self._stopping.is_set() or process is None or not self._keep_spec():
                 return
             _end(process)
-            self._spawn()
-            self.restarts += 1
+            self._spawn_again()
+        self._tell_of_restart()
+
+    def _spawn_again(self) -> None:
+        self._spawn()
+        self.restarts += 1
+
+    def _tell_of_restart(self) -> None:
+        """Without the lock: who is told may ask the server something."""
         if self._on_restart is not None:
             self._on_restart(self)
 
