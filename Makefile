@@ -14,7 +14,8 @@ import tomllib
 said = tomllib.load(open("pyproject.toml", "rb"))
 project = said["project"]
 print(*said["build-system"]["requires"], *project["dependencies"], sep="\n")
-print(*sum(project["optional-dependencies"].values(), []), sep="\n")
+extras = sum(project["optional-dependencies"].values(), [])
+print(*(extra for extra in extras if not extra.startswith(project["name"])), sep="\n")
 endef
 export REQUIRES
 

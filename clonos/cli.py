@@ -15,9 +15,11 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 from clonos._version import __version__
 from clonos.errors import ClonosError, NotRunning
+from clonos.extras import EXTRAS, missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,22 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             command.name, help=command.help, description=command.help.capitalize() + "."
         )
         if command.name == chosen:
-            module = importlib.import_module(command.module)
+            module = _imported(command)
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)
     return parser
+
+
+def _imported(command: Command) -> ModuleType:
+    """Raises ConfigurationError where a package is missing that can be installed for it."""
+    try:
+        return importlib.import_module(command.module)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        extra = "demo" if command.name in ("demo", "bench") else None
+        raise missing(package, f"`clonos {command.name}`", extra) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

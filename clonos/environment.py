@@ -1,7 +1,7 @@
 """What this library needs from the machine: a Java runtime, the Spark release it was built for, the plugin's jar.
 
 Pure look-ups; nothing is started or changed but `java -version` runs. The build hook uses the same look-up for
-the compiler, so this module imports nothing that is not in the standard library.
+the compiler, so what it imports is the standard library and two small modules of our own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 from clonos.errors import ConfigurationError
+from clonos.extras import needs
 
 JAVA_MINIMUM = 17
 SPARK_RELEASE = "4.3"
@@ -106,18 +107,21 @@ def java_install_command() -> str:
 
 def check_spark_version() -> str:
     """The installed PySpark's version. Raises ConfigurationError unless it is the release this was built for."""
-    try:
-        version = metadata.version("pyspark")
-    except metadata.PackageNotFoundError:
-        raise ConfigurationError(
-            "PySpark is not installed", hint=f"Run: pip install 'pyspark=={SPARK_RELEASE}.*'"
-        ) from None
+    needs("pyspark", "a query")
+    version = _pyspark_version()
     if version.split(".")[:2] != SPARK_RELEASE.split("."):
         raise ConfigurationError(
             f"PySpark {version} is installed; this library works with Spark {SPARK_RELEASE}",
             hint=f"Run: pip install 'pyspark=={SPARK_RELEASE}.*'",
         )
     return version
+
+
+def _pyspark_version() -> str:
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:  # the platform's own, on the path without having been installed
+        return str(import_module("pyspark").__version__)
 
 
 def _places(program: str) -> Iterator[Path]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from clonos.api.writer import CausalStreamWriter
 from clonos.errors import ClonosError, QueryDefinitionError
+from clonos.extras import needs
 from clonos.spark.facts import described
 from clonos.spark.identity import identify
 from clonos.spark.parity import covered, tell_what_differs
@@ -366,6 +367,7 @@ class GroupedCausalStream:
     ) -> CausalStream:
         from clonos.operators.group_state import GroupStateOperator
 
+        needs("pandas", "applyInPandasWithState")
         event_time = self._stream._event_time
         zone, schema, state = self._stream._zone(), struct_type(output), struct_type(kept_state)
 
@@ -479,6 +481,7 @@ class GroupedCausalStream:
     ) -> CausalStream:
         from clonos.operators.transform_with_state import TransformWithStateOperator
 
+        needs("pandas", "transformWithStateInPandas" if pandas else "transformWithState")
         watermark = self._stream._event_time
         by_event_time = isinstance(time_mode, str) and time_mode.lower() == "eventtime"
         if by_event_time and watermark is None:

@@ -6,8 +6,10 @@ readable as a second in which nothing does. Drawn is the part of the run around 
 
 from __future__ import annotations
 
-from html import escape
+from typing import Any, Final
 
+from clonos import figures
+from clonos.extras import needs
 from clonos.protocol.ids import Origin, channel_origin
 from clonos.protocol.topology import NodeKind
 from clonos.sim.checks.violation import Violation
@@ -17,18 +19,20 @@ from clonos.sim.run import play
 from clonos.sim.trace import Emitted, Event, Restored, Saved, Shown, Took
 from clonos.sim.world import World
 
-STEP, ROW, LEFT, TOP, DRAWN = 9, 46, 110, 84, 420
-LEGEND = (
-    ("#888888", "record, from where it was emitted to where it was taken"),
-    ("#2a6fdb", "determinants saved"),
-    ("#d62728", "fault"),
-    ("#9467bd", "new incarnation, begins to repeat"),
-    ("#2ca02c", "row visible"),
+STEP, ROW, AROUND, DRAWN = 9, 46, 120, 420
+RECORD, TAKEN, SAVED, FAULT, BEGINS, SHOWN = "#888888", "#555555", "#2a6fdb", "#d62728", "#9467bd", "#2ca02c"
+LEGEND: Final = (
+    (RECORD, "record, from where it was emitted to where it was taken"),
+    (SAVED, "determinants saved"),
+    (FAULT, "fault"),
+    (BEGINS, "new incarnation, begins to repeat"),
+    (SHOWN, "row visible"),
 )
 
 
 def draw(plan: Plan) -> str:
-    """The SVG text of a run of this plan."""
+    """The SVG text of a run of this plan. Raises ConfigurationError without matplotlib."""
+    needs("matplotlib", "a picture")
     world = World(plan, tracing=True)
     title = f"seed {plan.seed}"
     try:
@@ -40,93 +44,82 @@ def draw(plan: Plan) -> str:
 
 
 class Picture:
-    """One picture under construction."""
+    """One picture under construction. Instances are at whole heights, from 0 down; events at whole numbers."""
 
     def __init__(self, world: World, title: str) -> None:
         flow = world.plan.dataflow
         lines = [*flow.source_partitions, *flow.instances(NodeKind.OPERATOR), *flow.instances(NodeKind.SINK)]
-        self._rows = {origin: TOP + at * ROW for at, origin in enumerate(lines)}
-        self._names = {
-            origin: f"{flow.topology.node(origin.node).name} / {origin.instance}" for origin in lines
-        }
-        self._bottom = TOP + len(lines) * ROW
-        self._title = title
+        self._rows = {origin: -at for at, origin in enumerate(lines)}
+        self._bottom = -len(lines)
         self._events = around([event for event in world.trace.events if event.about is not None])
-        self._parts: list[str] = []
         self._emitted: dict[tuple[int, int], int] = {}
+        self._figure = figures.figure(AROUND + STEP * (len(self._events) + 2), AROUND + ROW * len(lines))
+        self._axes = self._figure.add_subplot()
+        self._axes.set_title(title[:180], loc="left", pad=30)
+        self._axes.set_yticks(
+            list(self._rows.values()),
+            [f"{flow.topology.node(origin.node).name} / {origin.instance}" for origin in lines],
+        )
+        self._axes.set_xticks([])
+        self._axes.set_xlim(-1, len(self._events) + 1)
+        self._axes.set_ylim(self._bottom - 0.5, 0.5)
+        self._axes.grid(axis="y", color="#cccccc")
+        self._axes.spines[:].set_visible(False)
 
     def svg(self) -> str:
-        width = LEFT + STEP * (len(self._events) + 2) + 140
-        self._frame(width)
+        marks: dict[type, list[tuple[int, int]]] = {kind: [] for kind in (Took, Saved, Restored, Shown)}
+        arrows: list[list[tuple[int, int]]] = []
         for at, event in enumerate(self._events):
-            self._event(LEFT + STEP * (at + 1), event)
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{self._bottom + 50}" '
-            f'font-family="sans-serif" font-size="11">\n<rect width="100%" height="100%" fill="white"/>\n'
-        )
-        return head + "\n".join(self._parts) + "\n</svg>\n"
+            about = event.about
+            if type(about) in marks:
+                marks[type(about)].append((at, self._rows[about.origin]))
+            if isinstance(about, Took):
+                arrows += self._arrows(at, about)
+            elif isinstance(about, Emitted):
+                self._emitted |= {(about.origin.channel, number): at for number in about.numbers}
+            elif isinstance(about, Struck):
+                self._fault(at, about)
+        for arrow in arrows:
+            self._axes.plot(*zip(*arrow), color=RECORD, linewidth=0.7, zorder=2)
+        self._marks(marks[Took], TAKEN, "o", 4)
+        self._marks(marks[Saved], SAVED, "|", 18)
+        self._marks(marks[Restored], BEGINS, "o", 12)
+        self._marks(marks[Shown], SHOWN, "o", 6)
+        self._legend()
+        return figures.svg(self._figure)
 
-    def _frame(self, width: int) -> None:
-        self._text(10, 20, self._title[:180], size=14)
-        x = 10
-        for colour, word in LEGEND:
-            self._parts.append(f'<rect x="{x}" y="34" width="10" height="10" fill="{colour}"/>')
-            self._text(x + 14, 43, word)
-            x += 30 + 6 * len(word)
-        for origin, y in self._rows.items():
-            self._text(10, y + 4, self._names[origin])
-            self._line(LEFT, y, width - 20, y, "#cccccc", 1)
-
-    def _event(self, x: int, event: Event) -> None:
-        about = event.about
-        tip = f"<title>{escape(str(event))}</title>"
-        if isinstance(about, Took):
-            self._took(x, about)
-            self._circle(x, self._rows[about.origin], 2, "#555555", tip)
-        elif isinstance(about, Emitted):
-            for number in about.numbers:
-                self._emitted[about.origin.channel, number] = x
-        elif isinstance(about, Saved):
-            y = self._rows[about.origin]
-            self._parts.append(
-                f'<rect x="{x - 1}" y="{y - 9}" width="3" height="18" fill="#2a6fdb">{tip}</rect>'
-            )
-        elif isinstance(about, Restored):
-            self._circle(x, self._rows[about.origin], 6, "#9467bd", tip)
-        elif isinstance(about, Shown):
-            self._circle(x, self._rows[about.origin], 3, "#2ca02c", tip)
-        elif isinstance(about, Struck):
-            self._fault(x, about, tip)
-
-    def _took(self, x: int, about: Took) -> None:
-        y = self._rows[about.origin]
+    def _arrows(self, at: int, about: Took) -> list[list[tuple[int, int]]]:
+        found = []
         for channel, position in about.records:
             writer = channel_origin(channel)
-            start = self._emitted.get((channel, position), x - STEP if writer in self._rows else None)
+            start = self._emitted.get((channel, position), at - 1 if writer in self._rows else None)
             if start is not None:
-                self._line(start, self._rows[writer], x, y, "#888888", 0.7)
+                found.append([(start, self._rows[writer]), (at, self._rows[about.origin])])
+        return found
 
-    def _fault(self, x: int, struck: Struck, tip: str) -> None:
+    def _marks(self, places: list[tuple[int, int]], colour: str, marker: str, size: float) -> None:
+        if places:
+            self._axes.plot(
+                *zip(*places), linestyle="none", marker=marker, color=colour, markersize=size, zorder=3
+            )
+
+    def _fault(self, at: int, struck: Struck) -> None:
         origin = origin_in(struck.where)
-        y = self._rows[origin] if origin is not None else self._bottom
+        row = self._bottom if origin is None else self._rows[origin]
         if origin is None:
-            self._line(x, TOP - 20, x, self._bottom, "#d62728", 0.7)
-        for slope in (-6, 6):
-            self._line(x - 6, y - slope, x + 6, y + slope, "#d62728", 2.5)
-        self._parts.append(f'<rect x="{x - 6}" y="{y - 6}" width="12" height="12" opacity="0">{tip}</rect>')
-        label = f"{struck.kind.value} ({struck.where})" if y == self._bottom else struck.kind.value
-        self._text(x + 8, y - 9 if y != self._bottom else y + 16, label, colour="#d62728")
+            self._axes.axvline(at, color=FAULT, linewidth=0.7)
+        self._axes.plot(at, row, marker="x", markersize=12, markeredgewidth=2.5, color=FAULT, zorder=4)
+        label = f"{struck.kind.value} ({struck.where})" if origin is None else struck.kind.value
+        self._axes.annotate(label, (at, row), (8, 6), textcoords="offset points", color=FAULT)
 
-    def _line(self, x1: float, y1: float, x2: float, y2: float, colour: str, width: float) -> None:
-        self._parts.append(
-            f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" stroke-width="{width}"/>'
+    def _legend(self) -> None:
+        handles: list[Any] = [
+            self._axes.plot([], [], linestyle="none", marker="s", color=colour, label=words)[0]
+            for colour, words in LEGEND
+        ]
+        self._axes.legend(
+            handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(LEGEND), frameon=False
         )
-
-    def _circle(self, x: int, y: int, radius: int, colour: str, tip: str) -> None:
-        self._parts.append(f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{colour}">{tip}</circle>')
-
-    def _text(self, x: int, y: int, text: str, *, size: int = 11, colour: str = "#222222") -> None:
-        self._parts.append(f'<text x="{x}" y="{y}" font-size="{size}" fill="{colour}">{escape(text)}</text>')
 
 
 def around(events: list[Event]) -> list[Event]:

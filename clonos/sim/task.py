@@ -406,7 +406,3 @@ class Task(Process):
             for seq, bundle in self.kept.items()
             if seq not in self.spilled
         )
-
-    @property
-    def current_link(self) -> Link | None:
-        return self._link

@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from clonos.extras import needs
+
 if TYPE_CHECKING:
     from clonos.sinks.call_sink import CallableSink
     from clonos.sinks.jsonl_sink import JsonlSink
@@ -34,7 +36,8 @@ def sql(
     patience: float = 30.0,
     durable: bool = True,
 ) -> SqlSink:
-    """Rows into a table of SQLite or PostgreSQL; see `SqlSink`."""
+    """Rows into a table of SQLite or PostgreSQL; see `SqlSink`. Raises ConfigurationError without SQLAlchemy."""
+    needs("sqlalchemy", "a SQL sink")
     from clonos.sinks.sql_sink import SqlSink
 
     return SqlSink(
@@ -92,5 +95,7 @@ def __getattr__(name: str) -> Any:
     if name in _CLASSES:
         from importlib import import_module
 
+        if name == "SqlSink":
+            needs("sqlalchemy", "a SQL sink")
         return getattr(import_module(_CLASSES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,7 +28,7 @@ from clonos.sinks.sink_wal import SEGMENT_BYTES, AheadLog, Found
 from clonos.sinks.values import Encode, check_names, check_type, encode_json, json_encoder, to_columns
 from clonos.sinks.wal_files import file_name, local_path, write_all
 from clonos.sinks.wal_format import Kind, Record
-from clonos.storage.durable_names import fsync_directory
+from clonos.storage.durable_files import fsync_directory
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,13 +31,12 @@ from clonos.sinks.wal_files import (
     locked,
     make_directories,
     read_fence,
-    replace_file,
     told,
     write_all,
     write_fence,
 )
 from clonos.sinks.wal_format import HEADER, Kind, Record, Scan, Tail, encode, scan
-from clonos.storage.durable_names import fsync_directory
+from clonos.storage.durable_files import fsync_directory, replace_file
 
 SEGMENT_BYTES = 16 << 20
 _SEGMENT = re.compile(r"ahead-(\d{10,})\.log")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sqlite3
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +22,8 @@ from pyarrow import types as pt
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
-from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.errors import QueryDefinitionError
+from clonos.extras import needs
 from clonos.sinks.values import Encode, is_nested, json_text_encoder, microseconds, plain
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
@@ -63,10 +63,7 @@ def parse_url(text: str) -> URL:
             )
         return url.set(drivername="sqlite+pysqlite", database=os.path.abspath(path))
     if backend == POSTGRESQL and driver in ("", "psycopg"):
-        if find_spec("psycopg") is None:
-            raise ConfigurationError(
-                "PostgreSQL needs psycopg 3", hint="pip install 'clonos-spark[postgres]'"
-            )
+        needs("psycopg", "a PostgreSQL sink")
         return url.set(drivername="postgresql+psycopg")
     raise QueryDefinitionError(
         f"no SQL sink for {url.drivername!r}",

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 from clonos.errors import LogCorrupt, ProtocolError, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.roles.sink_fence import NOBODY, Holder
-from clonos.storage.durable_names import fsync_directory, make_directory
+from clonos.storage.durable_files import make_directory, replace_file
 
 _NOBODY = "-"
 
@@ -57,24 +57,6 @@ def make_directories(path: Path, *, durable: bool) -> None:
         make_directory(str(path))
     else:
         path.mkdir(parents=True, exist_ok=True)
-
-
-def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
-    """Put a whole file in place, or leave what was there."""
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-        if durable:
-            fsync_directory(str(path.parent))
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 @contextlib.contextmanager

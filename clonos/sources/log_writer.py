@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from clonos.errors import ConfigurationError, InputError, LogCorrupt
+from clonos.storage.durable_files import replace_file
 
 MAGIC = b"CLNSLOG1"
 VERSION = 1
@@ -83,9 +84,7 @@ class LogWriter:
             raise ConfigurationError(
                 f"the log {self.path} is new: it needs a number of partitions, at least 1"
             )
-        temporary = self.path / (_META + ".new")
-        temporary.write_text(json.dumps({"version": VERSION, "partitions": wanted}) + "\n")
-        temporary.replace(meta)
+        replace_file(meta, (json.dumps({"version": VERSION, "partitions": wanted}) + "\n").encode())
         return wanted
 
     def _open_partition(self, number: int) -> int:

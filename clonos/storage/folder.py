@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
 from clonos.storage.disk_errors import disk, unavailable
-from clonos.storage.durable_names import fsync_directory, make_directory
+from clonos.storage.durable_files import fsync_directory, make_directory, write_file
 from clonos.storage.location import on_this_host, parts_of
 
 TMP: Final = "tmp"
@@ -148,10 +148,7 @@ class Folder:
             self._make(TMP)
             self._make(os.path.dirname(name))
             if self.local is not None:
-                with open(os.path.join(self.local, temporary), "wb") as target:
-                    target.write(data)
-                    target.flush()
-                    os.fsync(target.fileno())
+                write_file(os.path.join(self.local, temporary), data)
             else:
                 with self._fs.open_output_stream(self._full(temporary), compression=None) as stream:
                     stream.write(data)
@@ -169,10 +166,7 @@ class Folder:
             self._make(TMP)
             self._make(os.path.dirname(name))
             written = os.path.join(self.local, temporary)
-            with open(written, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            write_file(written, data)
             try:
                 os.link(written, target)  # whole, or not at all
             except FileExistsError:

@@ -42,7 +42,7 @@ from clonos.protocol.recovery.causal.own_log import Writer, begun, truncated
 from clonos.storage.boot import is_of_this_boot, note_boot
 from clonos.storage.database import MIB, Batch, Database, prefix_end, tuned
 from clonos.storage.disk_errors import unavailable
-from clonos.storage.durable_names import make_directory
+from clonos.storage.durable_files import make_directory
 from clonos.storage.write_ahead import Hole, find_hole, link_up_to
 from clonos.values.state_codec import seal, unseal
 

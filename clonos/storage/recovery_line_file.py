@@ -9,18 +9,16 @@ take it that there is none: some would begin where others do not expect it.
 
 from __future__ import annotations
 
-import json
-import zlib
 from typing import Any, Final
 
-from clonos.errors import StorageUnavailable
+from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.storage.folder import Folder, resolve
+from clonos.storage.sealed import sealed, unsealed
 
 FOLDER: Final = "lines"
 KEPT: Final = 4
-VERSION: Final = 1
 
 
 def write_line(checkpoint: str, line: RecoveryLine) -> None:
@@ -33,9 +31,8 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
     }
     if line.bases is not None:
         body["bases"] = [[*origin, name] for origin, name in line.bases.items()]
-    said = {"version": VERSION, "crc32": _checksum(body), "body": body}
     folder = _folder(checkpoint, f"line-{line.generation}")
-    folder.write(_name(line.generation), json.dumps(said, indent=1).encode())
+    folder.write(_name(line.generation), sealed(body))
     for name in folder.sizes(FOLDER):
         if name.isdecimal() and int(name) <= line.generation - KEPT:
             folder.delete(f"{FOLDER}/{name}")
@@ -47,10 +44,7 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
     name = _name(generation)
     where = folder.path(name)
     try:
-        said: dict[str, Any] = json.loads(folder.read(name))
-        body = said["body"]
-        if said["version"] != VERSION or said["crc32"] != _checksum(body):
-            raise StorageUnavailable(f"{where} fails its checksum, or is of another version than {VERSION}")
+        body = unsealed(folder.read(name), where)
         line = RecoveryLine(
             body["generation"],
             body["epoch"],
@@ -58,6 +52,10 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
             {Origin(node, at): offset for node, at, offset in body["stable"]},
             {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
         )
+    except (
+        CheckpointMismatch
+    ) as error:  # the next start writes a line of its own, so nothing has to be restored
+        raise StorageUnavailable(error.message) from error
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise StorageUnavailable(f"{where} cannot be read: {error!r}") from error
     if line.generation != generation:
@@ -73,10 +71,6 @@ def newest_line(checkpoint: str) -> RecoveryLine | None:
 
 def _name(generation: int) -> str:
     return f"{FOLDER}/{generation:020d}"
-
-
-def _checksum(body: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
 
 
 def _folder(checkpoint: str, tag: str) -> Folder:

@@ -15,8 +15,8 @@ _RESTORE: Final = (
 
 
 def sealed(body: dict[str, Any]) -> bytes:
-    text = json.dumps(body, sort_keys=True)
-    said = {"version": VERSION, "crc32": zlib.crc32(text.encode()), "body": body}
+    """The file's content: `body` in an envelope with the format's version and a checksum."""
+    said = {"version": VERSION, "crc32": _checksum(body), "body": body}
     return json.dumps(said, indent=1).encode()
 
 
@@ -34,6 +34,10 @@ def unsealed(raw: bytes, where: str, hint: str = _RESTORE) -> dict[str, Any]:
         ) from error
     if version != VERSION:
         raise CheckpointMismatch(f"{where} has format version {version}; this library reads {VERSION}")
-    if zlib.crc32(json.dumps(body, sort_keys=True).encode()) != checksum:
+    if _checksum(body) != checksum:
         raise CheckpointMismatch(f"{where} is damaged: it fails its checksum", hint=hint)
     return body
+
+
+def _checksum(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())

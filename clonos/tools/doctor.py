@@ -85,7 +85,11 @@ def check_jar() -> Finding:
 
 def check_pandas() -> Finding:
     """A pandas that this PySpark works with."""
-    version = metadata.version("pandas")
+    try:
+        version = metadata.version("pandas")
+    except metadata.PackageNotFoundError:
+        detail = "not installed: applyInPandasWithState and transformWithState need it, nothing else does"
+        return Finding(verdict=Verdict.WARN, detail=detail, remedy='run: pip install "clonos-spark[pandas]"')
     if int(version.split(".")[0]) >= 3:
         remedy = "run: pip install 'pandas>=2.2,<3'"
         return Finding(verdict=Verdict.FAIL, detail=f"{version} does not work with PySpark", remedy=remedy)

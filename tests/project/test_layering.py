@@ -21,7 +21,9 @@ PURE = frozenset(
     zlib numpy""".split()
 )
 OUTSIDE = "pyspark py4j grpc rocksdict sqlalchemy pandas socket threading asyncio time"
-HEAVY = frozenset({"pyspark", "py4j", "grpc", "rocksdict", "pyarrow", "pandas", "sqlalchemy", "matplotlib"})
+HEAVY = frozenset(
+    "grpc matplotlib pandas prometheus_client py4j pyarrow pyspark rocksdict sqlalchemy".split()
+)
 # Calls that reach for the clock, for entropy or for the outside, or whose result differs between processes.
 IMPURE_NAMES = frozenset({"open", "print", "input", "exec", "eval", "__import__", "breakpoint", "hash", "id"})
 IMPURE_ATTRIBUTES = frozenset(
@@ -47,8 +49,8 @@ def rule(own: str, *, banned: str = "", lazy: str = "", pure: bool = False) -> R
 
 LOWER = "clonos.errors clonos.protocol"
 RUNTIME = (
-    f"{LOWER} clonos.values clonos.storage.durable_names clonos.storage.location clonos.storage clonos.wire "
-    "clonos.sinks clonos.sources clonos.operators clonos.environment"
+    f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.location clonos.storage clonos.wire "
+    "clonos.sinks clonos.sources clonos.operators clonos.environment clonos.extras clonos.figures"
 )
 SPARK = f"{RUNTIME} clonos clonos._version clonos.testing clonos.testing.ledger clonos_standby"
 API = f"{SPARK} clonos.spark clonos.api"
@@ -58,31 +60,38 @@ TOOLS = f"{API} clonos.tools"
 RULES = {
     "clonos.errors": rule("", pure=True),
     "clonos._version": rule("", pure=True),
+    "clonos.extras": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.protocol": rule("clonos.errors", pure=True),
     # Values of users as bytes, and what is cached of them: the simulator runs it.
     "clonos.values": rule(LOWER, banned=OUTSIDE),
-    "clonos.storage.durable_names": rule("", banned=" ".join(HEAVY)),
+    "clonos.storage.durable_files": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.location": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.storage": rule(
-        f"{LOWER} clonos.values clonos.storage.durable_names clonos.storage.location",
+        f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.location",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
     "clonos.sinks": rule(
-        f"{LOWER} clonos.storage.durable_names clonos.storage.location", banned="pyspark py4j grpc rocksdict"
+        f"{LOWER} clonos.extras clonos.storage.durable_files clonos.storage.location",
+        banned="pyspark py4j grpc rocksdict",
     ),
-    "clonos.sources": rule(LOWER, banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"),
+    "clonos.sources": rule(
+        f"{LOWER} clonos.storage.durable_files", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
+    ),
     "clonos.operators": rule(
         f"{LOWER} clonos.values", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
     ),
     "clonos.testing.ledger": rule("", pure=True),
     "clonos.testing": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.sim": rule(
-        f"{LOWER} clonos.values clonos.testing.ledger",
+        f"{LOWER} clonos.extras clonos.figures clonos.values clonos.testing.ledger",
         banned="pyspark py4j grpc rocksdict socket threading asyncio time",
     ),
-    "clonos.environment": rule("clonos.errors", banned=" ".join(HEAVY)),
-    "clonos.cli": rule("clonos.errors clonos._version", banned=" ".join(HEAVY)),
+    "clonos.figures": rule(
+        "clonos.errors clonos.extras", banned=" ".join(HEAVY - {"matplotlib"}), lazy="matplotlib"
+    ),
+    "clonos.environment": rule("clonos.errors clonos.extras", banned=" ".join(HEAVY)),
+    "clonos.cli": rule("clonos.errors clonos.extras clonos._version", banned=" ".join(HEAVY)),
     "clonos_standby": rule(f"{RUNTIME} clonos._version clonos.testing", banned="pyspark py4j sqlalchemy"),
     "clonos.spark": rule(SPARK),
     "clonos.api": rule(f"{SPARK} clonos.spark"),

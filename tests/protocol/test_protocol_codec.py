@@ -328,16 +328,3 @@ def test_damaged_delta_is_refused(
 def test_sealed_garbage_raises_only_log_corrupt(body: bytes) -> None:
     with contextlib.suppress(LogCorrupt):
         deltas.decode_delta(deltas.encode_delta([body]))
-
-
-def test_segments_for_one_origin() -> None:
-    raw = deltas.encode_delta(
-        [
-            deltas.encode_entry(Origin(2, 0), 0, 3, 1, b"abc"),
-            deltas.encode_entry(Origin(2, 0), 3, 90, 2, None),
-            deltas.encode_entry(Origin(2, 1), 0, 1, 1, b"z"),
-        ]
-    )
-    assert deltas.segments_for(raw, 2, 0) == ([(0, b"abc")], 93)
-    assert deltas.segments_for(raw, 2, 1) == ([(0, b"z")], 1)
-    assert deltas.segments_for(raw, 9, 9) == ([], 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from delta_segments import segments_for
+
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, encode_entry, segments_for
+from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply

@@ -62,7 +62,7 @@ def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaSe
         assert conduit.lost()
     server.commit(4)
     shown = NAME.replace("\\", r"\\").replace('"', r"\"")
-    place = f'{{operator="{shown}",instance="0"}}'
+    place = f'{{instance="0",operator="{shown}"}}'
     with Conduit(server, epoch=5, fresh=False).welcome() as conduit:
         conduit.ask("pid")
         seen = until(lambda: (found := scrape(server)).get(f"clonos_records_total{place}") == 14 and found)

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delta_segments import segments_for
 from standby_conduit import SPEC
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry, segments_for
+from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.storage.log_store import LogStore

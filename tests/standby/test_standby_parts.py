@@ -106,11 +106,11 @@ def test_a_file_of_64_bit_fences_is_not_added_to(tmp_path: Path, monkeypatch: py
     old = narrow_records((1, 0, 3 << 48))
     path.write_bytes(old)
 
-    def full(self: Path, target: Path) -> Path:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
+        patch.setattr(os, "replace", full)
         with pytest.raises(StorageUnavailable, match="cannot be written"):
             FenceTable(path)
     assert path.read_bytes() == old

@@ -16,7 +16,7 @@ import pytest
 from clonos.cli import main
 from clonos.errors import ConfigurationError, FaultInjected, InputError, NotRunning
 from clonos.testing.faults import Fault, FaultInjector, Point, Strike, read_script, script
-from clonos.tools.bench import command
+from clonos.tools.bench import command, plots
 from clonos.tools.bench.cell import Cell, Failure, Mode, Pattern, Protection, why_not
 from clonos.tools.bench.findings import sustainable
 from clonos.tools.bench.metrics import Samples, kept_pace, per_second, recovery, sustained
@@ -449,8 +449,11 @@ def test_the_report_says_what_the_lines_say() -> None:
     assert " no  5.0 (4.0..6.0)  20 (20..20)" in text[1] and " yes  5.0 (4.0..6.0)" in text[2]
     assert "0.1000 (0.1000..0.1000)" in text[1] and "5.0 (5.0..5.0)         12" in text[1]
     made = page(lines)
-    assert made.count("<svg") == 1 and made.count("<polyline") == 4 and "killed" in made
-    assert "5.0 <small>(4.0..6.0)</small>" in made and "http" not in made
+    assert made.count("<svg") == 1 and ">killed</text>" in made
+    for protection in ("none", "clonos"):
+        lines_drawn = made.partition("<svg")[2].count(f"stroke: {plots.COLOURS[protection]}")
+        assert lines_drawn == 3, "the median, the p99, and the legend's"
+    assert "5.0 <small>(4.0..6.0)</small>" in made and "src=" not in made and 'href="http' not in made
     assert "Nothing has been run" in page([]) and table([]) == "no results yet"
 
 
@@ -465,7 +468,8 @@ def test_searches_and_failed_runs_are_reported() -> None:
     assert "q12 realtime clonos 150 (141..160)" in text and "q12 realtime none 100 or more" in text
     assert "NotRunning: nothing came" in text
     made = page(lines)
-    assert made.count("<rect") == 2 and "nothing came" in made and "150 (141..160)" in made
+    assert made.count("opacity: 0.85") == 2, "a bar for each side"
+    assert "nothing came" in made and "150 (141..160)" in made
     assert "nothing came" not in table([*lines, line_of(failed)])
     assert "busy" not in made
     lines[0]["machine"]["load"] = 9.0

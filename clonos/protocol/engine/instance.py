@@ -339,10 +339,6 @@ class Instance:
         """What is left to repeat of the log."""
         return self._recording.since(self._log_end)
 
-    @property
-    def journal_size(self) -> int:
-        return self._journal.size
-
     # ------------------------------------------------- StepPorts, for recorders
 
     def clock(self) -> int:

@@ -16,14 +16,6 @@ from clonos.protocol.recovery.causal.determinant import Outcome
 from clonos.protocol.recovery.causal.recorder import StepRecorder
 
 
-class RandomStream(Protocol):
-    """What the core needs of `random.Random`."""
-
-    def seed(self, a: int) -> None: ...
-    def getstate(self) -> tuple[Any, ...]: ...
-    def setstate(self, state: tuple[Any, ...]) -> None: ...
-
-
 class OutcomeCodec(Protocol):
     """Runs a closure and turns its result or exception into bytes, and back."""
 

@@ -31,7 +31,3 @@ class Locality:
         begins = hello.fresh and (hello.generation == 1 or moved)
         if not (begins or self._all or host.origin in self._struck or hello.generation > 1):
             raise Violation("I8", f"{host.origin} rolls back although nothing has happened to it")
-
-    @property
-    def whole_query(self) -> bool:
-        return self._all

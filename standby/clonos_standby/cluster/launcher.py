@@ -28,6 +28,7 @@ import msgpack
 
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.storage.disk_errors import disk
+from clonos.storage.durable_files import PRIVATE, replace_file
 from clonos_standby.replica.holders import HOLDERS_FILE
 from clonos_standby.server import admin
 from clonos_standby.server.log import inherited
@@ -149,10 +150,8 @@ class ReplicaServer:
                 return False
             _close_pipes(process)
             self._keep_spec()
-            self._spawn()
-            self.restarts += 1
-        if self._on_restart is not None:
-            self._on_restart(self)
+            self._spawn_again()
+        self._tell_of_restart()
         return True
 
     def _begin_anew_if_removed(self) -> None:
@@ -162,8 +161,15 @@ class ReplicaServer:
             if self._stopping.is_set() or process is None or not self._keep_spec():
                 return
             _end(process)
-            self._spawn()
-            self.restarts += 1
+            self._spawn_again()
+        self._tell_of_restart()
+
+    def _spawn_again(self) -> None:
+        self._spawn()
+        self.restarts += 1
+
+    def _tell_of_restart(self) -> None:
+        """Without the lock: who is told may ask the server something."""
         if self._on_restart is not None:
             self._on_restart(self)
 
@@ -243,12 +249,7 @@ class ReplicaServer:
         return True
 
     def _write_spec(self) -> None:
-        path = self._spec_path()
-        fresh = path.with_suffix(".msgpack.new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgpack.packb(self._spec, use_bin_type=True))
-        fresh.replace(path)
+        replace_file(self._spec_path(), msgpack.packb(self._spec, use_bin_type=True), mode=PRIVATE)
 
     def _spec_path(self) -> Path:
         """A name of its own: a server that is still ending must not start replicas by its successor's spec."""

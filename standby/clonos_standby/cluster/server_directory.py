@@ -6,12 +6,12 @@ It is there while the driver's own server is, whose token all servers of the que
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from clonos.errors import ConfigurationError
+from clonos.storage.durable_files import replace_file
 from clonos.wire.tls import Tls
 
 FILE = "named.json"
@@ -28,7 +28,6 @@ class ServerEntry:
 
 
 def write(data: Path, servers: Sequence[ServerEntry]) -> None:
-    fresh = data / (FILE + ".new")
     said = [
         {
             "place": one.place,
@@ -38,8 +37,7 @@ def write(data: Path, servers: Sequence[ServerEntry]) -> None:
         }
         for one in servers
     ]
-    fresh.write_text(json.dumps(said))
-    os.replace(fresh, data / FILE)
+    replace_file(data / FILE, json.dumps(said).encode())
 
 
 def read(data: Path) -> tuple[ServerEntry, ...]:

@@ -10,7 +10,6 @@ answer, or only in part, is asked again (`protocol.recovery.causal.asking`).
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 import zlib
@@ -22,6 +21,7 @@ from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.asking import Asking
 from clonos.protocol.recovery.causal.holding import HolderReply
+from clonos.storage.durable_files import replace_file
 
 if TYPE_CHECKING:  # the server imports this before it binds its socket
     from clonos_standby.cluster.spec import QuerySpec
@@ -35,10 +35,8 @@ _ROUND_SECONDS = 5.0
 
 def tell(data: Path, addresses: Sequence[str]) -> None:
     """Puts down where all determinant services of the query are, for the replicas of this data directory."""
-    fresh = data / (HOLDERS_FILE + ".new")
     said = {"version": _VERSION, "crc32": _checksum(addresses), "addresses": list(addresses)}
-    fresh.write_text(json.dumps(said))
-    os.replace(fresh, data / HOLDERS_FILE)
+    replace_file(data / HOLDERS_FILE, json.dumps(said).encode())
 
 
 def services(spec: QuerySpec) -> list[str]:

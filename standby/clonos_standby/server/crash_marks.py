@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from clonos.errors import PoisonRecord, Where
+from clonos.storage.durable_files import replace_file
 from clonos.wire.messages import Hello
 
 REPORTED = 70  # exit code of a process that has told its conduit why it ends
@@ -158,10 +158,10 @@ class CrashMarks:
             (*record, mark.tries, mark.row, mark.in_timers, mark.deaths)
             for record, mark in self._marks.items()
         ]
-        fresh = self._path.with_suffix(".new")
+        said = {"start": self._start, "running": self._running, "marks": marks}
         with contextlib.suppress(OSError):  # a full disk is for others to report
-            fresh.write_text(json.dumps({"start": self._start, "running": self._running, "marks": marks}))
-            os.replace(fresh, self._path)
+            # Not synced, for it is written for every record: marks are about processes that die, not hosts.
+            replace_file(self._path, json.dumps(said).encode(), durable=False)
 
 
 def _record(where: Where) -> Record:

@@ -25,7 +25,7 @@ from clonos.errors import ConfigurationError, StorageUnavailable
 from clonos.protocol.fence import FENCE_BYTES, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.admission import GENERATION, Fences
-from clonos.storage.durable_names import fsync_directory
+from clonos.storage.durable_files import fsync_directory, replace_file
 
 _MAGIC = b"CLFENCE2"
 _CRC = struct.Struct("<I")
@@ -117,16 +117,10 @@ class FenceTable:
     def _compact(self, kept: Mapping[Origin, int]) -> None:
         """Short again, if there is room for a second file; a record that was cut short has to go in any case, and so
         has an older format."""
-        fresh = self.path.with_suffix(".new")
         records = (_TODAY.pack(origin, fence) for origin, fence in sorted(kept.items()))
         try:
-            with fresh.open("wb") as file:
-                file.write(_MAGIC + b"".join(records))
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
+            replace_file(self.path, _MAGIC + b"".join(records))
         except OSError as error:
-            fresh.unlink(missing_ok=True)
             raw = self.path.read_bytes() if self.path.exists() else b""
             if _format(raw) is not _TODAY:
                 raise StorageUnavailable(f"the fence file {self.path} cannot be written: {error}") from None

@@ -34,7 +34,7 @@ from clonos.wire.messages import VERSION, Admin, pack_json
 from clonos_standby.cluster.launcher import LEASE_ENDED
 from clonos_standby.replica import holders
 from clonos_standby.replica.holders import PORT_FILE
-from clonos_standby.server import metrics, running, spares
+from clonos_standby.server import running, spares
 from clonos_standby.server.acceptor import Acceptor
 from clonos_standby.server.endpoint import Endpoint
 from clonos_standby.server.event_loop import Loop, Timer
@@ -241,6 +241,10 @@ class Server:
             return None
         if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
             raise ConfigurationError(f"metrics_port is {port!r}; a port is expected")
+        from clonos_standby.server import (
+            metrics,  # its library takes time to load, which a server without them saves
+        )
+
         names = self.spec.get("names", {})
         supervisor = self.supervisor
 

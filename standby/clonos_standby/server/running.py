@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from clonos.errors import ConfigurationError
+from clonos.storage.durable_files import PRIVATE, replace_file
 
 FILE = "running.json"
 LOCK = "server.lock"
@@ -33,12 +34,8 @@ class Running:
 
     def write(self, data: Path) -> None:
         """In place of an earlier server's."""
-        fresh = data / (FILE + ".new")
-        fresh.unlink(missing_ok=True)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({"version": VERSION, **asdict(self)}, file)
-        fresh.replace(data / FILE)
+        said = {"version": VERSION, **asdict(self)}
+        replace_file(data / FILE, json.dumps(said).encode(), mode=PRIVATE)
 
 
 def remove(data: Path) -> None:

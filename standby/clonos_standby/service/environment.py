@@ -23,6 +23,8 @@ from clonos_standby.cluster.spec import VERSION as SPEC
 
 DISTRIBUTIONS = ("cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "pyspark", "rocksdict", "sqlalchemy")
 ABSENT = "absent"
+_OPTIONAL = frozenset({"pandas", "pyspark", "sqlalchemy"})
+"""What the driver's query can do without: a host that has one of them, where the driver has none, is no other host."""
 _IMPORT = ("cloudpickle.cloudpickle", "subimport")
 _COMPARED = frozenset({"clonos", "standby", *DISTRIBUTIONS})
 
@@ -67,7 +69,7 @@ def differences(
     found = [
         f"{name} is {theirs.get(name, ABSENT)} at the driver and {ours.get(name, ABSENT)} here"
         for name in sorted(ours.keys() | theirs.keys())
-        if theirs.get(name) != ours.get(name)
+        if theirs.get(name) != ours.get(name) and not (name in _OPTIONAL and theirs.get(name) == ABSENT)
     ]
     for name, wanted in their_modules.items():
         have = digest(name)

@@ -14,7 +14,7 @@ from typing import Final
 
 from clonos.errors import StorageUnavailable
 from clonos.protocol.roles.membership import sets_aside
-from clonos.storage.durable_names import fsync_directory
+from clonos.storage.durable_files import fsync_directory
 from clonos.storage.folder import Folder, resolve
 
 SET_ASIDE: Final = "set-aside"

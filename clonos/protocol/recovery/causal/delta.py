@@ -15,20 +15,17 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.varint import append_varint, read_varint
 
 VERSION = 0xD1
 _U32 = struct.Struct("<I")
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaEntry:
+class DeltaEntry(NamedTuple):
     """A piece of one origin's log. `data` is None where it is elided."""
 
     origin: Origin
@@ -82,18 +79,6 @@ def decode_delta(raw: bytes) -> list[DeltaEntry]:
             raise LogCorrupt("an entry of a delta is cut off")
         entries.append(DeltaEntry(Origin(node, instance), start, length, flags >> 1, data))
     return entries
-
-
-def segments_for(raw: bytes, node: int, instance: int) -> tuple[list[Segment], int]:
-    """What a delta says about one origin: pieces of its log, and how far that log reached (0: nothing said)."""
-    segments: list[Segment] = []
-    required = 0
-    for entry in decode_delta(raw):
-        if entry.origin == (node, instance):
-            required = max(required, entry.end)
-            if entry.data is not None:
-                segments.append((entry.start, entry.data))
-    return segments, required
 
 
 def still_needed(raw: bytes, stable: Mapping[Any, int]) -> bool:

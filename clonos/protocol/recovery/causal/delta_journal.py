@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Coverage
@@ -49,20 +48,6 @@ class Receipts:
         return start >= end or (coverage is not None and coverage.covers(start, end))
 
 
-class Piece(NamedTuple):
-    """A piece of one origin's log, as it is handed on. `data` is None where it is elided."""
-
-    origin: Origin
-    start: int
-    length: int
-    hop: int
-    data: bytes | None
-
-    @property
-    def end(self) -> int:
-        return self.start + self.length
-
-
 class DeltaJournal:
     """Pieces in order, marks per destination.
 
@@ -74,7 +59,7 @@ class DeltaJournal:
     def __init__(self, depth: int = FULL, *, fold_from: int = FOLD_FROM) -> None:
         self._depth = depth
         self._fold_from = fold_from
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[DeltaEntry] = deque()
         self._dropped = 0  # number of the first piece; marks are numbers of pieces
         self._marks: dict[int, int] = {}
         self._receipts = Receipts()
@@ -95,7 +80,7 @@ class DeltaJournal:
 
     def append_own(self, origin: Origin, start: int, data: bytes) -> None:
         """A new piece of the instance's own log."""
-        self._push(Piece(origin, start, len(data), 1, data if self._depth > 0 else None))
+        self._push(DeltaEntry(origin, start, len(data), 1, data if self._depth > 0 else None))
 
     def own_since(self, origin: Origin, start: int) -> bytes:
         """The instance's own log from offset `start` on, as far as it is held."""
@@ -113,10 +98,10 @@ class DeltaJournal:
             data = None
             if entry.data is not None and hop <= self._depth:
                 data = entry.data[start - entry.start : end - entry.start]
-            self._push(Piece(entry.origin, start, end - start, hop, data))
+            self._push(DeltaEntry(entry.origin, start, end - start, hop, data))
         return bool(fresh)
 
-    def _push(self, piece: Piece) -> None:
+    def _push(self, piece: DeltaEntry) -> None:
         self._pieces.append(piece)
         self._bytes += len(piece.data or b"")
         if len(self._pieces) > self._fold_from:
@@ -160,27 +145,29 @@ def fold_deltas(raws: Iterable[bytes]) -> bytes:
     over different numbers of hops overlap, taking out what is there twice can cost more entries than it saves bytes.
     """
     seen: dict[tuple[Origin, bool], Coverage] = {}
-    pieces: list[Piece] = []
-    given: list[Piece] = []
+    pieces: list[DeltaEntry] = []
+    given: list[DeltaEntry] = []
     for raw in raws:
         for entry in decode_delta(raw):
-            given.append(Piece(entry.origin, entry.start, entry.end - entry.start, entry.hop, entry.data))
+            given.append(
+                DeltaEntry(entry.origin, entry.start, entry.end - entry.start, entry.hop, entry.data)
+            )
             coverage = seen.setdefault((entry.origin, entry.data is None), Coverage())
             for start, end in coverage.add(entry.start, entry.end):
                 data = None if entry.data is None else entry.data[start - entry.start : end - entry.start]
-                pieces.append(Piece(entry.origin, start, end - start, entry.hop, data))
+                pieces.append(DeltaEntry(entry.origin, start, end - start, entry.hop, data))
     folded, together = (encode_delta(encode_entry(*one) for one in some) for some in (_folded(pieces), given))
     return min(folded, together, key=len)
 
 
-def _folded(pieces: Iterable[Piece]) -> list[Piece]:
-    runs: dict[tuple[Origin, int, bool], list[Piece]] = {}
+def _folded(pieces: Iterable[DeltaEntry]) -> list[DeltaEntry]:
+    runs: dict[tuple[Origin, int, bool], list[DeltaEntry]] = {}
     for piece in pieces:
         runs.setdefault((piece.origin, piece.hop, piece.data is None), []).append(piece)
     return [joined for run in runs.values() for joined in _joined(run)]
 
 
-def _joined(run: list[Piece]) -> Iterator[Piece]:
+def _joined(run: list[DeltaEntry]) -> Iterator[DeltaEntry]:
     """Pieces of one origin with what is contiguous made one."""
     run.sort(key=lambda piece: piece.start)
     at = 0
@@ -190,5 +177,5 @@ def _joined(run: list[Piece]) -> Iterator[Piece]:
             stop += 1
         first = run[at]
         data = None if first.data is None else b"".join(piece.data or b"" for piece in run[at:stop])
-        yield Piece(first.origin, first.start, run[stop - 1].end - first.start, first.hop, data)
+        yield DeltaEntry(first.origin, first.start, run[stop - 1].end - first.start, first.hop, data)
         at = stop
