@@ -76,6 +76,7 @@ RULES = {
         f"{LOWER} clonos.values", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
     ),
     "clonos.testing.ledger": rule("", pure=True),
+    "clonos.testing.driver": rule(f"{API} clonos.testing"),
     "clonos.testing": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.sim": rule(
         f"{LOWER} clonos.values clonos.testing.ledger",
