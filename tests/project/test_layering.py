@@ -77,6 +77,9 @@ RULES = {
     ),
     "clonos.testing.ledger": rule("", pure=True),
     "clonos.testing.driver": rule(f"{API} clonos.testing"),
+    "clonos.testing.conformance": rule(
+        f"{LOWER} clonos.sinks", banned="pyspark py4j grpc rocksdict sqlalchemy pandas"
+    ),
     "clonos.testing": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.sim": rule(
         f"{LOWER} clonos.values clonos.testing.ledger",
