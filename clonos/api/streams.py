@@ -200,14 +200,16 @@ class CausalStream:
     ) -> CausalStream:
         _check_function(fn, binding.name)
         check_previous(previous, binding)
-        zone = self._zone()
+        zone = self.timezone
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
             return lambda given, name: partial(kind, function, _arrow(schema), name=name, pure=pure, tz=zone)
 
         return self._then((), of(fn), schema, binding, previous=factories(previous, of))
 
-    def _zone(self) -> str:
+    @property
+    def timezone(self) -> str:
+        """The session's time zone."""
         zone: str = self._spark.conf.get("spark.sql.session.timeZone")
         return zone
 
@@ -235,6 +237,11 @@ class CausalStream:
             previous or {},
         )
         return CausalStream(self._spark, (plan,), schema)
+
+    @property
+    def plan(self) -> tuple[PlanNode, ...]:
+        """What its rows come from: sources and operators, several after a union."""
+        return self._upstream
 
     @property
     def writeStream(self) -> CausalStreamWriter:
@@ -298,7 +305,7 @@ class GroupedCausalStream:
             if function is not None:
                 _check_function(function, name)
         check_previous(previous, binding)
-        zone, schema = self._stream._zone(), struct_type(output)
+        zone, schema = self._stream.timezone, struct_type(output)
 
         def of(given: Any) -> OperatorFactory:
             function, timer, brought = parts(given, on_timer, None)
@@ -369,7 +376,7 @@ class GroupedCausalStream:
 
         needs("pandas", "applyInPandasWithState")
         event_time = self._stream._event_time
-        zone, schema, state = self._stream._zone(), struct_type(output), struct_type(kept_state)
+        zone, schema, state = self._stream.timezone, struct_type(output), struct_type(kept_state)
 
         def of(given: Any) -> OperatorFactory:
             fn, kept, brought = parts(given, state, None)
@@ -491,7 +498,7 @@ class GroupedCausalStream:
                 f"{binding.name!r} names an event time column, which needs timeMode EventTime"
             )
         tell_what_differs(binding, per, by_event_time)
-        zone, schema = self._stream._zone(), struct_type(output)
+        zone, schema = self._stream.timezone, struct_type(output)
 
         check_previous(previous, binding)
 

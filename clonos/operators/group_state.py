@@ -292,6 +292,11 @@ class GroupStateOperator:
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return kept_under(self._services, pack(key))
 
+    def user_state(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The state of a key as the function knows it, between two bundles."""
+        kept = self._kept(key, pack(key))
+        return None if kept is None or kept[0] is None else self.codec.load(kept[0])
+
     def declared(self) -> tuple[StateVariable, ...]:
         return (StateVariable("", "value", columns_of(self.codec.schema)),)
 

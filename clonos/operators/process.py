@@ -141,6 +141,11 @@ class ProcessOperator:
         loaded = self._ctx.loaded(key)  # by an earlier piece of the bundle
         return kept_under(self._services, data) if loaded is None else {data: loaded} if loaded else {}
 
+    def user_state(self, key: tuple[Any, ...]) -> dict[Any, Any] | None:
+        """A copy of the state of a key as the function knows it, between two bundles."""
+        kept: dict[Any, Any] | None = self._services.state.load(pack(key))
+        return kept
+
     def migrate(self, before: str) -> None:
         """Bring every key's state up to date from that of another version."""
         if self._migrate is not None:
@@ -210,6 +215,9 @@ class _Stateless:
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return {}
+
+    def user_state(self, key: tuple[Any, ...]) -> None:
+        """There is none."""
 
     def close(self) -> None:
         pass

@@ -70,6 +70,10 @@ class _Variable:
         """What is kept of one key, with each of its values changed."""
         raise NotImplementedError
 
+    def values_of(self, kept: Any) -> Any:
+        """What is kept of one key as the user gave it: a value, a list of them, or a dict."""
+        return self._each(kept, self._value)
+
     def clear(self) -> None:
         """Remove the variable of this key."""
         self._handle.services.state.delete(self._slot())
@@ -220,6 +224,9 @@ class MapState(_Variable):
 
     def _each(self, kept: Any, change: Callable[[Any], Any]) -> Any:
         return {key: change(entry) for key, entry in kept.items()}
+
+    def values_of(self, kept: Any) -> Any:
+        return {self._keys.load(key): self._value(entry) for key, entry in kept.items()}
 
     def __init__(
         self, handle: StatefulProcessorHandle, name: str, key: Codec, value: Codec, ttl_us: int | None

@@ -341,6 +341,15 @@ class TransformWithStateOperator:
             found.update(self._services.state.scan(pack(variable) + data))
         return found
 
+    def user_state(self, key: tuple[Any, ...]) -> dict[str, Any] | None:
+        """What the variables of a key hold, between two bundles. What has expired counts until its timer fires."""
+        found: dict[str, Any] = {}
+        for name, variable in self._handle.variables.items():
+            kept = self._services.state.get(pack(name) + pack(key))
+            if kept is not None:
+                found[name] = variable.values_of(kept)
+        return found or None
+
     def declared(self) -> tuple[StateVariable, ...]:
         """The variables that `init` declares, found by calling it with a handle that keeps nothing."""
         services: Any = SimpleNamespace(state=SimpleNamespace(scan=lambda prefix: iter(())))

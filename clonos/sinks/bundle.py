@@ -36,12 +36,17 @@ def _split(row_id: str) -> tuple[int, int, int]:
     return node, instance, position
 
 
+def check_counts(rows: Sequence[Row], ids: Sequence[str]) -> None:
+    """Raise SinkError unless each row has an id."""
+    if len(rows) != len(ids):
+        raise SinkError(f"a bundle of {len(rows)} rows came with {len(ids)} ids")
+
+
 def check_bundle(
     rows: Sequence[Row], ids: Sequence[str], cursors: Mapping[int, int], stands: Cursors
 ) -> None:
     """Raise SinkError unless the bundle continues exactly where `stands` ends."""
-    if len(rows) != len(ids):
-        raise SinkError(f"a bundle of {len(rows)} rows came with {len(ids)} ids")
+    check_counts(rows, ids)
     for channel, position in cursors.items():
         if position < stands.get(channel, -1):
             raise SinkError(

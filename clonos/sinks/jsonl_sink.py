@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clonos.errors import ConfigurationError, LogCorrupt, QueryDefinitionError, SinkError
-from clonos.sinks.bundle import check_bundle
+from clonos.sinks.bundle import check_bundle, check_counts
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
@@ -128,6 +128,7 @@ class JsonlWriter:
     def write(self, rows: list[Row], ids: list[str], cursors: Cursors, deltas: list[bytes]) -> None:
         if not self._started:
             raise SinkError("a sink writer was used before it was opened")
+        check_counts(rows, ids)
         data = self._lines(rows, ids)
         moved = {c: p for c, p in cursors.items() if p != self._cursors.get(c)}
         earlier = self._unfinished

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cloudpickle
@@ -258,31 +258,13 @@ class Compiled:
         return specs
 
     def _operator_spec(self, node: OperatorPlan, history: History | None) -> NodeSpec:
-        given = arrow_schema(node.input)
-        output = arrow_schema(node.schema)
-        target = self.target_of(node)
-        columns = tuple(output.get_field_index(name) for name in target.key)
-        route = Route(RouteKind.KEY if target.key else RouteKind.INSTANCE, target.parallelism, columns)
-        event_time = None
-        if node.event_time is not None:
-            event_time = (given.get_field_index(node.event_time[0]), node.event_time[1])
-        return NodeSpec(
-            number=self._numbers[id(node)],
-            name=self._name(node),
-            input=given,
-            zone=self._zone,
-            operator=node.operator(given, self._name(node)),
-            key=tuple(given.get_field_index(name) for name in node.key),
-            output=output,
-            route=route,
+        number, name = self._numbers[id(node)], self._name(node)
+        return replace(
+            operator_spec(node, number, name, self._zone, self.target_of(node)),
             depth=self._settings.depth,
             recording=self._settings.recording,
-            event_time=event_time,
-            version=node.binding.version,
-            previous={version: make(given, self._name(node)) for version, make in node.previous.items()},
-            schedule=history.schedule(self._numbers[id(node)]) if history is not None else None,
+            schedule=history.schedule(number) if history is not None else None,
             standbys=int(self._has_standby(node)),
-            dead_letters=node.binding.on_poison == "dead_letter",
         )
 
     # ------------------------------------------------------------ Spark plan
@@ -413,6 +395,30 @@ def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
     return DataFrame(spark._jvm.org.clonos.spark.CausalStage.apply(ordered._jdf, json.dumps(spec)), spark)
 
 
+def operator_spec(node: OperatorPlan, number: int, name: str, zone: str, target: Target) -> NodeSpec:
+    """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
+    given = arrow_schema(node.input)
+    output = arrow_schema(node.schema)
+    columns = tuple(output.get_field_index(column) for column in target.key)
+    event_time = None
+    if node.event_time is not None:
+        event_time = (given.get_field_index(node.event_time[0]), node.event_time[1])
+    return NodeSpec(
+        number=number,
+        name=name,
+        input=given,
+        zone=zone,
+        operator=node.operator(given, name),
+        key=tuple(given.get_field_index(column) for column in node.key),
+        output=output,
+        route=Route(RouteKind.KEY if target.key else RouteKind.INSTANCE, target.parallelism, columns),
+        event_time=event_time,
+        version=node.binding.version,
+        previous={version: make(given, name) for version, make in node.previous.items()},
+        dead_letters=node.binding.on_poison == "dead_letter",
+    )
+
+
 def _pickled(spec: NodeSpec, name: str) -> bytes:
     try:
         raw: bytes = cloudpickle.dumps(spec)
@@ -424,4 +430,4 @@ def _pickled(spec: NodeSpec, name: str) -> bytes:
     return raw
 
 
-__all__ = ["HIDDEN", "Address", "Compiled", "SinkPlan", "Target"]
+__all__ = ["HIDDEN", "Address", "Compiled", "SinkPlan", "Target", "operator_spec"]

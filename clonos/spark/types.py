@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from clonos.errors import QueryDefinitionError
+from clonos.operators.group_state import duration_ms
+from clonos.operators.types import arrow_schema
 
 _DAYS_PER_MONTH = 31  # as Spark counts a watermark's delay
 
@@ -16,11 +18,17 @@ def quoted(name: str) -> str:
 
 def struct_type(schema: Any) -> Any:
     """A StructType from one, or from DDL."""
+    from pyspark import SparkContext
+    from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
     if isinstance(schema, StructType):
         return schema
     if isinstance(schema, str):
+        if (
+            SparkContext._active_spark_context is None
+        ):  # an operator is tested; PySpark's reader of DDL is the JVM's
+            return from_arrow_schema(arrow_schema(schema))
         try:
             return StructType.fromDDL(schema)
         except Exception as error:
@@ -68,6 +76,8 @@ def delay_microseconds(spark: Any, text: str) -> int:
     if not isinstance(text, str):
         raise QueryDefinitionError(f"a delay is text such as '10 minutes', not {text!r}")
     jvm = spark._jvm
+    if jvm is None:  # a session of `clonos.testing.driver`
+        return _not_negative(duration_ms(text) * 1000, text)
     try:
         interval = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.fromIntervalString(text)
         unit = jvm.java.util.concurrent.TimeUnit.MICROSECONDS
@@ -76,6 +86,10 @@ def delay_microseconds(spark: Any, text: str) -> int:
         )
     except Exception as error:
         raise QueryDefinitionError(f"{text!r} is not an interval", hint="For example '10 minutes'") from error
+    return _not_negative(delay, text)
+
+
+def _not_negative(delay: int, text: str) -> int:
     if delay < 0:
         raise QueryDefinitionError(f"the watermark's delay {text!r} is negative")
     return delay

@@ -15,6 +15,7 @@ search never walks over them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from clonos.errors import SnapshotCorrupt, StateError
@@ -84,6 +85,10 @@ class TimerQueue:
         self._floor = min(upto + 1, _MAX_DUE)
         self._known = False
         return found
+
+    def pending(self) -> Iterator[tuple[int, bytes, str]]:
+        """Every timer, in the order in which they fire."""
+        return (self._decode(encoded) for encoded, _ in self._database.cursor(self._prefix, self._upper))
 
     def _find_first(self) -> int | None:
         cursor = self._database.cursor(self._prefix + self._due(self._floor), self._upper)

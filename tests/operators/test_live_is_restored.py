@@ -29,7 +29,7 @@ from clonos.values.grouping_keys import FoldedKey, key_of
 from clonos.values.key_codec import pack, unpack
 from clonos.values.state_codec import decode, disowned, encode, own
 from clonos_standby.cluster.spec import NodeSpec
-from clonos_standby.replica.operator_host import _keys_of
+from clonos_standby.replica.instance_config import keys_of
 
 OUTPUT = ["said"]
 REPEATED = dt.datetime(2026, 11, 1, 1, 30)
@@ -248,14 +248,14 @@ def test_the_two_instants_of_a_repeated_hour_are_two_keys_everywhere() -> None:
     schema = arrow_schema("k timestamp, v int")
     node = NodeSpec(number=2, name="op", input=schema, key=(0,))
     early, late = REPEATED, REPEATED.replace(fold=1)
-    keys = _keys_of(node, True)([(early, 1), (late, 2), (early, 3)])
+    keys = keys_of(node, True)([(early, 1), (late, 2), (early, 3)])
     assert [type(key) for key in keys] == [tuple, FoldedKey, tuple]
     assert len(set(keys)) == 2 and keys[0] == keys[2] != keys[1] and keys.index(keys[1]) == 1
     assert len({pack(key) for key in keys}) == 2
     for key in keys:
         back = unpack(pack(key))
         assert back == key and type(back) is type(key) and back[0].fold == key[0].fold
-    assert len(set(_keys_of(node, False)([(early, 1), (late, 2)]))) == 1  # state of an older version
+    assert len(set(keys_of(node, False)([(early, 1), (late, 2)]))) == 1  # state of an older version
     assert decode(encode({"key": keys[1]})) == {"key": (late,)}  # a user may keep it
 
     services = FakeServices()

@@ -82,6 +82,10 @@ RULES = {
         f"{LOWER} clonos.values", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
     ),
     "clonos.testing.ledger": rule("", pure=True),
+    "clonos.testing.driver": rule(f"{API} clonos.testing"),
+    "clonos.testing.conformance": rule(
+        f"{LOWER} clonos.sinks", banned="pyspark py4j grpc rocksdict sqlalchemy pandas"
+    ),
     "clonos.testing": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.sim": rule(
         f"{LOWER} clonos.extras clonos.figures clonos.values clonos.testing.ledger",

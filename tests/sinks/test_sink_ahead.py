@@ -18,7 +18,7 @@ from sink_child import CHANNEL, SCHEMA, bundle
 from sink_support import QUERY, expected, file_rows
 
 from clonos import sinks
-from clonos.errors import ClonosError, Fenced, LogCorrupt, QueryDefinitionError, SinkError, SinkUnavailable
+from clonos.errors import ClonosError, LogCorrupt, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.roles.sink_fence import Holder
 from clonos.sinks import jsonl_sink, sink_wal as ahead_log, wal_files as ahead_files
@@ -351,22 +351,6 @@ def test_a_torn_tail_is_cut_before_the_next_segment(tmp_path: Path) -> None:
         assert list(reader.deltas()) == [b"delta up to 4"]
         assert reader.corrupt == [f"{segment}: byte {len(whole) - len(encode(scan(whole).records[-1]))}"]
         assert sink.truncate(QUERY, 9, lambda _: False) == 0
-
-
-def test_an_older_writer_and_a_low_fence_are_refused(tmp_path: Path) -> None:
-    sink = jsonl(tmp_path)
-    with closing(opened(sink, 3)) as old, closing(opened(sink, 4)) as new:
-        with pytest.raises(Fenced, match="fence 4 stands"):
-            old.write(**bundle(1, 2))
-        new.write(**bundle(1, 2))
-        with pytest.raises(Fenced):
-            opened(sink, 3)
-        sink.raise_fence(QUERY, 9)
-        with pytest.raises(Fenced):
-            new.write(**bundle(3, 4))
-        with pytest.raises(Fenced), closing(sink.writer()) as other:
-            other.open(query=QUERY, node=6, instance=1, fence=8)
-    assert file_rows(tmp_path) == expected(2)
 
 
 def test_a_lock_held_elsewhere_only_delays(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from sink_support import QUERY
 from clonos import sinks
 from clonos.errors import ConfigurationError, Fenced, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.sinks.patience import Patience
-from clonos.sinks.port import Sink, SinkLogReader, SinkWriter
 
 
 class Outside:
@@ -63,15 +62,6 @@ def kept(sink: Any) -> tuple[list[bytes], dict[Any, Any]]:
 
 
 MODES = pytest.mark.parametrize("mode", ["idempotent", "checkable"])
-
-
-@MODES
-def test_it_fits_the_port(mode: str, tmp_path: Path) -> None:
-    sink = made(Outside(), tmp_path, mode)
-    assert isinstance(sink, Sink)
-    assert isinstance(sink.writer(), SinkWriter)
-    assert isinstance(sink.log_reader(QUERY), SinkLogReader)
-    assert sink.parallelism == (1 if mode == "checkable" else None)
 
 
 @MODES
@@ -188,22 +178,6 @@ def test_an_interrupt_is_no_failure_of_the_function(tmp_path: Path) -> None:
         writer.write(**bundle(1, 2))
 
 
-@MODES
-def test_a_fenced_writer_does_not_call(mode: str, tmp_path: Path) -> None:
-    outside = Outside()
-    sink = made(outside, tmp_path, mode)
-    with closing(opened(sink, 1)) as old, closing(opened(sink, 2)) as new:
-        with pytest.raises(Fenced):
-            old.write(**bundle(1, 2))
-        assert outside.calls == 0
-        new.write(**bundle(1, 2))
-        sink.raise_fence(QUERY, 3)
-        with pytest.raises(Fenced):
-            new.write(**bundle(3, 4))
-    assert outside.rows == rows(1, 2)
-    assert kept(sink)[0] == [b"delta up to 2"]
-
-
 def test_a_writer_fenced_between_tries_stops_calling(tmp_path: Path) -> None:
     outside = Outside()
     sink = made(outside, tmp_path)
@@ -288,21 +262,13 @@ def test_an_answer_may_be_an_integer_of_another_library(tmp_path: Path) -> None:
 
 
 def test_a_checkable_sink_has_one_instance(tmp_path: Path) -> None:
+    assert made(Outside(), tmp_path, "checkable").parallelism == 1
+    assert made(Outside(), tmp_path, "idempotent").parallelism is None
     with (
         closing(made(Outside(), tmp_path, "checkable").writer()) as writer,
         pytest.raises(SinkError, match="one instance"),
     ):
         writer.open(query=QUERY, node=5, instance=1, fence=1)
-
-
-def test_trimming_keeps_what_is_wanted(tmp_path: Path) -> None:
-    outside = Outside()
-    sink = made(outside, tmp_path)
-    for fence in range(1, 4):
-        with closing(opened(sink, fence)) as writer:
-            writer.write(**bundle(fence, fence))
-    assert sink.truncate(QUERY, 9, lambda each: each == b"delta up to 2") == 1
-    assert kept(sink) == ([b"delta up to 2", b"delta up to 3"], {(5, 0): {CHANNEL: 3}})
 
 
 def test_the_log_goes_into_the_checkpoint(tmp_path: Path) -> None:

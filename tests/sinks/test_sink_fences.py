@@ -17,8 +17,7 @@ from clonos import sinks
 from clonos.errors import Fenced, SinkError
 from clonos.protocol.fence import Fence
 from clonos.protocol.line.sink_trim import Entry, Page
-from clonos.protocol.roles.sink_fence import Holder, check_taking
-from clonos.sinks import sink_wal as ahead_log, sql_log
+from clonos.sinks import sql_log
 from clonos.sinks.patience import Patience
 from clonos.sinks.sql_log import Trimmer, pages, transact
 from clonos.sinks.sql_tables import Books
@@ -72,48 +71,6 @@ def kept(sink: Any) -> list[bytes]:
 # -- writers
 
 
-def test_a_second_writer_under_the_same_fence_is_refused(make: Make) -> None:
-    with closing(opened(make(), 3)) as first:
-        with pytest.raises(Fenced, match="taken by another writer under the same fence"):
-            opened(make(), 3)
-        first.write(**bundle(1, 2))
-        with closing(opened(make(), 4)) as second:
-            with pytest.raises(Fenced):
-                first.write(**bundle(3, 4))
-            second.write(**bundle(3, 4))
-
-
-def test_the_same_writer_may_come_again(make: Make) -> None:
-    """When it was not told that it had taken the fence, or a bundle's outcome is in doubt."""
-    writer = make().writer()
-    for _ in range(2):
-        position = writer.open(query=QUERY, node=5, instance=0, fence=3)
-    assert position.cursors == {}
-    writer.write(**bundle(1, 2))
-    assert writer.open(query=QUERY, node=5, instance=0, fence=3).cursors == {CHANNEL: 2}
-    assert writer.open(query=QUERY, node=5, instance=0, fence=5).cursors == {CHANNEL: 2}
-    writer.close()
-
-
-def test_a_fence_that_was_only_raised_is_nobodys(make: Make) -> None:
-    make().raise_fence(QUERY, 7)
-    with closing(opened(make(), 7)), pytest.raises(Fenced):
-        opened(make(), 7)
-
-
-def test_fences_are_compared_with_their_generation(make: Make) -> None:
-    """The late attempt of an older start has the larger numbers in all but the first place."""
-    old, new = Fence.of(3, 2**48 - 1, 2**16 - 1), Fence.of(2**63, 1, 0)
-    with closing(opened(make(), old)) as zombie:
-        make().raise_fence(QUERY, Fence.of(2**63))
-        with pytest.raises(Fenced):
-            zombie.write(**bundle(1, 2))
-        with closing(opened(make(), new)) as writer:
-            writer.write(**bundle(1, 2))
-        with pytest.raises(Fenced, match=f"fence {new:x} stands, this writer holds {old:x}"):
-            opened(make(), old)
-
-
 def test_a_fence_that_was_removed_is_not_called_a_takeover(make: Make, tmp_path: Path) -> None:
     sink = make()
     with closing(opened(sink, 3)) as writer:
@@ -136,40 +93,6 @@ def remove_fence(sink: Any, folder: Path) -> str:
     (path,) = folder.rglob("5-0/fence")
     path.unlink()
     return f"the file {path}"
-
-
-# -- truncation
-
-
-def test_a_deposed_driver_drops_nothing(make: Make) -> None:
-    for fence in (Fence.of(1, 1), Fence.of(1, 2)):
-        with closing(opened(make(), fence)) as writer:
-            at = fence.attempt
-            writer.write(**bundle(at, at))
-    make().raise_fence(QUERY, Fence.of(2))
-    with pytest.raises(Fenced, match="the sink belongs to a later start of the query"):
-        make().truncate(QUERY, Fence.of(1), lambda _: False)
-    assert kept(make()) == [b"delta up to 1", b"delta up to 2"]
-    assert make().truncate(QUERY, Fence.of(2), lambda _: False) > 0
-
-
-def test_a_driver_that_is_deposed_in_the_middle_stops(make: Make) -> None:
-    """It has decided and begun; what it has not dropped by then stays."""
-    for attempt in range(1, 4):
-        with closing(opened(make(), Fence.of(1, attempt))) as writer:
-            writer.write([], [], {CHANNEL: attempt}, [b"%d" % n for n in range(600)])
-    seen = []
-
-    def keep(_: bytes) -> bool:
-        seen.append(1)
-        if len(seen) == 600:
-            make().raise_fence(QUERY, Fence.of(2))
-        return False
-
-    sink = make()
-    with pytest.raises(Fenced):
-        sink.truncate(QUERY, Fence.of(1), keep)
-    assert len(kept(sink)) >= 600
 
 
 # -- the SQL log's numbers
@@ -287,38 +210,7 @@ def test_where_tables_may_not_be_changed_layout_1_is_refused_with_what_to_do(dat
     opened(sink, Fence.first(4, 0)).close()
 
 
-# -- without the rules these tests fail
-
-
-def equal_fence_is_admitted(patch: pytest.MonkeyPatch) -> None:
-    def check(offered: Holder, standing: Holder, *, floor: int, origin: tuple[int, int]) -> None:
-        check_taking(Holder(offered.fence), Holder(standing.fence), floor=floor, origin=origin)
-
-    for module in (ahead_log, sql_log):
-        patch.setattr(module, "check_taking", check)
-
-
-def truncation_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    for module in (ahead_log, sql_log):
-        patch.setattr(module, "check_driver", lambda fence, *, floor: None)
-
-
-@pytest.mark.parametrize(
-    ("plant", "found_by"),
-    [
-        (equal_fence_is_admitted, test_a_second_writer_under_the_same_fence_is_refused),
-        (equal_fence_is_admitted, test_a_fence_that_was_only_raised_is_nobodys),
-        (truncation_is_not_fenced, test_a_deposed_driver_drops_nothing),
-        (truncation_is_not_fenced, test_a_driver_that_is_deposed_in_the_middle_stops),
-    ],
-)
-def test_a_planted_bug_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], found_by: Callable[[Make], None], make: Make
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        plant(patch)
-        with pytest.raises((pytest.fail.Exception, AssertionError)):
-            found_by(make)
+# -- without the rule these tests fail
 
 
 def test_log_numbers_that_begin_again_are_found(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,11 @@ class TimerMachine(RuleBasedStateMachine):
             self.models[which].discard(timer)
 
     @rule(which=st.integers(0, 1))
+    def pending(self, which: int) -> None:
+        in_order = sorted(self.models[which], key=lambda timer: (timer[0], timer[1], timer[2].encode()))
+        assert list(self.queues[which].pending()) == in_order
+
+    @rule(which=st.integers(0, 1))
     def next_due(self, which: int) -> None:
         assert self.queues[which].next_due() == min((due for due, _, _ in self.models[which]), default=None)
 

@@ -9,29 +9,24 @@ foreground, since the stage may only return when it is durable.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import hashlib
 import os
 import random
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
-from clonos.operators.rows import zone_of
-from clonos.operators.types import key_kind
-from clonos.protocol.destination import KeyColumn, KeyKind, Router, route_by_key, route_to
 from clonos.protocol.engine.instance import (
     Action,
     Bundle as Records,
     Emit,
     Instance,
-    InstanceConfig,
     InstanceSnapshot,
     Persist,
     Row,
@@ -63,7 +58,6 @@ from clonos.storage.recovery_line_file import read_line
 from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.testing.faults import FaultInjector, Point
-from clonos.values.grouping_keys import key_of
 from clonos.wire.framing import FrameType, Packed, to_bytes
 from clonos.wire.messages import (
     Bundle,
@@ -77,11 +71,12 @@ from clonos.wire.messages import (
     pack_stable,
     parse,
 )
-from clonos_standby.cluster.spec import NodeSpec, QuerySpec, Route, RouteKind
+from clonos_standby.cluster.spec import NodeSpec, QuerySpec
 from clonos_standby.replica import holders, snapshot_metadata as metadata
 from clonos_standby.replica.batches import BundleReader, EncodedRows, OutputWriter
 from clonos_standby.replica.connection import ConduitGone, Connection
 from clonos_standby.replica.dead_letters import Letters
+from clonos_standby.replica.instance_config import instance_config, keys_of
 from clonos_standby.replica.outcomes import Outcomes
 from clonos_standby.replica.progress import Recovery
 from clonos_standby.replica.snapshot_upload import Upload
@@ -353,18 +348,7 @@ class OperatorHost(Incarnation[Manifest]):
         operator = self._watchdog.watch(self._operator)
         self._watchdog.on_stuck = lambda row, why: self._stuck(services.where(row), why, row is not None)
         operator.open(services)
-        config = InstanceConfig(
-            name=node.name,
-            origin=self._origin,
-            router=_router(node, self._origin.instance),
-            keys_of=_keys_of(node, self._state.tells_folds),
-            depth=node.depth,
-            recording=node.recording,
-            record_at_a_time=self._operator.record_at_a_time,
-            per_epoch=self._operator.per_epoch,
-            watermark_of=_watermark_of(node.event_time, node.zone),
-            programs=self._operator,
-        )
+        config = instance_config(node, self._origin, self._operator, tells_folds=self._state.tells_folds)
         return Instance(config, operator, services, self)
 
     def close(self) -> None:
@@ -437,7 +421,7 @@ class OperatorHost(Incarnation[Manifest]):
             raise self._suspect.poison(
                 where, f"No letter can help, since {why} may be what kills: mend the function"
             )
-        (key,) = _keys_of(self._node, self._state.tells_folds)([doubt.row])
+        (key,) = keys_of(self._node, self._state.tells_folds)([doubt.row])
         place = self._letters.write(
             doubt, key, self._operator, self._services, self._hello.epoch, self._suspect.deaths(where)
         )
@@ -627,46 +611,3 @@ def _set_aside(state: str) -> str:
     if os.path.exists(state):
         os.rename(state, before)
     return before
-
-
-def _router(node: NodeSpec, instance: int) -> Router:
-    route = node.route
-    assert route is not None
-    if route.kind is RouteKind.KEY:
-        return route_by_key(_key_columns(node, route), route.parallelism, zone=zone_of(node.zone) or dt.UTC)
-    return route_to(instance % route.parallelism)
-
-
-def _key_columns(node: NodeSpec, route: Route) -> list[KeyColumn]:
-    assert node.output is not None
-    return [KeyColumn(index, key_kind(node.output.field(index).type)) for index in route.columns]
-
-
-def _keys_of(node: NodeSpec, tells_folds: bool) -> Callable[[list[Row]], list[Row]]:
-    columns = node.key
-    if not columns:
-        return lambda rows: [()] * len(rows)
-    if tells_folds and any(key_kind(node.input.field(c).type) is KeyKind.TIMESTAMP for c in columns):
-        return lambda rows: [key_of([row[c] for c in columns]) for row in rows]
-    if len(columns) == 1:
-        only = columns[0]
-        return lambda rows: [(row[only],) for row in rows]
-    return lambda rows: [tuple([row[c] for c in columns]) for row in rows]
-
-
-def _watermark_of(event_time: tuple[int, int] | None, zone: str) -> Callable[[list[Row]], int | None] | None:
-    if event_time is None:
-        return None
-    column, delay = event_time
-    local = zone_of(zone) or dt.UTC
-    start = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    microsecond = dt.timedelta(microseconds=1)
-
-    def reached(rows: list[Row]) -> int | None:
-        latest = max((row[column] for row in rows if row[column] is not None), default=None)
-        if latest is None:
-            return None
-        aware: dt.datetime = latest if latest.tzinfo is not None else latest.replace(tzinfo=local)
-        return (aware - start) // microsecond - delay
-
-    return reached

@@ -1,0 +1,76 @@
+"""What an instance of an operator is, read from the operator's part of the query spec."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+from clonos.operators.rows import zone_of
+from clonos.operators.types import key_kind
+from clonos.protocol.destination import KeyColumn, KeyKind, Router, route_by_key, route_to
+from clonos.protocol.engine.instance import InstanceConfig, Row
+from clonos.protocol.ids import Origin
+from clonos.protocol.versions.programs import Programs
+from clonos.values.grouping_keys import key_of
+from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
+
+
+def instance_config(
+    node: NodeSpec, origin: Origin, operator: Programs, *, tells_folds: bool
+) -> InstanceConfig:
+    """`tells_folds` says whether the state keeps the two instants of a repeated hour under two keys."""
+    return InstanceConfig(
+        name=node.name,
+        origin=origin,
+        router=_router(node, origin.instance),
+        keys_of=keys_of(node, tells_folds),
+        depth=node.depth,
+        recording=node.recording,
+        record_at_a_time=operator.record_at_a_time,
+        per_epoch=operator.per_epoch,
+        watermark_of=_watermark_of(node.event_time, node.zone),
+        programs=operator,
+    )
+
+
+def _router(node: NodeSpec, instance: int) -> Router:
+    route = node.route
+    assert route is not None
+    if route.kind is RouteKind.KEY:
+        return route_by_key(_key_columns(node, route), route.parallelism, zone=zone_of(node.zone) or dt.UTC)
+    return route_to(instance % route.parallelism)
+
+
+def _key_columns(node: NodeSpec, route: Route) -> list[KeyColumn]:
+    assert node.output is not None
+    return [KeyColumn(index, key_kind(node.output.field(index).type)) for index in route.columns]
+
+
+def keys_of(node: NodeSpec, tells_folds: bool) -> Callable[[list[Row]], list[Row]]:
+    columns = node.key
+    if not columns:
+        return lambda rows: [()] * len(rows)
+    if tells_folds and any(key_kind(node.input.field(c).type) is KeyKind.TIMESTAMP for c in columns):
+        return lambda rows: [key_of([row[c] for c in columns]) for row in rows]
+    if len(columns) == 1:
+        only = columns[0]
+        return lambda rows: [(row[only],) for row in rows]
+    return lambda rows: [tuple([row[c] for c in columns]) for row in rows]
+
+
+def _watermark_of(event_time: tuple[int, int] | None, zone: str) -> Callable[[list[Row]], int | None] | None:
+    if event_time is None:
+        return None
+    column, delay = event_time
+    local = zone_of(zone) or dt.UTC
+    start = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    microsecond = dt.timedelta(microseconds=1)
+
+    def reached(rows: list[Row]) -> int | None:
+        latest = max((row[column] for row in rows if row[column] is not None), default=None)
+        if latest is None:
+            return None
+        aware: dt.datetime = latest if latest.tzinfo is not None else latest.replace(tzinfo=local)
+        return (aware - start) // microsecond - delay
+
+    return reached

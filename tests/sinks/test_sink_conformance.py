@@ -1,0 +1,147 @@
+"""Every sink of ours, and the simulator's, keeps what the port of sinks promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sink_support import execute
+
+from clonos import sinks
+from clonos.protocol.roles.sink_fence import Holder, check_taking
+from clonos.sim.sinks import SinkCommits
+from clonos.sinks import call_sink, jsonl_sink, sink_wal, sql_log, sql_writer
+from clonos.testing.conformance import sinks as conformance
+from clonos.testing.conformance.sinks import (
+    COMMIT_CHECKS,
+    SINK_CHECKS,
+    CommitPlace,
+    SinkPlace,
+    Written,
+    check_name,
+)
+
+KINDS = ["jsonl", "call", "checkable call", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+def jsonl_place(folder: Path) -> SinkPlace:
+    def visible() -> list[Written]:
+        lines = [line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+        return [(row["clonos_id"], row["card"], row["n"]) for row in map(json.loads, lines)]
+
+    return SinkPlace(lambda: sinks.JsonlSink(folder, segment_bytes=1), visible)
+
+
+def call_place(folder: Path, mode: Any) -> SinkPlace:
+    arrived: list[Written] = []
+
+    def write(rows: Sequence[Any], ids: Sequence[str]) -> None:
+        arrived.extend((row_id, *row) for row_id, row in zip(ids, rows, strict=True))
+
+    def last_written(channel: int) -> int | None:
+        found = [int(row_id.rpartition("-")[2]) for row_id, _, _ in arrived]
+        return max(found, default=None) if channel == conformance.CHANNEL else None
+
+    asked = last_written if mode == "checkable" else None
+    return SinkPlace(lambda: sinks.call(write, mode=mode, last_written=asked, path=folder), lambda: arrived)
+
+
+def sql_place(url: str) -> SinkPlace:
+    def visible() -> list[Any]:
+        return [tuple(row) for row in execute(url, "SELECT clonos_id, card, n FROM out")]
+
+    return SinkPlace(lambda: sinks.sql(url, "out"), visible)
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
+    if request.param == "jsonl":
+        return jsonl_place(tmp_path / "rows")
+    if "call" in request.param:
+        return call_place(tmp_path / "log", "checkable" if request.param != "call" else "idempotent")
+    if request.param == "sqlite":
+        return sql_place(f"sqlite:///{tmp_path}/sink.db")
+    return sql_place(request.getfixturevalue("server").fresh_database())
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS, ids=check_name)
+def test_a_sink(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
+    check(place)
+
+
+@pytest.mark.parametrize("check", COMMIT_CHECKS, ids=check_name)
+def test_the_commit_record(check: Callable[[CommitPlace], None], place: SinkPlace) -> None:
+    check(CommitPlace(place.sink))
+
+
+class Simulated:
+    """The simulator's, which has one query per world, behind the port."""
+
+    def __init__(self) -> None:
+        self.queries: dict[str, SinkCommits] = {}
+
+    def of(self, query: str) -> SinkCommits:
+        return self.queries.setdefault(query, SinkCommits())
+
+    def raise_fence(self, query: str, fence: int) -> None:
+        self.of(query).raise_fence(fence)
+
+    def standing_fence(self, query: str) -> int:
+        return max(self.of(query).floor, 0)
+
+    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
+        self.of(query).record_commit(fence, epoch, record)
+
+    def last_commit(self, query: str) -> tuple[int, bytes] | None:
+        return self.of(query).last_commit()
+
+
+@pytest.mark.parametrize("check", COMMIT_CHECKS, ids=check_name)
+def test_the_commit_record_of_the_simulator(check: Callable[[CommitPlace], None]) -> None:
+    simulated = Simulated()
+    check(CommitPlace(lambda: simulated))
+
+
+# -- without the rules the checks fail
+
+
+def equal_fence_is_admitted(patch: pytest.MonkeyPatch) -> None:
+    def check(offered: Holder, standing: Holder, *, floor: int, origin: tuple[int, int]) -> None:
+        check_taking(Holder(offered.fence), Holder(standing.fence), floor=floor, origin=origin)
+
+    for module in (sink_wal, sql_log):
+        patch.setattr(module, "check_taking", check)
+
+
+def truncation_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    for module in (sink_wal, sql_log):
+        patch.setattr(module, "check_driver", lambda fence, *, floor: None)
+
+
+def bundles_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    for module in (call_sink, jsonl_sink, sql_writer):
+        patch.setattr(module, "check_bundle", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "found_by"),
+    [
+        (bundles_are_not_checked, conformance.a_bundle_that_does_not_continue_is_refused),
+        (equal_fence_is_admitted, conformance.a_second_writer_under_the_same_fence_is_refused),
+        (equal_fence_is_admitted, conformance.a_fence_that_was_only_raised_is_nobodys),
+        (truncation_is_not_fenced, conformance.a_deposed_driver_drops_nothing),
+        (truncation_is_not_fenced, conformance.a_driver_that_is_deposed_in_the_middle_stops),
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    found_by: Callable[[SinkPlace], None],
+    place: SinkPlace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        found_by(place)
