@@ -24,8 +24,8 @@ class Detection:
     One exception: an instance whose store was lost has its own log back from others, and keeps it, before it has
     received again what that log depends on. If a second store is lost meanwhile, nobody may have that any more. What
     nobody has seen of such a log is done anew (`needed_log`), but an effect has been seen; and with a finite sharing
-    depth somebody may hold the log and not what it depends on. The query then stops, which is right, although with a
-    reason that is not.
+    depth somebody may hold the log and not what it depends on; and an old copy of a disk may bring a log back that it
+    once had with it. The query then stops, which is right, although with a reason that is not.
     """
 
     def __init__(self, world: World) -> None:
@@ -38,6 +38,7 @@ class Detection:
         times = {
             fault.at for fault in struck if fault.kind in LOSSES
         }  # a host is lost with all its stores at once
-        if (plan.effects or plan.depth < FULL) and len(times) >= 2:
+        old = any(fault.kind is Fault.OLD_DISK for fault in struck)
+        if (plan.effects or plan.depth < FULL or old) and len(times) >= 2:
             raise BeyondPromise(f"{who} depends on what was lost with two stores, one after the other")
         raise Violation("I10", f"{who} reports a divergence of a pure function: {error}")
