@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clonos.protocol.ids import Origin
-from clonos.sim.server import ReplicaServer
+from clonos.protocol.roles.admission import Fences
+from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.sim.sinks import SinkPlace
 
 Patch = pytest.MonkeyPatch
@@ -18,22 +18,18 @@ def token_is_ignored_by_the_sink(patch: Patch) -> None:
 
 
 def token_is_ignored_by_the_server(patch: Patch) -> None:
-    def raise_fence(self: ReplicaServer, origin: Origin, fence: int) -> bool:
-        self.world.checks.fence_raised(self.name, origin, fence)
-        return True
-
-    patch.setattr(ReplicaServer, "raise_fence", raise_fence)
+    patch.setattr(Fences, "raise_to", lambda self, origin, fence: True)
 
 
 def old_replica_is_not_waited_for(patch: Patch) -> None:
-    def place(self: ReplicaServer, origin: Origin, link: Any, hello: Any) -> None:
-        current = self._serving.get(origin)
-        if current is not None and current.serves(hello):
-            self._hand_over(current, link, hello)
+    def place(self: HostPlacement[Any, Any], connection: Any) -> None:
+        current = self._serving.get(connection.said.origin)
+        if current is not None and current.may_go_on(connection.said):
+            self._hand_over(current, connection)
         else:
-            self._serve(origin, link, hello)
+            self._serve(connection)
 
-    patch.setattr(ReplicaServer, "_place", place)
+    patch.setattr(HostPlacement, "_place", place)
 
 
 def sinks_are_not_fenced_before_logs_are_read(patch: Patch) -> None:
