@@ -44,6 +44,7 @@ class ReplicaServer(Process):
         self.at = world.disks.index(disk)
         self._placement: HostPlacement[Replica, Connection] = HostPlacement(self, disk.fences)
         self._handed: dict[Replica, Link] = {}
+        self._killed: set[Replica] = set()
 
     # ----------------------------------------------------------- connections
 
@@ -92,12 +93,15 @@ class ReplicaServer(Process):
         return not process.alive
 
     def kill_process(self, process: Replica, *, asks_for_stacks: bool) -> None:
-        """For the role. Nobody reads stacks here."""
-        self._later(process.kill)
+        """For the role. Nobody reads stacks here, so a second kill is no quicker than the first."""
+        if process not in self._killed:
+            self._killed.add(process)
+            self._later(process.kill)
 
     def _reap(self, replica: Replica) -> None:
         if not self.alive:
             return
+        self._killed.discard(replica)
         link = self._handed.pop(replica, None)
         if link is not None:
             link.close("the replica is gone", by=replica)

@@ -15,6 +15,7 @@ import planted_standbys as bugs
 import pytest
 from planted_fencing import (
     old_replica_is_not_waited_for,
+    replicas_of_an_older_start_are_not_waited_for,
     sinks_are_not_fenced_before_logs_are_read,
     token_is_ignored_by_the_server,
     token_is_ignored_by_the_sink,
@@ -531,7 +532,7 @@ PLANTED: dict[str, Planted] = {
             **{**STANDBYS, "executors": True},
         ),
         planted(bugs.instance_that_moved_asks_nobody, first=36, rates=CRASHES | SERVERS, **STANDBYS),
-        planted(bugs.what_was_received_elsewhere_is_not_held, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(bugs.what_was_received_elsewhere_is_not_held, first=820, rates=CRASHES | SERVERS, **STANDBYS),
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
@@ -662,6 +663,12 @@ PLANTED: dict[str, Planted] = {
             **OTHERS,
         ),
         planted(old_replica_is_not_waited_for, rates={Fault.REPLICA_STOP: 0.02}, **OTHERS),
+        planted(
+            replicas_of_an_older_start_are_not_waited_for,
+            first=140,
+            rates={Fault.QUERY_RESTART: 0.03, Fault.REPLICA_STOP: 0.02, Fault.REPLICA_SLOW: 0.02},
+            **{**STANDBYS, "effects": True},
+        ),
         planted(
             sinks_are_not_fenced_before_logs_are_read,
             rates={**LOSSES, Fault.SINK_LATE: 0.5, Fault.QUERY_RESTART: 0.03},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,6 +31,16 @@ def old_replica_is_not_waited_for(patch: Patch) -> None:
             self._serve(connection)
 
     patch.setattr(HostPlacement, "_place", place)
+
+
+def replicas_of_an_older_start_are_not_waited_for(patch: Patch) -> None:
+    """They act on the outside while those of the new start ask what happened."""
+
+    def begins(self: HostPlacement[Any, Any], generation: int, done: Callable[[], None]) -> None:
+        self._fences.raise_generation(generation)
+        done()
+
+    patch.setattr(HostPlacement, "begins", begins)
 
 
 def sinks_are_not_fenced_before_logs_are_read(patch: Patch) -> None:

@@ -63,7 +63,7 @@ class Death:
 class Ending:
     """What is known when a process has been reaped.
 
-    `origin` is None for a spare. Either `code`, its exit code, or `signal`, the name of the one that ended it, is known.
+    `origin` is None for a spare. Either its exit code is known, or the name of the signal that ended it.
     `oom_kills` is how often the kernel has killed for want of memory since the last death.
     """
 
