@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from planted import LOSSES, OTHERS, STANDBYS, Planted, planted
 
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.roles.admission import Fences
 from clonos.protocol.roles.host_placement import HostPlacement
+from clonos.sim.plan import Fault, SinkKind
 from clonos.sim.sinks import SinkPlace
 
 Patch = pytest.MonkeyPatch
@@ -45,3 +48,38 @@ def replicas_of_an_older_start_are_not_waited_for(patch: Patch) -> None:
 
 def sinks_are_not_fenced_before_logs_are_read(patch: Patch) -> None:
     patch.setattr(SinkPlace, "raise_fence", lambda self, fence: None)
+
+
+FENCING: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        planted(
+            token_is_ignored_by_the_sink,
+            first=68,
+            rates={Fault.SINK_LATE: 0.2, Fault.REPLICA_CRASH: 0.03},
+            **OTHERS,
+        ),
+        planted(
+            token_is_ignored_by_the_server,
+            rates={Fault.TASK_ZOMBIE: 0.02, Fault.REPLICA_CRASH: 0.02},
+            realtime=False,
+            **OTHERS,
+        ),
+        planted(old_replica_is_not_waited_for, rates={Fault.REPLICA_STOP: 0.02}, **OTHERS),
+        planted(
+            replicas_of_an_older_start_are_not_waited_for,
+            first=140,
+            rates={Fault.QUERY_RESTART: 0.03, Fault.REPLICA_STOP: 0.02, Fault.REPLICA_SLOW: 0.02},
+            **{**STANDBYS, "effects": True},
+        ),
+        planted(
+            sinks_are_not_fenced_before_logs_are_read,
+            rates={**LOSSES, Fault.SINK_LATE: 0.5, Fault.QUERY_RESTART: 0.03},
+            effects=False,
+            depth=FULL,
+            sink=SinkKind.TRANSACTION,
+            realtime=True,
+            **OTHERS,
+        ),
+    )
+}
