@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from clonos.errors import ProtocolError
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.fence import FENCE_BYTES, Fence
+from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.replacement import Move
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 
@@ -51,6 +52,10 @@ class Hello:
     moves: tuple[Move, ...] = ()
     recovered: int = 0
     version: int = VERSION
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.node, self.instance)
 
     @property
     def again(self) -> bool:

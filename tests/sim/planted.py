@@ -13,12 +13,6 @@ from typing import Any
 
 import planted_standbys as bugs
 import pytest
-from planted_fencing import (
-    old_replica_is_not_waited_for,
-    sinks_are_not_fenced_before_logs_are_read,
-    token_is_ignored_by_the_server,
-    token_is_ignored_by_the_sink,
-)
 
 from clonos.errors import ClonosError
 from clonos.protocol.engine import instance as instance_module
@@ -42,7 +36,7 @@ from clonos.sim import operator_host
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.coordinator import Coordinator
 from clonos.sim.operator_host import OperatorHost
-from clonos.sim.plan import Fault, Plan, SinkKind
+from clonos.sim.plan import Fault, Plan
 
 Patch = pytest.MonkeyPatch
 
@@ -531,7 +525,7 @@ PLANTED: dict[str, Planted] = {
             **{**STANDBYS, "executors": True},
         ),
         planted(bugs.instance_that_moved_asks_nobody, first=36, rates=CRASHES | SERVERS, **STANDBYS),
-        planted(bugs.what_was_received_elsewhere_is_not_held, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(bugs.what_was_received_elsewhere_is_not_held, first=820, rates=CRASHES | SERVERS, **STANDBYS),
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
@@ -649,28 +643,6 @@ PLANTED: dict[str, Planted] = {
         planted(rows_passed_on_are_not_suppressed, rates=CRASHES, **OTHERS),
         planted(one_row_too_many_is_suppressed, rates=CRASHES, **OTHERS),
         planted(records_that_wait_are_taken_again, rates=RESTARTS, **OTHERS),
-        planted(
-            token_is_ignored_by_the_sink,
-            first=68,
-            rates={Fault.SINK_LATE: 0.2, Fault.REPLICA_CRASH: 0.03},
-            **OTHERS,
-        ),
-        planted(
-            token_is_ignored_by_the_server,
-            rates={Fault.TASK_ZOMBIE: 0.02, Fault.REPLICA_CRASH: 0.02},
-            realtime=False,
-            **OTHERS,
-        ),
-        planted(old_replica_is_not_waited_for, rates={Fault.REPLICA_STOP: 0.02}, **OTHERS),
-        planted(
-            sinks_are_not_fenced_before_logs_are_read,
-            rates={**LOSSES, Fault.SINK_LATE: 0.5, Fault.QUERY_RESTART: 0.03},
-            effects=False,
-            depth=FULL,
-            sink=SinkKind.TRANSACTION,
-            realtime=True,
-            **OTHERS,
-        ),
     )
 }
 MORE = {

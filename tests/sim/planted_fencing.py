@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from planted import LOSSES, OTHERS, STANDBYS, Planted, planted
 
-from clonos.protocol.ids import Origin
-from clonos.sim.server import ReplicaServer
+from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.roles.admission import Fences
+from clonos.protocol.roles.host_placement import HostPlacement
+from clonos.sim.plan import Fault, SinkKind
 from clonos.sim.sinks import SinkPlace
 
 Patch = pytest.MonkeyPatch
@@ -18,23 +22,64 @@ def token_is_ignored_by_the_sink(patch: Patch) -> None:
 
 
 def token_is_ignored_by_the_server(patch: Patch) -> None:
-    def raise_fence(self: ReplicaServer, origin: Origin, fence: int) -> bool:
-        self.world.checks.fence_raised(self.name, origin, fence)
-        return True
-
-    patch.setattr(ReplicaServer, "raise_fence", raise_fence)
+    patch.setattr(Fences, "raise_to", lambda self, origin, fence: True)
 
 
 def old_replica_is_not_waited_for(patch: Patch) -> None:
-    def place(self: ReplicaServer, origin: Origin, link: Any, hello: Any) -> None:
-        current = self._serving.get(origin)
-        if current is not None and current.serves(hello):
-            self._hand_over(current, link, hello)
+    def place(self: HostPlacement[Any, Any], connection: Any) -> None:
+        current = self._serving.get(connection.said.origin)
+        if current is not None and current.may_go_on(connection.said):
+            self._hand_over(current, connection)
         else:
-            self._serve(origin, link, hello)
+            self._serve(connection)
 
-    patch.setattr(ReplicaServer, "_place", place)
+    patch.setattr(HostPlacement, "_place", place)
+
+
+def replicas_of_an_older_start_are_not_waited_for(patch: Patch) -> None:
+    """They act on the outside while those of the new start ask what happened."""
+
+    def begins(self: HostPlacement[Any, Any], generation: int, done: Callable[[], None]) -> None:
+        self._fences.raise_generation(generation)
+        done()
+
+    patch.setattr(HostPlacement, "begins", begins)
 
 
 def sinks_are_not_fenced_before_logs_are_read(patch: Patch) -> None:
     patch.setattr(SinkPlace, "raise_fence", lambda self, fence: None)
+
+
+FENCING: dict[str, Planted] = {
+    bug.plant.__name__: bug
+    for bug in (
+        planted(
+            token_is_ignored_by_the_sink,
+            first=68,
+            rates={Fault.SINK_LATE: 0.2, Fault.REPLICA_CRASH: 0.03},
+            **OTHERS,
+        ),
+        planted(
+            token_is_ignored_by_the_server,
+            rates={Fault.TASK_ZOMBIE: 0.02, Fault.REPLICA_CRASH: 0.02},
+            realtime=False,
+            **OTHERS,
+        ),
+        planted(old_replica_is_not_waited_for, rates={Fault.REPLICA_STOP: 0.02}, **OTHERS),
+        planted(
+            replicas_of_an_older_start_are_not_waited_for,
+            first=140,
+            rates={Fault.QUERY_RESTART: 0.03, Fault.REPLICA_STOP: 0.02, Fault.REPLICA_SLOW: 0.02},
+            **{**STANDBYS, "effects": True},
+        ),
+        planted(
+            sinks_are_not_fenced_before_logs_are_read,
+            rates={**LOSSES, Fault.SINK_LATE: 0.5, Fault.QUERY_RESTART: 0.03},
+            effects=False,
+            depth=FULL,
+            sink=SinkKind.TRANSACTION,
+            realtime=True,
+            **OTHERS,
+        ),
+    )
+}

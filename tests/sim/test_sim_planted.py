@@ -8,6 +8,7 @@ from planted_batches import BATCHES
 from planted_commits import COMMITS
 from planted_counters import COUNTERS
 from planted_disks import DISKS
+from planted_fencing import FENCING
 from planted_holders import HOLDING
 from planted_identity import IDENTITY
 from planted_incarnation import STARTING
@@ -34,6 +35,7 @@ PLANTED = {
     **VALUES,
     **COMMITS,
     **LEADERS,
+    **FENCING,
 }
 
 

@@ -20,6 +20,7 @@ from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.own_log import Writer
+from clonos.protocol.roles.death import Death, KillReason, certify
 from clonos.storage.manifest import Manifest
 from clonos.values import state_codec as values
 from clonos.wire.framing import FrameType, send_frames
@@ -27,7 +28,7 @@ from clonos.wire.messages import End, Secured, Tick, pack_end, pack_secured, pac
 from clonos_standby.replica import snapshot_metadata as metadata
 from clonos_standby.replica.connection import ConduitGone, Connection
 from clonos_standby.server.control import ControlChannel, ControlClosed, pair
-from clonos_standby.server.death import TAIL_BYTES, Death, DeathLog, Ending, Output, append_bounded, classify
+from clonos_standby.server.death import TAIL_BYTES, DeathLog, Output, append_bounded, ending_of
 from clonos_standby.server.event_loop import Loop
 from clonos_standby.server.fences import FenceTable
 from clonos_standby.server.processes import look_at, oom_kills, thread_count
@@ -36,35 +37,40 @@ from clonos_standby.server.processes import look_at, oom_kills, thread_count
 
 
 def test_a_fence_only_rises_and_survives(tmp_path: Path) -> None:
+    first, second, other = Origin(1, 0), Origin(1, 1), Origin(2, 0)
     table = FenceTable(tmp_path / "fences")
-    assert table.raise_to(1, 0, 5) and not table.raise_to(1, 0, 5) and not table.raise_to(1, 0, 4)
-    assert table.raise_to(1, 1, 1) and table.raise_to(2, 0, 0) and not table.raise_to(2, 0, 0)
+    raise_to = table.fences.raise_to
+    assert raise_to(first, 5) and not raise_to(first, 5) and not raise_to(first, 4)
+    assert raise_to(second, 1) and raise_to(other, 0) and not raise_to(other, 0)
     again = FenceTable(tmp_path / "fences")  # the first one was not closed: its process may have been killed
-    assert again.fence(1, 0) == 5 and not again.raise_to(1, 0, 5) and again.raise_to(1, 0, 6)
+    assert again.fences.fence(first) == 5
+    assert not again.fences.raise_to(first, 5) and again.fences.raise_to(first, 6)
     for one in (table, again):
         one.close()
 
 
 def test_a_standby_may_show_its_primarys_fence(tmp_path: Path) -> None:
     table = FenceTable(tmp_path / "fences")
-    assert table.raise_to(2, 0, 10)
-    assert table.admit_standby(2, 0, 10)
-    assert not table.admit_standby(2, 0, 9)
-    assert table.admit_standby(2, 0, 12)
-    assert not table.raise_to(2, 0, 12), "a primary shows a newer one"
-    table.raise_generation(1)
-    assert not table.admit_standby(2, 0, 13)
+    assert table.fences.raise_to(Origin(2, 0), 10)
+    assert table.fences.admit_standby(Origin(2, 0), 10)
+    assert not table.fences.admit_standby(Origin(2, 0), 9)
+    assert table.fences.admit_standby(Origin(2, 0), 12)
+    assert not table.fences.raise_to(Origin(2, 0), 12), "a primary shows a newer one"
+    table.fences.raise_generation(1)
+    assert not table.fences.admit_standby(Origin(2, 0), 13)
     table.close()
 
 
 def test_a_raised_generation_survives(tmp_path: Path) -> None:
     table = FenceTable(tmp_path / "fences")
-    table.raise_generation(3)
-    table.raise_generation(2)
+    table.fences.raise_generation(3)
+    table.fences.raise_generation(2)
     table.close()
     again = FenceTable(tmp_path / "fences")
-    assert again.generation == 3
-    assert not again.raise_to(1, 0, Fence.of(2)) and again.raise_to(1, 0, Fence.of(3))
+    assert again.fences.generation == 3
+    assert not again.fences.raise_to(Origin(1, 0), Fence.of(2)) and again.fences.raise_to(
+        Origin(1, 0), Fence.of(3)
+    )
     again.close()
 
 
@@ -77,7 +83,9 @@ def test_fences_are_the_highest_seen(raises: list[tuple[int, int, int]]) -> None
         highest: dict[tuple[int, int], int] = {}
         for node, instance, fence in raises:
             table = FenceTable(path)
-            assert table.raise_to(node, instance, fence) == (fence > highest.get((node, instance), -1))
+            assert table.fences.raise_to(Origin(node, instance), fence) == (
+                fence > highest.get((node, instance), -1)
+            )
             highest[node, instance] = max(fence, highest.get((node, instance), -1))
             table.close()
 
@@ -92,12 +100,13 @@ def test_a_file_of_64_bit_fences_is_read_and_written_anew(tmp_path: Path) -> Non
     path = tmp_path / "fences"
     path.write_bytes(narrow_records((0, 0, 3), (1, 0, 3 << 48 | 7 << 16 | 2), (1, 1, 5)) + b"torn")
     table = FenceTable(path)
-    assert table.generation == 3
-    assert table.fence(1, 0) == Fence.of(3, 7, 2)
-    assert not table.raise_to(1, 0, Fence.of(3, 7, 2)) and table.raise_to(1, 0, Fence.of(3, 7, 3))
+    assert table.fences.generation == 3
+    assert table.fences.fence(Origin(1, 0)) == Fence.of(3, 7, 2)
+    assert not table.fences.raise_to(Origin(1, 0), Fence.of(3, 7, 2))
+    assert table.fences.raise_to(Origin(1, 0), Fence.of(3, 7, 3))
     assert path.read_bytes().startswith(b"CLFENCE2")
     again = FenceTable(path)
-    assert (again.generation, again.fence(1, 0)) == (3, Fence.of(3, 7, 3))
+    assert (again.fences.generation, again.fences.fence(Origin(1, 0))) == (3, Fence.of(3, 7, 3))
 
 
 def test_a_file_of_64_bit_fences_is_not_added_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,19 +123,19 @@ def test_a_file_of_64_bit_fences_is_not_added_to(tmp_path: Path, monkeypatch: py
         with pytest.raises(StorageUnavailable, match="cannot be written"):
             FenceTable(path)
     assert path.read_bytes() == old
-    assert FenceTable(path).fence(1, 0) == Fence.of(3)
+    assert FenceTable(path).fences.fence(Origin(1, 0)) == Fence.of(3)
 
 
 def test_a_fence_cut_short_was_never_shown_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "fences"
     table = FenceTable(path)
-    table.raise_to(1, 0, 5)
-    table.raise_to(1, 0, 9)
+    table.fences.raise_to(Origin(1, 0), 5)
+    table.fences.raise_to(Origin(1, 0), 9)
     table.close()
     raw = path.read_bytes()
     path.write_bytes(raw[:-3])
     table = FenceTable(path)
-    assert table.fence(1, 0) == 5
+    assert table.fences.fence(Origin(1, 0)) == 5
     table.close()
     path.write_bytes(bytes([raw[0] ^ 1]) + raw[1:])
     with pytest.raises(ConfigurationError, match="corrupt at byte 0"):
@@ -137,9 +146,17 @@ def test_a_fence_cut_short_was_never_shown_and_a_damaged_one_is_refused(tmp_path
 
 
 def ending(status: int, killed_for: str | None = None, oom: int = 0, node: int | None = 3) -> Death:
-    return classify(
-        Ending(node, 4 if node else None, 99, status, killed_for, time.monotonic(), 2048, oom, "last words")
+    reaped = ending_of(
+        None if node is None else Origin(node, 4),
+        99,
+        status,
+        killed_for=None if killed_for is None else KillReason(killed_for),
+        started=time.monotonic(),
+        max_rss_kib=2048,
+        oom_kills=oom,
+        stderr="last words",
     )
+    return certify(reaped)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +179,7 @@ def test_causes_of_death(status: int, killed_for: str | None, oom: int, kind: st
     death = ending(status, killed_for, oom)
     assert death.kind == kind and words in death.message and death.stderr == "last words"
     assert death.message.startswith("the replica of operator 3, instance 4 (process 99)")
-    assert death.expected == (kind in ("replaced", "fenced", "stopped"))
+    assert death.expected == (kind in ("replaced", "fenced"))
 
 
 def test_the_death_of_a_spare_is_called_so() -> None:

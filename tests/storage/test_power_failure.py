@@ -16,7 +16,7 @@ import pytest
 
 from clonos import sinks
 from clonos.errors import ConfigurationError, LogCorrupt, SinkError
-from clonos.protocol.ids import channel_id
+from clonos.protocol.ids import Origin, channel_id
 from clonos.sinks.jsonl_sink import JsonlWriter
 from clonos.sinks.port import SinkPosition
 from clonos.spark.checkpoint import Checkpoint
@@ -191,21 +191,21 @@ def test_nothing_is_believed_behind_a_hole(two_logs: tuple[Path, int, int]) -> N
 def test_the_last_fence_was_not_acted_upon(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "fences"
     with closing(FenceTable(path)) as table:
-        table.raise_to(1, 0, 5)
-        table.raise_to(2, 0, 7)
+        table.fences.raise_to(Origin(1, 0), 5)
+        table.fences.raise_to(Origin(2, 0), 7)
     path.write_bytes(path.read_bytes() + tail)
     with closing(FenceTable(path)) as table:
-        assert (table.fence(1, 0), table.fence(2, 0)) == (5, 7)
-        assert table.raise_to(1, 0, 8)
+        assert (table.fences.fence(Origin(1, 0)), table.fences.fence(Origin(2, 0))) == (5, 7)
+        assert table.fences.raise_to(Origin(1, 0), 8)
     with closing(FenceTable(path)) as table:
-        assert (table.fence(1, 0), table.fence(2, 0)) == (8, 7)
+        assert (table.fences.fence(Origin(1, 0)), table.fences.fence(Origin(2, 0))) == (8, 7)
 
 
 def test_a_fence_that_others_follow_was_acted_upon(tmp_path: Path) -> None:
     path = tmp_path / "fences"
     with closing(FenceTable(path)) as table:
         for fence in range(1, 5):
-            table.raise_to(1, 0, fence)
+            table.fences.raise_to(Origin(1, 0), fence)
     raw = path.read_bytes()
     size = (len(raw) - HEAD) // 4
     second = HEAD + size
@@ -226,9 +226,9 @@ def test_a_fence_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fdatasync", sync)
     with closing(table):
-        assert table.raise_to(1, 0, 5)
-        assert table.admit_standby(1, 0, 6)
-        table.raise_generation(3)
+        assert table.fences.raise_to(Origin(1, 0), 5)
+        assert table.fences.admit_standby(Origin(1, 0), 6)
+        table.fences.raise_generation(3)
     size = (path.stat().st_size - HEAD) // 3
     assert synced == [HEAD + size, HEAD + 2 * size, HEAD + 3 * size]
 

@@ -1,11 +1,7 @@
-"""How replicas die, and what is kept of it.
+"""What is kept of how replicas die (`protocol.roles.death` certifies it).
 
-A replica can end in ways that ask for different answers: the user's function broke the interpreter (a signal such as
-SIGSEGV), the kernel took it for want of memory, it ended on its own (an exit code), somebody killed it, or it is alive
-but its conduit has given up on it (a hang). The wait status alone does not tell the last three apart, so the
-supervisor remembers what it did itself and looks at the kernel's counters. What the process wrote before it died is
-the other half of the answer: its output goes through a pipe whose last part is kept, here and in a file of bounded
-size, however much it prints.
+What a process wrote before it died is half of the answer: its output goes through a pipe whose last part is kept, here
+and in a file of bounded size, however much it prints.
 """
 
 from __future__ import annotations
@@ -15,9 +11,10 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.death import Death, Ending, KillReason
 
 TAIL_BYTES = 16 * 1024
 TAIL_LINES = 200
@@ -27,89 +24,30 @@ _FILE_BYTES = 1024 * 1024
 _READ = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
-    """One death of a replica. `kind` is exit, signal, oom, hang, replaced, fenced or stopped."""
-
-    kind: str
-    message: str
-    node: int | None
-    instance: int | None
-    pid: int
-    at: float
-    uptime: float
-    code: int | None = None
-    signal: str | None = None
-    max_rss_kib: int = 0
-    stderr: str = ""
-
-    @property
-    def expected(self) -> bool:
-        """Whether the server wanted it, and for a reason that says nothing against the replica."""
-        return self.kind in ("replaced", "fenced", "stopped")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """What is known when a child has been reaped."""
-
-    node: int | None
-    instance: int | None
-    pid: int
-    status: int
-    killed_for: str | None
-    started: float
-    max_rss_kib: int
-    oom_kills: int
-    stderr: str
-
-
-_ASKED = {
-    "hang": "was alive but its conduit had given up on it; killed",
-    "replaced": "was replaced by another attempt",
-    "fenced": "belonged to an older generation of the query",
-    "stopped": "was stopped with its server",
-    "deaf": "did not read its control line any more; killed",
-}
-
-
-def classify(ending: Ending) -> Death:
-    """Names the cause of a death as well as it can be known."""
-    code = os.waitstatus_to_exitcode(ending.status)
-    name = _signal_name(-code) if code < 0 else None
-    memory = f"its memory peaked at {ending.max_rss_kib // 1024} MiB"
-    if ending.killed_for is not None and name == "SIGKILL":
-        kind = "hang" if ending.killed_for == "deaf" else ending.killed_for
-        message = _ASKED.get(ending.killed_for, f"was killed: {ending.killed_for}")
-    elif name == "SIGKILL" and ending.oom_kills > 0:
-        kind, message = "oom", f"was killed by the kernel for want of memory; {memory}"
-    elif name == "SIGKILL":
-        kind = "signal"
-        message = f"was killed by SIGKILL, not sent by its server; {memory}"
-    elif name is not None:
-        kind, message = "signal", f"died of {name}; {memory}"
-    else:
-        kind, message = "exit", f"ended by itself with exit code {code}"
-    who = (
-        "a spare"
-        if ending.node is None
-        else f"the replica of operator {ending.node}, instance {ending.instance}"
-    )
-    return Death(
-        kind=kind,
-        message=f"{who} (process {ending.pid}) {message}",
-        node=ending.node,
-        instance=ending.instance,
-        pid=ending.pid,
+def ending_of(
+    origin: Origin | None,
+    pid: int,
+    status: int,
+    *,
+    killed_for: KillReason | None,
+    started: float,
+    max_rss_kib: int,
+    oom_kills: int,
+    stderr: str,
+) -> Ending:
+    """Of a child that has been reaped with this wait status, and was started at this time of the monotonic clock."""
+    code = os.waitstatus_to_exitcode(status)
+    return Ending(
+        origin,
+        pid,
+        code if code >= 0 else None,
+        _signal_name(-code) if code < 0 else None,
+        killed_for,
         at=time.time(),
-        uptime=round(time.monotonic() - ending.started, 3),
-        code=code if code >= 0 else None,
-        signal=name,
-        max_rss_kib=ending.max_rss_kib,
-        stderr=ending.stderr,
+        uptime=round(time.monotonic() - started, 3),
+        max_rss_kib=max_rss_kib,
+        oom_kills=oom_kills,
+        stderr=stderr,
     )
 
 

@@ -68,7 +68,7 @@ def _format(raw: bytes) -> _Format:
 
 
 class FenceTable:
-    """The highest fence seen per (node, instance), and the lowest generation still allowed."""
+    """Keeps `fences` in a file: each is written there before it counts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,25 +76,7 @@ class FenceTable:
         self._compact(kept)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         fsync_directory(str(path.parent))
-        self._fences = Fences(self._keep, kept)
-
-    @property
-    def generation(self) -> int:
-        return self._fences.generation
-
-    def fence(self, node: int, instance: int) -> int | None:
-        return self._fences.fence(Origin(node, instance))
-
-    def raise_to(self, node: int, instance: int, fence: int) -> bool:
-        """Takes the fence if it is above every earlier one; what is taken is kept before this returns."""
-        return self._fences.raise_to(Origin(node, instance), fence)
-
-    def admit_standby(self, node: int, instance: int, fence: int) -> bool:
-        """Takes the fence if it is not below an earlier one."""
-        return self._fences.admit_standby(Origin(node, instance), fence)
-
-    def raise_generation(self, generation: int) -> None:
-        self._fences.raise_generation(generation)
+        self.fences = Fences(self._keep, kept)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from clonos_standby.server.death import Death, append_bounded
+from clonos.protocol.roles.death import Death
+from clonos_standby.server.death import append_bounded
 
 Key: TypeAlias = tuple[int, int]
 

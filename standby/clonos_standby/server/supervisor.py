@@ -1,15 +1,10 @@
-"""The supervisor: which process runs which instance, and what happens when it does not.
+"""The supervisor: starts, watches, kills and reaps the processes that `protocol.roles.host_placement` places.
 
-It is the only place that knows all replicas of this host. For every connection that shows a newer fence it makes sure
-that exactly one process serves the instance: the one that already does, if it stands at the end of the epoch before;
-otherwise a warm spare, and then only after the old process is dead and reaped. That order is what makes fencing true
-here (I6): nothing written under an older fence can take effect when the process that would write it no longer exists,
-and its locks and files are free for the next.
+It is the only place that knows all replicas of this host. The role decides which process serves which connection,
+which one is killed and why, and when the next one takes over; the supervisor does that and tells it what happens.
 
-A conduit that comes back (`fresh` false) while its replica is alive has given up on it: that is how a hang shows. The
-replica is asked for a dump of its threads, which only one that can still run will write, and is killed. Conduits count
-attempts and decide when to stop; the supervisor refuses only what can never work (a fence that has been overtaken,
-replicas that do not even start).
+A replica that hangs is asked for a dump of its threads before it is killed, which only one that can still run will
+write. Where replicas do not even start, connections are refused.
 
 A conduit notices a death by the end of its connection. A dying process closes that late
 (clonos_standby.server.lifeline), so the supervisor keeps every connection that it has handed over and shuts it down
@@ -24,25 +19,27 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from clonos.errors import (
     ClonosError,
     ConfigurationError,
-    Fenced,
     ProtocolError,
     ReplicaLost,
     StorageUnavailable,
 )
-from clonos.protocol.roles.admission import goes_on
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.death import KILLED, Death, certify
+from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.wire.messages import Hello
 from clonos_standby.server.acceptor import Acceptor
 from clonos_standby.server.control import ControlChannel
-from clonos_standby.server.death import Death, DeathLog, Ending, classify
+from clonos_standby.server.death import DeathLog, ending_of
 from clonos_standby.server.death_notice import DeathNotice
 from clonos_standby.server.event_loop import READ, WRITE, Loop, Timer
 from clonos_standby.server.fences import FenceTable
@@ -51,8 +48,6 @@ from clonos_standby.server.log import log
 from clonos_standby.server.processes import kill_group, look_at, oom_kills, resident_bytes, wait_for
 from clonos_standby.server.server_stats import Account
 from clonos_standby.server.spares import Spare, fork_spare
-
-Key: TypeAlias = tuple[int, int]
 
 DUMP_SECONDS = 0.25
 _QUIET_SECONDS = 0.02
@@ -66,17 +61,14 @@ _LIFELINES = 1024
 
 @dataclass(eq=False)
 class Replica:
-    """A child process; a spare as long as it has no key."""
+    """A child process; a spare as long as it has no origin."""
 
     spare: Spare
     lifeline: int | None = None
     connection: socket.socket | None = None
-    key: Key | None = None
-    hello: Hello | None = None
-    at_end: int | None = None
+    origin: Origin | None = None
     busy: int | None = None
     follows: int | None = None
-    killed_for: str | None = None
     kill_timer: Timer | None = None
 
     @property
@@ -86,10 +78,6 @@ class Replica:
     @property
     def control(self) -> ControlChannel:
         return self.spare.control
-
-    def serves(self, hello: Hello) -> bool:
-        """Whether this process may go on with what the HELLO begins."""
-        return self.killed_for is None and goes_on(hello, last=self.hello, at_end=self.at_end)
 
     def keep(self, connection: socket.socket | None) -> None:
         """In place of the one before."""
@@ -105,14 +93,16 @@ class Replica:
             self.keep(None)
 
 
-@dataclass(eq=False)
-class _Pending:
+@dataclass(frozen=True, eq=False)
+class _Connection:
+    """Of a conduit with a good token."""
+
     sock: socket.socket
-    hello: Hello
+    said: Hello
 
 
 class Supervisor:
-    """Owns the replica processes. All methods run on the loop's thread."""
+    """Owns the replica processes, and carries out what the role asks for. All methods run on the loop's thread."""
 
     def __init__(
         self,
@@ -125,7 +115,7 @@ class Supervisor:
         spares: int = 2,
     ) -> None:
         self.acceptor = acceptor_answers
-        self.fences = FenceTable(data / "fences")
+        self._fence_table = FenceTable(data / "fences")
         self.deaths = DeathLog(data / "deaths.jsonl")
         self.failures: deque[dict[str, Any]] = deque(maxlen=_FAILURES_KEPT)
         self.account = Account(data / "recoveries.jsonl")
@@ -136,14 +126,11 @@ class Supervisor:
         self._spec_path = spec_path
         self._wanted = spares
         self._children: dict[int, Replica] = {}
-        self._serving: dict[Key, Replica] = {}
-        self._pending: dict[Key, _Pending] = {}
-        self._last_death: dict[Key, Death] = {}
-        self._recovering: set[Key] = set()
+        self._placement: HostPlacement[Replica, _Connection] = HostPlacement(self, self._fence_table.fences)
+        self._recovering: set[Origin] = set()
         self._failures = 0
         self._next_fork = 0.0
         self._oom_seen = oom_kills()
-        self._waiting_for_death: list[tuple[set[int], Any]] = []
         lifelines = Lifelines.if_possible(_LIFELINES)
         self._notice = None if lifelines is None else DeathNotice(loop, lifelines, self._dying, self._living)
         (data / "replicas").mkdir(parents=True, exist_ok=True)
@@ -152,88 +139,65 @@ class Supervisor:
 
     def connect(self, sock: socket.socket, hello: Hello) -> None:
         """A conduit with a good token."""
-        key = (hello.node, hello.instance)
+        connection = _Connection(sock, hello)
         try:
-            if hello.generation < self.fences.generation:
-                raise Fenced(
-                    f"generation {hello.generation} of operator {hello.node}, instance {hello.instance} "
-                    f"is over; the query runs generation {self.fences.generation}"
-                )
-            admit = self.fences.admit_standby if hello.standby else self.fences.raise_to
-            if not admit(*key, hello.fence):
-                raise Fenced(
-                    f"fence {hello.fence:x} of operator {hello.node}, instance {hello.instance}, epoch {hello.epoch} "
-                    f"is not newer than {self.fences.fence(*key) or 0:x}, which a later attempt has shown"
-                )
-            self._place(key, _Pending(sock, hello))
-        except ClonosError as error:
-            log(
-                "connection_refused",
-                f"operator {hello.node}, instance {hello.instance}: {error}",
-                node=hello.node,
-                instance=hello.instance,
-                epoch=hello.epoch,
-            )
-            self._refuse(sock, error)
+            self._placement.connects(connection)
         except OSError as error:
-            self._refuse(sock, _short_of_something(error))
+            self.refuse(connection, _short_of_something(error))
 
-    def _place(self, key: Key, pending: _Pending) -> None:
-        overtaken = self._pending.pop(key, None)
-        if overtaken is not None:
-            self._refuse(overtaken.sock, Fenced("a later attempt has connected"))
-        current = self._serving.get(key)
-        if current is not None:
-            self._hear(current)  # what it reported before this connection came
-            current = self._serving.get(key)
-        if current is None:
-            self._serve(key, pending)
-        elif current.serves(pending.hello):
-            self._hand_over(current, pending)
-        else:
-            self._pending[key] = pending
-            self._doom(current, "replaced" if pending.hello.fresh else "hang")
+    def take(self, origin: Origin) -> Replica:
+        """For the role."""
+        with _shortage_is_told():
+            replica = self._take_spare()
+            replica.origin = origin
+            replica.spare.output.name(self._data / "replicas" / f"{origin.node}-{origin.instance}.err")
+            with contextlib.suppress(ProtocolError):  # it is dead; the hand-over finds out
+                replica.control.send({"assign": {"node": origin.node, "instance": origin.instance}})
+            return replica
 
-    def _serve(self, key: Key, pending: _Pending) -> None:
-        replica = self._take_spare()
-        replica.key = key
-        self._serving[key] = replica
-        if not pending.hello.fresh and not pending.hello.standby:
-            self._recovering.add(key)
-        replica.spare.output.name(self._data / "replicas" / f"{key[0]}-{key[1]}.err")
-        with contextlib.suppress(ProtocolError):  # it is dead; the hand-over finds out
-            replica.control.send({"assign": {"node": key[0], "instance": key[1]}})
-        self._hand_over(replica, pending)
+    def catch_up(self, process: Replica) -> None:
+        """For the role."""
+        self._hear(process)
 
-    def _hand_over(self, replica: Replica, pending: _Pending) -> None:
-        hello, sock = pending.hello, pending.sock
-        assert replica.key is not None
-        replica.hello, replica.at_end, replica.busy = hello, None, hello.epoch
-        previous = self._last_death.get(replica.key)
+    def hand_over(self, process: Replica, connection: _Connection, previous: Death | None) -> bool:
+        """For the role."""
+        sock, hello = connection.sock, connection.said
+        process.busy = hello.epoch
+        if not hello.fresh and not hello.standby:
+            self._recovering.add(hello.origin)
         message = {"connect": hello.to_dict(), "previous": previous.to_dict() if previous else None}
-        sock.setblocking(True)
-        try:
-            replica.control.send(message, [sock.fileno()])
-        except ProtocolError:
-            self._pending[replica.key] = pending
-            self._doom(replica, "deaf")
-            return
+        with _shortage_is_told():
+            sock.setblocking(True)
+            try:
+                process.control.send(message, [sock.fileno()])
+            except ProtocolError:
+                return False
         if self._notice is not None:
-            replica.keep(sock)
+            process.keep(sock)
         else:
             sock.close()
-        self._watch_control(replica)
+        self._watch_control(process)
+        return True
 
-    def _refuse(self, sock: socket.socket, error: ClonosError) -> None:
+    def refuse(self, connection: _Connection, error: ClonosError) -> None:
+        """For the role."""
+        said = connection.said
+        log(
+            "connection_refused",
+            f"operator {said.node}, instance {said.instance}: {error}",
+            node=said.node,
+            instance=said.instance,
+            epoch=said.epoch,
+        )
         if self.acceptor is not None:
-            self.acceptor.refuse(sock, error)
+            self.acceptor.refuse(connection.sock, error)
         else:
-            sock.close()
+            connection.sock.close()
 
     # -- spares ------------------------------------------------------------------------------------------------
 
     def _spares(self) -> list[Replica]:
-        return [child for child in self._children.values() if child.key is None and child.killed_for is None]
+        return [child for child in self._children.values() if child.origin is None]
 
     def idle(self) -> bool:
         """Forks one missing spare; whether more are missing. What it imports would take processors from a recovery."""
@@ -289,7 +253,7 @@ class Supervisor:
 
     def _proven(self, replica: Replica) -> None:
         """A spare that is still alive after a while means that replicas start again."""
-        if replica.pid in self._children and replica.killed_for is None:
+        if replica.pid in self._children and self._placement.killed_for(replica) is None:
             self._failures = 0
 
     def _back_off(self) -> None:
@@ -324,7 +288,7 @@ class Supervisor:
             for fd in control.fds:
                 os.close(fd)
             if "failed" in control.message:
-                node, instance = replica.key if replica.key is not None else (None, None)
+                node, instance = replica.origin if replica.origin is not None else (None, None)
                 place = {"node": node, "instance": instance}
                 self.failed({"at": time.time(), **place, **control.message["failed"]})
             self._note(replica, control.message)
@@ -335,29 +299,25 @@ class Supervisor:
             for name in ("at_end", "busy"):
                 epoch = control.message.get(name)
                 if isinstance(epoch, int):
-                    replica.at_end = epoch if name == "at_end" else None
+                    self._placement.stands_at_end(replica, epoch if name == "at_end" else None)
                     replica.busy = epoch if name == "busy" else None
 
     def _note(self, replica: Replica, said: Mapping[str, Any]) -> None:
         """Words for whoever watches: nothing here depends on them."""
-        if replica.key is not None:
+        if replica.origin is not None:
             if "figures" in said:
-                self.account.heard(replica.key, replica.pid, said["figures"])
+                self.account.heard(replica.origin, replica.pid, said["figures"])
             if said.keys() & {"recovered", "figures", "at_end"}:
-                self._recovering.discard(replica.key)
+                self._recovering.discard(replica.origin)
             if "recovered" in said:
-                self.account.recovered(replica.key, said["recovered"], self._last_death.get(replica.key))
+                death = self._placement.last_death(replica.origin)
+                self.account.recovered(replica.origin, said["recovered"], death)
 
     def _promote(self, replica: Replica, hello: Hello) -> None:
-        """A standby has been told by its conduit that it is the replica; it acts when the fence is on disk."""
-        current = replica.key is not None and self._serving.get(replica.key) is replica
-        answer: dict[str, Any] = {"promoted": False}
         try:
-            if current and self.fences.raise_to(hello.node, hello.instance, hello.fence):
-                replica.hello = hello
-                answer = {"promoted": True}
+            answer: dict[str, Any] = {"promoted": self._placement.promotes(replica, hello)}
         except StorageUnavailable as error:
-            answer["cannot"] = error.message
+            answer = {"promoted": False, "cannot": error.message}
         with contextlib.suppress(ProtocolError):  # it is dead, which shows by itself
             replica.control.send(answer)
             self._watch_control(replica)
@@ -382,15 +342,16 @@ class Supervisor:
     def broadcast(self, message: dict[str, Any]) -> int:
         """Tells every replica that serves an instance; how many there are."""
         self.account.committed = message.get("commit", self.account.committed)
-        for replica in list(self._serving.values()):
-            if replica.killed_for is None:
+        serving = self._placement.serving
+        for served in serving:
+            if served.killed_for is None:
                 try:
-                    replica.control.send(message)
+                    served.process.control.send(message)
                 except ProtocolError:
-                    self._doom(replica, "deaf")
+                    self._placement.is_deaf(served.process)
                 else:
-                    self._watch_control(replica)
-        return len(self._serving)
+                    self._watch_control(served.process)
+        return len(serving)
 
     # -- death -------------------------------------------------------------------------------------------------
 
@@ -402,20 +363,18 @@ class Supervisor:
         if pid in self._children:
             self._children[pid].disconnect()
 
-    def _doom(self, replica: Replica, reason: str) -> None:
-        """Kills a process for a reason; one that hangs is asked for its stacks first, if it can still answer."""
-        if replica.killed_for is not None:
-            return
-        look = look_at(replica.pid)
-        if look.exiting:
-            return  # it dies on its own account; reaping it serves who waits
-        replica.killed_for = reason
-        if reason == "hang" and not look.stopped:
+    def is_ending(self, process: Replica) -> bool:
+        """For the role."""
+        return look_at(process.pid).exiting
+
+    def kill_process(self, process: Replica, *, asks_for_stacks: bool) -> None:
+        """For the role. One that cannot answer is not asked."""
+        if asks_for_stacks and not look_at(process.pid).stopped:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(replica.pid, signal.SIGUSR1)
-            self._kill_later(replica, DUMP_SECONDS)
+                os.kill(process.pid, signal.SIGUSR1)
+            self._kill_later(process, DUMP_SECONDS)
         else:
-            self._kill(replica)
+            self._kill(process)
 
     def _kill_later(self, replica: Replica, delay: float) -> None:
         due = time.monotonic() + delay
@@ -431,12 +390,8 @@ class Supervisor:
             self._loop.later(_REAP_SECONDS, lambda: self._cannot_kill(replica))
 
     def _cannot_kill(self, replica: Replica) -> None:
-        if replica.pid in self._children and replica.key is not None:
-            pending = self._pending.pop(replica.key, None)
-            if pending is not None:
-                self._refuse(
-                    pending.sock, ReplicaLost(f"process {replica.pid} of an earlier attempt cannot be killed")
-                )
+        if replica.pid in self._children:
+            self._placement.cannot_be_killed(replica, f"process {replica.pid}")
 
     def reap(self) -> None:
         """Some child has died: finds out which, and serves who waited for it."""
@@ -461,90 +416,54 @@ class Supervisor:
         if not death.expected:
             log("replica_died", death.message, node=death.node, instance=death.instance)
             self.deaths.add(death)
-        if replica.key is None and not death.expected and death.signal != "SIGKILL":
-            self._failures += 1
-            self._back_off()
-        self._after(replica, death)
-        for pids, done in list(self._waiting_for_death):
-            pids.discard(replica.pid)
-            if not pids:
-                self._waiting_for_death.remove((pids, done))
-                done()
+        if replica.origin is None:
+            if death.signal != KILLED:
+                self._failures += 1
+                self._back_off()
+        else:
+            self._recovering.discard(replica.origin)
+        self._placement.reaped(replica, death)
 
     def _certify(self, replica: Replica, status: int, max_rss: int) -> Death:
         replica.spare.output.drain()
         seen = oom_kills()
-        node, instance = replica.key if replica.key is not None else (None, None)
-        death = classify(
-            Ending(
-                node=node,
-                instance=instance,
-                pid=replica.pid,
-                status=status,
-                killed_for=replica.killed_for,
-                started=replica.spare.started,
-                max_rss_kib=max_rss,
-                oom_kills=seen - self._oom_seen,
-                stderr=replica.spare.output.tail(),
-            )
+        ending = ending_of(
+            replica.origin,
+            replica.pid,
+            status,
+            killed_for=self._placement.killed_for(replica),
+            started=replica.spare.started,
+            max_rss_kib=max_rss,
+            oom_kills=seen - self._oom_seen,
+            stderr=replica.spare.output.tail(),
         )
         self._oom_seen = seen
-        return death
-
-    def _after(self, replica: Replica, death: Death) -> None:
-        key = replica.key
-        if key is None or self._serving.get(key) is not replica:
-            return
-        del self._serving[key]
-        self._recovering.discard(key)
-        self._last_death[key] = death
-        pending = self._pending.pop(key, None)
-        if pending is not None:
-            try:
-                self._serve(key, pending)
-            except ClonosError as error:
-                self._refuse(pending.sock, error)
-            except OSError as error:
-                self._refuse(pending.sock, _short_of_something(error))
+        return certify(ending)
 
     # -- the driver --------------------------------------------------------------------------------------------
 
-    def set_generation(self, generation: int, done: Any) -> None:
+    def set_generation(self, generation: int, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""
-        self.fences.raise_generation(generation)
-        for key, pending in list(self._pending.items()):
-            if pending.hello.generation < generation:
-                del self._pending[key]
-                self._refuse(pending.sock, Fenced(f"the query runs generation {generation}"))
-        pids = set()
-        for replica in self._serving.values():
-            if replica.hello is not None and replica.hello.generation < generation:
-                pids.add(replica.pid)
-        for replica in [child for pid, child in self._children.items() if pid in pids]:
-            self._doom(replica, "fenced")
-            self._kill(replica)
-        if pids:
-            self._waiting_for_death.append((pids, done))
-        else:
-            done()
+        self._placement.begins(generation, done)
 
     def status(self) -> dict[str, Any]:
         replicas = []
-        for key, replica in sorted(self._serving.items()):
-            hello, work = replica.hello, self.account.work.get(key)
+        for served in sorted(self._placement.serving, key=lambda served: served.origin):
+            replica, origin = served.process, served.origin
+            hello, work = served.said, self.account.work.get(origin)
             replicas.append(
                 {
-                    "node": key[0],
-                    "instance": key[1],
+                    "node": origin.node,
+                    "instance": origin.instance,
                     "pid": replica.pid,
-                    "at_end": replica.at_end,
+                    "at_end": served.at_end,
                     "busy": replica.busy,
                     "epoch": hello.epoch if hello else None,
                     "generation": hello.generation if hello else None,
                     "standby": hello.standby if hello else False,
                     "follows": bool(hello and hello.standby and replica.follows == hello.epoch),
-                    "fence": hello.fence.text if hello else None,
-                    "dying": replica.killed_for,
+                    "fence": Fence(hello.fence).text if hello else None,
+                    "dying": served.killed_for.value if served.killed_for else None,
                     "stopped": look_at(replica.pid).stopped,
                     "uptime": round(time.monotonic() - replica.spare.started, 3),
                     "resident": resident_bytes(replica.pid),
@@ -556,11 +475,11 @@ class Supervisor:
         return {
             "pid": os.getpid(),
             "started": self.started_at,
-            "generation": self.fences.generation,
+            "generation": self._fence_table.fences.generation,
             "replicas": replicas,
             "resident": resident_bytes(os.getpid()),
             "spares": [spare.pid for spare in self._spares()],
-            "waiting": len(self._pending),
+            "waiting": len(self._placement.waiting),
             "deaths": self.deaths.total,
             "failures": list(self.failures),
             "recoveries": list(self.account.recoveries),
@@ -570,7 +489,6 @@ class Supervisor:
     def close(self) -> None:
         """Kills and reaps every child."""
         for replica in self._children.values():
-            replica.killed_for = replica.killed_for or "stopped"
             kill_group(replica.pid)
         deadline = time.monotonic() + _REAP_SECONDS
         for pid in list(self._children):
@@ -581,14 +499,22 @@ class Supervisor:
                 except ChildProcessError:
                     break
                 time.sleep(0.002)
-        for pending in self._pending.values():
-            pending.sock.close()
+        for connection in self._placement.waiting:
+            connection.sock.close()
         if self._notice is not None:
             self._notice.close()
-        self.fences.close()
+        self._fence_table.close()
+
+
+@contextlib.contextmanager
+def _shortage_is_told() -> Iterator[None]:
+    """Raises StorageUnavailable where this host lacks something."""
+    try:
+        yield
+    except OSError as error:
+        raise _short_of_something(error) from None
 
 
 def _short_of_something(error: OSError) -> ClonosError:
     """This host lacks disk space, descriptors or memory just now: nothing that another attempt could not mend."""
-    log("connection_not_served", f"a connection cannot be served: {error}")
     return StorageUnavailable(f"the replica server cannot serve a connection now: {error}")
