@@ -167,7 +167,7 @@ def take_lock(path: str, holder: str) -> tuple[int, Machine]:
             who, pid = _holder_in(descriptor, path)
             waited = time.monotonic() - began
             if waited > _LOCK_SECONDS and not (look_at(pid).exiting and waited < _DYING_SECONDS):
-                raise already_running(who)
+                raise already_running(who, on_this_host=True)
             time.sleep(0.02)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"holder": holder, "pid": os.getpid()}).encode(), 0)

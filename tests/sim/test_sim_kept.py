@@ -136,6 +136,7 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         pytest.param(
             901018, id="an attempt that could not end as the one before had begun, and only then said so"
         ),
+        pytest.param(1100627, id="an old copy of a disk brought back a log whose input had gone another way"),
         pytest.param(
             305058, id="an instance kept its log and nobody what it depends on: the state is another one"
         ),

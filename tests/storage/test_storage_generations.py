@@ -190,8 +190,11 @@ def test_a_second_driver_on_the_host_is_refused_and_touches_nothing(tmp_path: Pa
     first = DriverLeadership(str(tmp_path))
     assert first.take() == 1
     before = kept(tmp_path)
-    with pytest.raises(AlreadyRunning, match=r"running already: process \d+ on host .* since \d{4}-"):
+    with pytest.raises(
+        AlreadyRunning, match=r"running already: process \d+ on host .* since \d{4}-"
+    ) as raised:
         DriverLeadership(str(tmp_path)).take()
+    assert "also while it is paused" in str(raised.value)
     assert kept(tmp_path) == before
     first.check()
     first.release()

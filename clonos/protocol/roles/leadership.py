@@ -215,9 +215,13 @@ class Leadership:
         self._shelf.forget(old, {one.owner for one in listed if one not in old})
 
 
-def already_running(holder: str) -> AlreadyRunning:
+def already_running(holder: str, *, on_this_host: bool = False) -> AlreadyRunning:
+    """Another driver leads; one `on_this_host` holds a lock for as long as its process is there."""
+    paused = "Stop that one first. It leads also while it is paused (SIGSTOP): continue it, or kill it"
+    cut_off = (
+        "Stop that one first; if its host is cut off from the checkpoint, this one may start when "
+        f"{LEASE_SECONDS:g} s have passed without a sign of it"
+    )
     return AlreadyRunning(
-        f"this query is running already: {holder}",
-        hint="Stop that one first; if its host is cut off from the checkpoint, this one may start when "
-        f"{LEASE_SECONDS:g} s have passed without a sign of it",
+        f"this query is running already: {holder}", hint=paused if on_this_host else cut_off
     )
