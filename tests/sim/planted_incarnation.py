@@ -57,9 +57,13 @@ STARTING: dict[str, Planted] = {
         ),
         planted(
             who_took_a_snapshot_went_its_own_way_where_its_log_begins,
-            first=87,
-            rates={Fault.QUERY_RESTART: 0.02, Fault.HOST_LOST: 0.01, Fault.REPLICA_CRASH: 0.01},
-            **{**STANDBYS, "effects": True, "executors": True, "realtime": True, "faults": 40},
+            rates={
+                Fault.QUERY_RESTART: 0.02,
+                Fault.HOST_LOST: 0.02,
+                Fault.REPLICA_CRASH: 0.01,
+                Fault.SERVER_CRASH: 0.01,
+            },
+            **{**STANDBYS, "executors": True, "realtime": True, "faults": 60},
         ),
     )
 }
