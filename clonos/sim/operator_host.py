@@ -34,7 +34,8 @@ from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.conduit_model import Follow, Output, Stable
-from clonos.protocol.roles.incarnation import AttachRequest, Candidate, Incarnation, Reached
+from clonos.protocol.roles.incarnation import AttachRequest, Incarnation, Reached
+from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.protocol.topology import Node, NodeKind
 from clonos.protocol.versions.programs import Programs
 from clonos.sim import holders, values as real
@@ -509,16 +510,19 @@ class OperatorHost(Incarnation[Snapshot]):
             self._store.sync()
         self._replica.point("has written its log")
 
-    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def send_ahead(self, due: Sequence[Emit]) -> None:
         for emit in due:
             self._replica.point("sends ahead of an effect")
             self._replica.send(self._output(emit))
-        if not self._world.plan.standbys:
-            return  # the store here is where whoever takes over looks
+
+    def keep_that_effects_are_used(self) -> None:
         self._reach_storage()
         self._world.checkpoint.effects = True
+
+    def show_log(self, log_start: int, log: bytes) -> None:
         self._replica.secure(log_start, log)
-        # Whoever has claimed the instance since then has asked this store, and knows of the effect.
+
+    def check_claim(self) -> None:
         self._reach_storage()
         self._snapshots.check(self._hello.fence)
         now, delay = self._world.kernel.now, self._world.choices.schedule.randint(0, 200)

@@ -137,9 +137,8 @@ class ReplicaServer(Process):
         return is_promoted
 
     def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
-        for served in self._placement.serving:
-            if served.killed_for is None:
-                self._tell(served.process, Commit(epoch, stable))
+        for replica in self._placement.not_given_up:
+            self._tell(replica, Commit(epoch, stable))
 
     def set_generation(self, generation: int, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Standing, recovery_line, since_of
-from clonos.protocol.roles.incarnation import Candidate
+from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.storage.recovery_line_file import newest_line
 from clonos.storage.snapshots import SnapshotStore

@@ -25,9 +25,8 @@ def struct_type(schema: Any) -> Any:
     if isinstance(schema, StructType):
         return schema
     if isinstance(schema, str):
-        if (
-            SparkContext._active_spark_context is None
-        ):  # an operator is tested; PySpark's reader of DDL is the JVM's
+        if SparkContext._active_spark_context is None:
+            # An operator is tested; PySpark's reader of DDL is the JVM's.
             return from_arrow_schema(arrow_schema(schema))
         try:
             return StructType.fromDDL(schema)

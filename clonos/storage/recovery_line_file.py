@@ -52,9 +52,8 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
             {Origin(node, at): offset for node, at, offset in body["stable"]},
             {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
         )
-    except (
-        CheckpointMismatch
-    ) as error:  # the next start writes a line of its own, so nothing has to be restored
+    except CheckpointMismatch as error:
+        # The next start writes a line of its own, so nothing has to be restored.
         raise StorageUnavailable(error.message) from error
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise StorageUnavailable(f"{where} cannot be read: {error!r}") from error

@@ -9,7 +9,8 @@ from planted import CRASHES, SERVERS, STANDBYS, Planted, planted
 
 from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.own_log import OwnLog
-from clonos.protocol.roles.incarnation import Candidate, Incarnation
+from clonos.protocol.roles.incarnation import Incarnation
+from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 

@@ -106,6 +106,11 @@ class HostPlacement(Generic[ProcessT, ConnectionT]):
         return list(self._serving.values())
 
     @property
+    def not_given_up(self) -> list[ProcessT]:
+        """Processes that serve an instance and are told of commits."""
+        return [served.process for served in self._serving.values() if served.killed_for is None]
+
+    @property
     def waiting(self) -> list[ConnectionT]:
         """Connections that wait for a death."""
         return list(self._waiting.values())

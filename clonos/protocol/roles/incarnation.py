@@ -22,14 +22,14 @@ Runtimes are subclasses: what is done here by steps they carry out, at once or w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
-from clonos.protocol.engine.instance import Action, Instance, InstanceSnapshot
+from clonos.protocol.engine.instance import Action, Emit, Instance, InstanceSnapshot
 from clonos.protocol.fence import generation_of
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
@@ -38,7 +38,7 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, cut_short
-from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
+from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
 from clonos.protocol.recovery.causal.resumption import (
     check_dependencies,
@@ -47,11 +47,11 @@ from clonos.protocol.recovery.causal.resumption import (
     resume_failed,
 )
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered, retrieve
+from clonos.protocol.roles.snapshot_candidate import Candidate, Snapshots
 
 Steps: TypeAlias = Generator[Any, None, Any]
 """What it yields is the runtime's own; the core passes it on."""
 S = TypeVar("S")
-S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
 
@@ -106,47 +106,6 @@ class Reached(Enum):
     LOG = "knows its log"
     BEGINNING = "has begun where it resumes"
     FUNCTION = "is there again"
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A snapshot, as far as choosing needs it. `taken` is the last bundle of its task attempt that it covers, `log`
-    what it holds of the instance's log, up to `log_offset`; `live_since`, from which offset on whoever took it went
-    its own way, which may be behind that; `received`, how far it had been sent others' logs."""
-
-    name: SnapshotName
-    log_offset: int
-    emitted: int
-    taken: int
-    log: bytes = b""
-    received: Mapping[Origin, int] = field(default_factory=dict)
-    live_since: int = 0
-
-    @property
-    def own_log(self) -> OwnLog:
-        """Written by the incarnation that took it, or believed by it."""
-        start = self.log_offset - len(self.log)
-        since = max(start, self.live_since)
-        writers = (Writer(self.name.fence, since),)
-        return OwnLog([(start, self.log)], writers) if self.log else OwnLog()
-
-
-class Snapshots(Protocol[S_co]):
-    """The instance's snapshots in checkpoint storage (`protocol.line.snapshot_name` has the rules)."""
-
-    def latest(
-        self, *, epoch: int, fence: int, since: Since | None, final_only: bool, usable: Callable[[S_co], bool]
-    ) -> S_co | None: ...
-
-    def beginning(self, epoch: int, fence: int, since: Since | None) -> S_co | None: ...
-
-    def resumed(self, epoch: int, fence: int) -> S_co | None: ...
-
-    def named(self, text: str) -> S_co | None: ...
-
-    def final(self, epoch: int, since: Since | None) -> S_co | None: ...
-
-    def binding(self, epoch: int, fence: int) -> S_co | None: ...
 
 
 class Incarnation(ABC, Generic[S]):
@@ -251,7 +210,23 @@ class Incarnation(ABC, Generic[S]):
     @property
     @abstractmethod
     def effects_are_used(self) -> bool:
-        """Whether an instance of the query has acted on the outside. To be kept in the checkpoint before one does."""
+        """Whether an instance of the query has acted on the outside, by the checkpoint."""
+
+    @abstractmethod
+    def keep_that_effects_are_used(self) -> None:
+        """In the checkpoint, durably. Raises StorageUnavailable."""
+
+    @abstractmethod
+    def send_ahead(self, due: Sequence[Emit]) -> None:
+        """Rows of the steps before the one that acts."""
+
+    @abstractmethod
+    def show_log(self, log_start: int, log: bytes) -> None:
+        """To the conduit, which shows it to the standby; until it has answered. Raises ProtocolError."""
+
+    @abstractmethod
+    def check_claim(self) -> None:
+        """That nobody has claimed the snapshots since. Raises Fenced."""
 
     @abstractmethod
     def make_instance(self) -> Instance: ...
@@ -341,6 +316,17 @@ class Incarnation(ABC, Generic[S]):
         self._lead(known)
         self.promoted(known)
         yield from self.perform(self.live.go_live(hello.passed))
+
+    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        """What an effect depends on is where whoever takes over will find it, and that there are effects is known
+        wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
+        self.send_ahead(due)
+        if self._alone:
+            return  # the store here is where whoever takes over looks
+        self.keep_that_effects_are_used()
+        self.show_log(log_start, log)
+        # Whoever has claimed the instance since then has asked this store, and knows of the effect.
+        self.check_claim()
 
     def epoch_end(self) -> InstanceSnapshot:
         """The instance at the end of an epoch, after `Instance.end_epoch`.
@@ -629,6 +615,12 @@ class Incarnation(ABC, Generic[S]):
             snapshot.epoch_log_offset, settled.log_offset if settled is not None else snapshot.log_offset
         )
 
+    def _repeats_all(self, bound: Candidate | None) -> bool:
+        """Whether nothing of the log is done anew. The checkpoint, which may be far away, is asked only where a task
+        attempt begins: a failover inside it does not wait for that."""
+        may_begin_anew = self._hello.fresh and not self._alone and bound is None
+        return not may_begin_anew or self.effects_are_used
+
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         hello, bound = self._hello, self._bound_by
@@ -648,7 +640,7 @@ class Incarnation(ABC, Generic[S]):
             since=self._log_wanted_from(snapshot, opened),
             recovered=hello.recovered,
             settled=settled.log_offset if settled is not None else 0,
-            repeats_all=bound is not None or self.effects_are_used,
+            repeats_all=self._repeats_all(bound),
         )
         if hello.standby or self._damage_accepted:  # what a standby takes for complete its primary has shown
             retrieval = replace(retrieval, whole=True)

@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -43,7 +44,8 @@ from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
-from clonos.protocol.roles.incarnation import AttachRequest, Candidate, Incarnation, Reached, Steps, carry_out
+from clonos.protocol.roles.incarnation import AttachRequest, Incarnation, Reached, Steps, carry_out
+from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage import salvage
@@ -137,7 +139,6 @@ class OperatorHost(Incarnation[Manifest]):
         self._watchdog.on_event_timers = self._suspect.timers_fire
         self._asked = False
         self._acts = False
-        self._effects = EffectsMark(query.checkpoint, tag=f"effects-{uuid4().hex}")
 
     # ------------------------------------------------------------------ life
 
@@ -299,6 +300,11 @@ class OperatorHost(Incarnation[Manifest]):
     @property
     def effects_are_used(self) -> bool:
         return self._effects.is_there
+
+    @cached_property
+    def _effects(self) -> EffectsMark:
+        """Most replicas never look."""
+        return EffectsMark(self._query.checkpoint, tag=f"effects-{uuid4().hex}")
 
     def log_too_short(self) -> None:
         # Damage to the length of a record in a write-ahead log shows in no other way: it looks like an append that
@@ -572,17 +578,22 @@ class OperatorHost(Incarnation[Manifest]):
                 self._acts = True
             self._log.sync()
 
-    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def send_ahead(self, due: Sequence[Emit]) -> None:
         self._perform(due)
-        if not self._node.standbys:
-            return  # the store here is where whoever takes over looks
-        self._effects.leave()
+
+    def keep_that_effects_are_used(self) -> None:
+        with self._watchdog.waiting():
+            self._effects.leave()
+
+    def show_log(self, log_start: int, log: bytes) -> None:
         with self._watchdog.waiting():
             self._connection.send(pack_secure(log_start, log))
             said = parse(self._connection.next_of(FrameType.SECURED))
             if not isinstance(said, Secured) or said.log_end < log_start + len(log):
                 raise ProtocolError(f"SECURE up to {log_start + len(log)} was answered with {said}")
-            # Whoever has claimed the instance since then has asked this store, and knows of the effect.
+
+    def check_claim(self) -> None:
+        with self._watchdog.waiting():
             self._snapshots.check()
 
 

@@ -10,7 +10,7 @@ from clonos.operators.rows import Row, make_row
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.recovery_line import Point
-from clonos.protocol.roles.incarnation import Candidate
+from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.storage.manifest import Manifest
 from clonos.values import state_codec as values
 

@@ -342,16 +342,15 @@ class Supervisor:
     def broadcast(self, message: dict[str, Any]) -> int:
         """Tells every replica that serves an instance; how many there are."""
         self.account.committed = message.get("commit", self.account.committed)
-        serving = self._placement.serving
-        for served in serving:
-            if served.killed_for is None:
-                try:
-                    served.process.control.send(message)
-                except ProtocolError:
-                    self._placement.is_deaf(served.process)
-                else:
-                    self._watch_control(served.process)
-        return len(serving)
+        serving = len(self._placement.serving)
+        for replica in self._placement.not_given_up:
+            try:
+                replica.control.send(message)
+            except ProtocolError:
+                self._placement.is_deaf(replica)
+            else:
+                self._watch_control(replica)
+        return serving
 
     # -- death -------------------------------------------------------------------------------------------------
 

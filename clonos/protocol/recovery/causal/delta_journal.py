@@ -149,9 +149,7 @@ def fold_deltas(raws: Iterable[bytes]) -> bytes:
     given: list[DeltaEntry] = []
     for raw in raws:
         for entry in decode_delta(raw):
-            given.append(
-                DeltaEntry(entry.origin, entry.start, entry.end - entry.start, entry.hop, entry.data)
-            )
+            given.append(entry)
             coverage = seen.setdefault((entry.origin, entry.data is None), Coverage())
             for start, end in coverage.add(entry.start, entry.end):
                 data = None if entry.data is None else entry.data[start - entry.start : end - entry.start]

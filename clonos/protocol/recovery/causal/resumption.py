@@ -38,8 +38,7 @@ def check_resumable(
     reached = log.contiguous_end(wanted)
     if reached < ends:
         raise resume_failed(f"its own log is known up to {reached}, not {ends}", where)
-    known = log.prefix(snapshot.epoch_log_offset)[: ends - snapshot.epoch_log_offset]
-    if zlib.crc32(known) != snapshot.log_digest:
+    if _digest_of_epoch(log, snapshot) != snapshot.log_digest:
         raise resume_failed("it was taken in a history that has been overtaken", where)
     check_dependencies(snapshot, held, stable, where=where)
 
@@ -52,16 +51,21 @@ def check_same_history(snapshot: InstanceSnapshot, own: Iterable[Segment], *, wh
     log = CausalLog()
     for start, data in own:
         log.merge(start, data)
-    begins, ends = snapshot.epoch_log_offset, snapshot.log_offset
-    if not snapshot.log_digest or log.contiguous_end(begins) < ends:
+    if not snapshot.log_digest or log.contiguous_end(snapshot.epoch_log_offset) < snapshot.log_offset:
         return  # a snapshot of a version that kept no digest, or a store that does not reach as far
-    if zlib.crc32(log.prefix(begins)[: ends - begins]) != snapshot.log_digest:
+    if _digest_of_epoch(log, snapshot) != snapshot.log_digest:
         raise LogConflict(
             f"the log store here holds another history of epoch {snapshot.epoch} than the snapshot at its end",
             where=where,
             hint="An old copy of its disk has come back: move this instance's folder of logs aside, and start the "
             "query again",
         )
+
+
+def _digest_of_epoch(log: CausalLog, snapshot: InstanceSnapshot) -> int:
+    """Of the log from the beginning of the snapshot's epoch up to the snapshot."""
+    begins = snapshot.epoch_log_offset
+    return zlib.crc32(log.prefix(begins)[: snapshot.log_offset - begins])
 
 
 def check_dependencies(

@@ -39,6 +39,8 @@ class Recovered:
 
     def until(self, snapshot: int, end: int) -> Recovered:
         """Without what lies beyond `end`; the log was cut at `snapshot`."""
+        if end >= snapshot + len(self.recorded):
+            return self
         kept, log = self.recorded[: end - snapshot], CausalLog()
         for start, data in [*self.before, (snapshot, kept)]:
             log.merge(start, data)

@@ -1,0 +1,54 @@
+"""The snapshots of an instance, as far as an incarnation needs them to choose where it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
+
+S_co = TypeVar("S_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A snapshot, as far as choosing needs it. `taken` is the last bundle of its task attempt that it covers, `log`
+    what it holds of the instance's log, up to `log_offset`; `live_since`, from which offset on whoever took it went
+    its own way, which may be behind that; `received`, how far it had been sent others' logs."""
+
+    name: SnapshotName
+    log_offset: int
+    emitted: int
+    taken: int
+    log: bytes = b""
+    received: Mapping[Origin, int] = field(default_factory=dict)
+    live_since: int = 0
+
+    @property
+    def own_log(self) -> OwnLog:
+        """Written by the incarnation that took it, or believed by it."""
+        start = self.log_offset - len(self.log)
+        since = max(start, self.live_since)
+        writers = (Writer(self.name.fence, since),)
+        return OwnLog([(start, self.log)], writers) if self.log else OwnLog()
+
+
+class Snapshots(Protocol[S_co]):
+    """The instance's snapshots in checkpoint storage (`protocol.line.snapshot_name` has the rules)."""
+
+    def latest(
+        self, *, epoch: int, fence: int, since: Since | None, final_only: bool, usable: Callable[[S_co], bool]
+    ) -> S_co | None: ...
+
+    def beginning(self, epoch: int, fence: int, since: Since | None) -> S_co | None: ...
+
+    def resumed(self, epoch: int, fence: int) -> S_co | None: ...
+
+    def named(self, text: str) -> S_co | None: ...
+
+    def final(self, epoch: int, since: Since | None) -> S_co | None: ...
+
+    def binding(self, epoch: int, fence: int) -> S_co | None: ...
