@@ -281,6 +281,7 @@ class Disk:
         self._copy: tuple[list[LogStore], dict[Origin, int], str | None] = ([], {}, None)
         self._membership: str | None = None
         self.times_set_aside = 0
+        self.times_restored = 0
 
     def _keep_fence(self, origin: Origin, fence: int) -> None:
         self._fence_file[origin] = fence
@@ -319,6 +320,7 @@ class Disk:
 
     def restore(self) -> None:
         """Everything is as it was once."""
+        self.times_restored += 1
         stores, fences, self._membership = self._copy
         for store in self.stores.values():
             store.lose()

@@ -71,6 +71,7 @@ class OperatorHost(Incarnation[Snapshot]):
         self.event_timers = Timers()
         self.depends: dict[Origin, int] = {}  # for the checkers alone
         self.consumed: dict[int, int] = {}
+        self.disks_restored = world.disks_restored()
 
     # ------------------------------------------------------------------ life
 

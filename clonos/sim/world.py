@@ -271,6 +271,10 @@ class World:
             self.disks[at].restore()
         self.checks.fencing.forgotten(self.disks[at].holder)
 
+    def disks_restored(self) -> list[int]:
+        """How often each host has come back with an old copy of its disk."""
+        return [disk.times_restored for disk in self.disks]
+
     def lose_power(self, at: int) -> None:
         """It comes back soon, with its disk. The driver dies by itself, if this is its host, and brings the server."""
         assert self.driver is not None

@@ -20,6 +20,8 @@ from clonos.protocol.line.recovery_line import (
     recovery_line,
 )
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
+from clonos.protocol.recovery.causal.holding import HolderReply
+from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.protocol.recovery.causal.resumption import check_resumable, check_same_history
 from clonos.protocol.topology import Node, NodeKind, Topology
 
@@ -179,3 +181,16 @@ def test_rows_count_as_sent_although_they_are_suppressed() -> None:
     assert taken.sent == before.instance.snapshot().sent
     assert max(taken.sent.values()) == 3
     assert taken.log_digest == before.instance.snapshot().log_digest == zlib.crc32(before.log)
+
+
+def test_a_holder_of_another_history_is_believed_up_to_the_epoch_of_the_snapshot() -> None:
+    mark = snapshot(b"history", 60).history
+    mine, other = [(90, b"before....history and more")], [(90, b"before...."), (100, b"another and more")]
+    for pieces in (mine, [(100, b"anoth")], [(107, b" and more")], []):
+        reply = HolderReply("a store", pieces, required=120, own=(OwnLog(pieces),))
+        assert reply.of_history(mark) == reply
+        assert reply.of_history(None) == reply
+    stale = HolderReply("a store", other, required=120, own=(OwnLog(other), OwnLog(mine))).of_history(mark)
+    assert stale == HolderReply("a store", [other[0]], required=100, own=(OwnLog([other[0]]), OwnLog(mine)))
+    both = HolderReply("a store", mine + other)
+    assert both.of_history(mark) == both  # whoever puts the log together finds two histories in it

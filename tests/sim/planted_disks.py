@@ -10,6 +10,8 @@ from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
 from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.recovery.causal.holding import HolderReply
+from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.sim import disk
 from clonos.sim.disk import Batch, Disk, LogStore
 from clonos.sim.operator_host import OperatorHost
@@ -86,6 +88,12 @@ def what_effects_depend_on_is_done_anew(patch: Patch) -> None:
     patch.setattr(OperatorHost, "effects_are_used", property(lambda self: False))
 
 
+def a_store_of_another_history_is_believed(patch: Patch) -> None:
+    """An old copy of a disk goes on in what was done before the epoch was done anew."""
+    patch.setattr(HolderReply, "of_history", lambda self, mark: self)
+    patch.setattr(OwnLog, "of_history", lambda self, mark: self)
+
+
 # --------------------------------------------------------------------- fences
 
 
@@ -126,6 +134,12 @@ DISKS: dict[str, Planted] = {
             a_copy_counts_as_written_live,
             rates={Fault.HOST_LOST: 0.04, Fault.SERVER_CRASH: 0.02},
             **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
+        ),
+        planted(
+            a_store_of_another_history_is_believed,
+            first=115,
+            rates={Fault.OLD_DISK: 0.01, Fault.STORE_LOST: 1.2, Fault.QUERY_RESTART: 0.05},
+            **{**STANDBYS, **OLD, "realtime": False, "faults": 100, "epoch": 10, "records": 100},
         ),
         planted(
             what_effects_depend_on_is_done_anew,

@@ -137,6 +137,8 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
             901018, id="an attempt that could not end as the one before had begun, and only then said so"
         ),
         pytest.param(1100627, id="an old copy of a disk brought back a log whose input had gone another way"),
+        pytest.param(2000171, id="an old copy of a disk held what an instance did before it did otherwise"),
+        pytest.param(2003945, id="both hosts lost what they had not synced, and an effect had been seen"),
         pytest.param(
             305058, id="an instance kept its log and nobody what it depends on: the state is another one"
         ),

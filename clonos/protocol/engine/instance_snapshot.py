@@ -8,6 +8,7 @@ from typing import Any
 
 from clonos.protocol.ids import Origin
 from clonos.protocol.ports import Row
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
 
 @dataclass(slots=True)
@@ -43,6 +44,11 @@ class InstanceSnapshot:
     holds: bool = False  # what the epoch's records are gathered in, and is not part of this
     began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
+
+    @property
+    def history(self) -> HistoryMark:
+        """What tells the history that it was taken in from others."""
+        return HistoryMark(self.epoch_log_offset, self.log_offset, self.log_digest)
 
     @property
     def reached(self) -> dict[int, int]:

@@ -641,6 +641,7 @@ class Incarnation(ABC, Generic[S]):
             recovered=hello.recovered,
             settled=settled.log_offset if settled is not None else 0,
             repeats_all=self._repeats_all(bound),
+            history=snapshot.history if snapshot is not None else None,
         )
         if hello.standby or self._damage_accepted:  # what a standby takes for complete its primary has shown
             retrieval = replace(retrieval, whole=True)

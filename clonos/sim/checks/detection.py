@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError, DivergenceError
@@ -22,7 +23,8 @@ class Detection:
     contradicts itself is what the other checkers see to.
 
     One exception: an instance whose store was lost has its own log back from others, and keeps it, before it has
-    received again what that log depends on. If a second store is lost meanwhile, nobody may have that any more. What
+    received again what that log depends on. If a second store is lost meanwhile, nobody may have that any more; nor
+    where the stores of two hosts are lost at once. (A host is lost with all its stores, which is one loss.) What
     nobody has seen of such a log is done anew (`needed_log`), but an effect has been seen; and with a finite sharing
     depth somebody may hold the log and not what it depends on; and an old copy of a disk may bring a log back that it
     once had with it. The query then stops, which is right, although with a reason that is not.
@@ -35,10 +37,9 @@ class Detection:
         if not isinstance(error, DivergenceError) or self._world.plan.impure:
             return
         plan, struck = self._world.plan, self._world.faults.struck
-        times = {
-            fault.at for fault in struck if fault.kind in LOSSES
-        }  # a host is lost with all its stores at once
+        losses = Counter((fault.at, fault.where) for fault in struck if fault.kind in LOSSES)
+        times = {(at, nth) for (at, _), hosts in losses.items() for nth in range(hosts)}
         old = any(fault.kind is Fault.OLD_DISK for fault in struck)
         if (plan.effects or plan.depth < FULL or old) and len(times) >= 2:
-            raise BeyondPromise(f"{who} depends on what was lost with two stores, one after the other")
+            raise BeyondPromise(f"{who} depends on what was lost with two stores")
         raise Violation("I10", f"{who} reports a divergence of a pure function: {error}")

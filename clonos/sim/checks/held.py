@@ -18,7 +18,7 @@ class Said(NamedTuple):
     origin: Origin
     start: int
     end: int
-    has_data: bool
+    data: bytes | None
 
 
 def entries_of(raw: bytes) -> Iterator[Said]:
@@ -39,9 +39,9 @@ def entries_of(raw: bytes) -> Iterator[Said]:
     while at < stop:
         origin = Origin(varint(), varint())
         start, flags, length = varint(), varint(), varint()
-        if not flags & 1:
-            at += length
-        yield Said(origin, start, start + length, not flags & 1)
+        data = None if flags & 1 else raw[at : at + length]
+        at += len(data or b"")
+        yield Said(origin, start, start + length, data)
 
 
 class Intervals:
@@ -110,7 +110,7 @@ class Held:
         for raw in deltas:
             for said in entries_of(raw):
                 self.reach[said.origin] = max(self.reach.get(said.origin, 0), said.end)
-                if said.has_data:
+                if said.data is not None:
                     self.data.setdefault(said.origin, Intervals()).add(said.start, said.end)
 
     def covers(self, origin: Origin, start: int, end: int) -> bool:

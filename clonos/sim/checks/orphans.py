@@ -8,19 +8,19 @@ it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.incarnation import AttachRequest
-from clonos.sim.checks.held import Held
+from clonos.sim.checks.held import Held, entries_of
 from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.disk import LogStore
-from clonos.sim.plan import FORGETTING
+from clonos.sim.plan import FORGETTING, Fault
 from clonos.sim.records import Tag
 
 if TYPE_CHECKING:
@@ -124,13 +124,26 @@ class Orphans:
         self.parts(host, hello, upto)
         if not hello.fresh:
             return
-        for store in self._stores_that_count():
+        for store in self._stores_that_count(host.disks_restored):
             reach = self._truncation.readable(store).reach.get(host.origin, 0)
-            if reach > upto:
+            if reach > upto and self._may_go_on(store, host.origin, upto):
                 raise Violation(
                     "I1",
                     f"{host.origin} goes on at log offset {upto}, but {store.owner} holds determinants up to {reach}",
                 )
+
+    def _may_go_on(self, store: LogStore, origin: Origin, upto: int) -> bool:
+        """Whether what a store holds of a log may go on what happened. An old copy of a disk holds what an instance did
+        before it did something else instead; what depends on that is in no snapshot."""
+        if not self._world.plan.may(Fault.OLD_DISK):
+            return True
+        happened = self._truth.logs[origin][:upto]
+        deltas = (raw for batch in store.batches if not batch.damaged for raw in batch.deltas)
+        held = (said for raw in deltas for said in entries_of(raw) if said.origin == origin and said.data)
+        return all(
+            happened[said.start : said.end] == (said.data or b"")[: max(upto - said.start, 0)]
+            for said in held
+        )
 
     def parts(self, host: OperatorHost, hello: AttachRequest, upto: int) -> None:
         """What an instance goes on with is another history from here on. Stores may hold either: of two that differ
@@ -167,8 +180,9 @@ class Orphans:
             default=0,
         )
 
-    def _stores_that_count(self) -> Iterable[LogStore]:
-        """A query goes on without a host that its driver cannot reach: what nothing visible depends on may be there."""
+    def _stores_that_count(self, disks_restored: Sequence[int]) -> Iterable[LogStore]:
+        """A query goes on without a host that its driver cannot reach: what nothing visible depends on may be there.
+        Nor does whoever had begun before a host came back with an old copy of its disk know what that holds."""
         for at, disk in enumerate(self._world.disks):
-            if self._world.counts(at):
+            if self._world.counts(at) and disk.times_restored == disks_restored[at]:
                 yield from disk.stores.values()

@@ -10,12 +10,13 @@ the holder's matter (`clonos.protocol.recovery.causal.longest_prefix.check_compl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import decode_delta
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 
 
@@ -51,6 +52,17 @@ class HolderReply:
     required: int = 0
     damaged: tuple[Damage, ...] = ()
     own: tuple[OwnLog, ...] = ()
+
+    def of_history(self, mark: HistoryMark | None) -> HolderReply:
+        """Without what it says from the epoch of a snapshot on, if that is another history than the snapshot's."""
+        if mark is None:
+            return self
+        own = tuple(one.of_history(mark) for one in self.own)
+        if not mark.contradicts(self.segments):
+            return replace(self, own=own)
+        return replace(
+            self, own=own, segments=mark.before(self.segments), required=min(self.required, mark.begins)
+        )
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
 
 class Writer(NamedTuple):
@@ -82,6 +83,13 @@ class OwnLog:
                 return end
             end = min(end, one.since)
         return 0
+
+    def of_history(self, mark: HistoryMark | None) -> OwnLog:
+        """Without what it says from the epoch of a snapshot on, if that is another history than the snapshot's. Then
+        it is an old copy of this host's disk that has come back, and as good as a store that is lost."""
+        if mark is None or not mark.contradicts(self.segments):
+            return self
+        return replace(self, segments=mark.before(self.segments))
 
     def before(self, newer: Iterable[tuple[int, int]]) -> OwnLog:
         """Without what was written beyond the offset at which a newer incarnation went its own way; of each, fence

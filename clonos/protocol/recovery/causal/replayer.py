@@ -20,7 +20,8 @@ HINT = (
     "Likely causes: the function reads a clock, draws a random number or calls a service without ctx (use ctx.now(), "
     "ctx.random, ctx.call), iterates over a set or depends on the process, or its code has changed since the "
     "recording. If the code changed on purpose, give the operator a new version=, and the function as it was as "
-    "previous={old version: old function}: the epoch is repeated by that, and the new one takes over with the next"
+    "previous={old version: old function}: the epoch is repeated by that, and the new one takes over with the next. "
+    "Where two log stores were lost since the last commit, the function may be deterministic (docs/limits.md)"
 )
 
 

@@ -8,7 +8,6 @@ are not, and the epoch is run from its beginning, of which nothing that was lost
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 
 from clonos.errors import LogConflict, ResumeFailed, Where
@@ -38,7 +37,7 @@ def check_resumable(
     reached = log.contiguous_end(wanted)
     if reached < ends:
         raise resume_failed(f"its own log is known up to {reached}, not {ends}", where)
-    if _digest_of_epoch(log, snapshot) != snapshot.log_digest:
+    if not snapshot.history.is_of(log):
         raise resume_failed("it was taken in a history that has been overtaken", where)
     check_dependencies(snapshot, held, stable, where=where)
 
@@ -48,24 +47,13 @@ def check_same_history(snapshot: InstanceSnapshot, own: Iterable[Segment], *, wh
     disk may have come back: the store goes on as the instance did before the epoch was run anew.
 
     Raises LogConflict."""
-    log = CausalLog()
-    for start, data in own:
-        log.merge(start, data)
-    if not snapshot.log_digest or log.contiguous_end(snapshot.epoch_log_offset) < snapshot.log_offset:
-        return  # a snapshot of a version that kept no digest, or a store that does not reach as far
-    if _digest_of_epoch(log, snapshot) != snapshot.log_digest:
+    if snapshot.history.contradicts(own):
         raise LogConflict(
             f"the log store here holds another history of epoch {snapshot.epoch} than the snapshot at its end",
             where=where,
             hint="An old copy of its disk has come back: move this instance's folder of logs aside, and start the "
             "query again",
         )
-
-
-def _digest_of_epoch(log: CausalLog, snapshot: InstanceSnapshot) -> int:
-    """Of the log from the beginning of the snapshot's epoch up to the snapshot."""
-    begins = snapshot.epoch_log_offset
-    return zlib.crc32(log.prefix(begins)[: snapshot.log_offset - begins])
 
 
 def check_dependencies(

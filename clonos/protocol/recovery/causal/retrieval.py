@@ -20,6 +20,7 @@ from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.fence import of_same_attempt
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
 from clonos.protocol.recovery.causal.needed_log import needed_end
@@ -88,12 +89,14 @@ class Retrieval:
     bound: int | None = None
     whole: bool = False
     anew_from: int | None = None
+    history: HistoryMark | None = None
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
         """The log from the snapshot on, and what is known of it before. Raises as `longest_prefix` does."""
         # A move that the conduit made, and that nobody lived to write down, counts, too.
         answers = [
-            replace(reply, own=tuple(own.before(self.moves) for own in reply.own)) for reply in answers
+            replace(reply, own=tuple(own.before(self.moves) for own in reply.own))
+            for reply in (answer.of_history(self.history) for answer in answers)
         ]
         replies = [*self.at_hand, *answers]
         recovered = put_together(self.origin, self.base, self.snapshot, replies, where=where)
@@ -121,6 +124,7 @@ def retrieve(
     recovered: int = 0,
     settled: int = 0,
     repeats_all: bool = False,
+    history: HistoryMark | None = None,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
@@ -128,8 +132,9 @@ def retrieve(
     this attempt has recovered the log; an instance without standbys is `alone`. Inside an epoch, the log is wanted
     `since` the epoch began; with `repeats_all` nothing that is known of it is done anew. Nobody asks for what lies
     before `settled` any more, the end of the last epoch that is not run again: a store that comes back from long ago
-    may say there what has been lost since, and was done anew. Raises StorageUnavailable where the conduit has forgotten
-    what the snapshot needs.
+    may say there what has been lost since, and was done anew. `history` is the snapshot's: a store of another
+    history is not believed from that epoch on. Raises StorageUnavailable where the conduit has forgotten what the
+    snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
@@ -139,7 +144,7 @@ def retrieve(
             where=where,
             hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
         )
-    standing, damaged = opened.own.before(known.moves), opened.damaged
+    standing, damaged = opened.own.of_history(history).before(known.moves), opened.damaged
     too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
     stayed = alone or (
         of_same_attempt(standing.fence, known.fence)
@@ -173,6 +178,7 @@ def retrieve(
         # An instance that may have gone on elsewhere has written there, too.
         whole=alone and opened.whole_since is not None and opened.whole_since <= snapshot and not damaged,
         anew_from=max(known.log_end, recovered) if fresh and not alone and not repeats_all else None,
+        history=history,
     )
 
 

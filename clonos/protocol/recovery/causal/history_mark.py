@@ -1,0 +1,45 @@
+"""Whether a store holds the history that a snapshot was taken in.
+
+An epoch may be run anew with other outcomes, as long as nobody has seen the first ones; a snapshot at its end then
+belongs to the newer history. A store that was not there meanwhile, because an old copy of its disk has come back, goes
+on as the instance did before. Nothing in the bytes of a log tells two histories apart, so a snapshot keeps a digest of
+the log of its epoch.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from clonos.errors import LogConflict
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryMark:
+    """The CRC-32 of an instance's log between two offsets: where the epoch of a snapshot began, and the snapshot."""
+
+    begins: int
+    ends: int
+    digest: int
+
+    def is_of(self, log: CausalLog) -> bool:
+        """Whether a log that reaches from `begins` to `ends` is the one that the mark was made of."""
+        return zlib.crc32(log.prefix(self.begins)[: self.ends - self.begins]) == self.digest
+
+    def contradicts(self, pieces: Iterable[Segment]) -> bool:
+        """Whether a store with these pieces is of another history. One that does not hold all of the mark's log says
+        nothing; neither does a snapshot of a version that kept no digest, which is 0 then."""
+        log = CausalLog()
+        try:
+            for start, data in pieces:
+                log.merge(start, data)
+        except LogConflict:
+            return False  # it says both, and whoever puts the log together raises that
+        reaches = log.contiguous_end(self.begins) >= self.ends
+        return bool(self.digest) and reaches and not self.is_of(log)
+
+    def before(self, pieces: Iterable[Segment]) -> list[Segment]:
+        """What of the pieces lies before the epoch of the snapshot."""
+        return [(start, data[: self.begins - start]) for start, data in pieces if start < self.begins]
