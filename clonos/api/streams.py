@@ -570,5 +570,5 @@ def _processing(time_mode: Any) -> bool:
 def _no_watermark(name: str, what: str) -> ClonosError:
     return QueryDefinitionError(
         f"{name!r} asks for {what}, and the stream has no watermark",
-        hint="Call withWatermark(column, delay) on the causal stream before groupBy",
+        hint="Call withWatermark(column, delay) behind causal(...), before groupBy; one before it is Spark's own",
     )

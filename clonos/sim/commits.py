@@ -10,6 +10,7 @@ from clonos.protocol.fence import Fence, generation_of
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_reconciliation import Found, newest_of, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
+from clonos.protocol.line.missing_end import check_no_end_is_missing
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Commits:
             self._world.trace("driver", f"writes Spark's commit of epoch {epoch} again")
             self._checkpoint.offsets[epoch] = read(course.repair.offsets)
             self._checkpoint.commits.add(epoch)
+        if course.completes is not None:
+            self._checkpoint.commits.add(course.completes)
         self._checkpoint.sync_spark_files()
         if course.newest is not None:
             self.keep(replace(course.newest, generation=generation))
@@ -101,12 +104,20 @@ class Commits:
         return CommitRecord.from_bytes(said[1], "the sink") if said is not None else None
 
     def ends(self, epoch: int) -> dict[Origin, Ended]:
-        found = {}
+        found, reached = {}, {}
         for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
             snapshot = self._checkpoint.ended(origin, epoch)
             if snapshot is not None:
                 instance = snapshot.instance
                 found[origin] = Ended(str(snapshot.name), instance.log_offset, instance.emitted)
+                reached[origin] = instance.reached
+        lines = self._checkpoint.lines
+        check_no_end_is_missing(
+            self._world.plan.dataflow.topology,
+            reached,
+            epoch=epoch,
+            realtime=bool(lines) and lines[max(lines)].ran_in_real_time(epoch),
+        )
         return found
 
 

@@ -49,6 +49,7 @@ class Coordinator:
         self.launch()
 
     def _truncate(self, epoch: int) -> None:
+        self._world.faults.at_unrecorded_commit()
         self._commits.record(epoch, self._driver.generation)
         stable = self.stable_offsets(epoch)
         self._world.trace(self._driver.name, f"truncates before the end of epoch {epoch}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter, deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clonos import errors
@@ -207,6 +208,10 @@ class Driver(Process):
         mode, where rows are read when whoever made them has ended."""
         epoch = self._checkpoint.passed + 1
         resumes = self._may_resume and not self.world.deployment.history.changes_at(epoch)
+        try:
+            self._commits.ends(self._checkpoint.passed)
+        except ClonosError as error:
+            raise QueryFailed(type(error).__name__, error.message) from error
         flow = self.world.plan.dataflow
         standings = {
             origin: self._checkpoint.snapshots(origin).standing(epoch, self._checkpoint.since(origin))
@@ -217,7 +222,7 @@ class Driver(Process):
             line = recovery_line(flow.topology, standings, cursors, generation=generation, epoch=epoch)
         else:
             line = RecoveryLine(generation, epoch, **beginnings(ends_among(standings)))
-        self._checkpoint.lines[generation] = line
+        self._checkpoint.lines[generation] = replace(line, realtime=self.world.plan.realtime)
         self.world.checks.truncation.query_begins(generation, epoch)
         self.world.copies_checkpoint()
 

@@ -282,6 +282,13 @@ class Faults:
             name = names[-1] if self._rng.random() < 0.5 else self._rng.choice(names)
             snapshots.kept[name].damaged = True
 
+    def at_unrecorded_commit(self) -> None:
+        """When the driver sees one, and has not recorded it."""
+        for snapshots in self._world.ended_unrecorded():
+            if self.strikes(Fault.SNAPSHOTS_GONE, f"snapshots of {snapshots.origin}"):
+                self._world.checks.truncation.note_ends()
+                snapshots.kept.clear()
+
     def at_sink_log(self) -> None:
         """When it is read."""
         for place in self._world.sinks.values():

@@ -16,7 +16,7 @@ from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Node, NodeKind
 from clonos.sim import values as real
-from clonos.sim.checkpoint import Checkpoint
+from clonos.sim.checkpoint import Checkpoint, Snapshots
 from clonos.sim.checks import Checks
 from clonos.sim.checks.violation import Violation
 from clonos.sim.choices import Choices
@@ -335,6 +335,16 @@ class World:
         """Whether it is known of an instance that it has ended an epoch which committed."""
         newest = Commits(self).newest if self.plan.may(Fault.SNAPSHOTS_GONE) else None
         return newest is not None and origin in newest.ends
+
+    def ended_unrecorded(self) -> list[Snapshots]:
+        """Of instances that no record names yet, and that are known to have run: in real time, all."""
+        if not self.plan.may(Fault.SNAPSHOTS_GONE) or not self.plan.realtime:
+            return []
+        return [
+            self.checkpoint.snapshots(origin)
+            for origin in self.plan.dataflow.instances(NodeKind.OPERATOR)
+            if not self.has_recorded(origin)
+        ]
 
     def copies_checkpoint(self) -> None:
         """Somebody does so now and then."""

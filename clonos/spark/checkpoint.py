@@ -270,9 +270,14 @@ class Checkpoint:
 
     def write_spark_files(self, record: CommitRecord) -> None:
         """Those of an epoch that had committed, as they were."""
-        for folder, content in ((OFFSETS, record.offsets), (COMMITS, record.commits)):
-            self._delete_epoch(folder, record.epoch)
-            self._root.write(f"{folder}/{record.epoch}", content)
+        self._delete_epoch(OFFSETS, record.epoch)
+        self._root.write(f"{OFFSETS}/{record.epoch}", record.offsets)
+        self.write_commit(record.epoch, record.commits)
+
+    def write_commit(self, epoch: int, content: bytes) -> None:
+        """Spark's file of an epoch that had committed."""
+        self._delete_epoch(COMMITS, epoch)
+        self._root.write(f"{COMMITS}/{epoch}", content)
 
     def keep_commit(self, record: CommitRecord) -> None:
         write_commit(self._folder, record)

@@ -134,6 +134,13 @@ class Commits:
                 extra=about("commit_repaired", query=self._query, epoch=course.repair.epoch),
             )
             self._checkpoint.write_spark_files(course.repair)
+        if course.completes is not None:
+            LOG.warning(
+                "Spark has lost its commit of epoch %d, behind which it has planned another; it is written again",
+                course.completes,
+                extra=about("commit_repaired", query=self._query, epoch=course.completes),
+            )
+            self._checkpoint.write_commit(course.completes, course.commits)
         self._checkpoint.sync_spark_files()  # what this start begins behind
         if course.newest is not None:
             self._keep(replace(course.newest, generation=generation))
@@ -170,7 +177,7 @@ class Commits:
         return {origin: frozenset(map(str, store.manifests())) for origin, store in stores}
 
     def ends(self, epoch: int) -> dict[Origin, Ended]:
-        """Of every instance: at the end of the epoch, or of the last one before that it ran."""
+        """Of every instance: at the end of the epoch, or of the last one before that it ran. Raises SnapshotCorrupt."""
         found = ends_of(self._checkpoint.location, self._topology, epoch)
         return {origin: Ended(str(end.name), end.log_offset, end.emitted) for origin, end in found.items()}
 

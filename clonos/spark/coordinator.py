@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ class Coordinator:
         heard_of = self._commits.last_generation
         self._claimed = self._claim()
         self._begin_channels(history.bindings[-1].program, heard_of)
-        if self._commits.look().repair is not None:  # before it matters which epoch is the next
+        if self._commits.look().repairs:  # before it matters which epoch is the next
             self._depose(self._claimed)
         self._history = take_over(
             self._checkpoint,
@@ -243,7 +244,8 @@ class Coordinator:
         if self._executors is not None:
             self._servers.settle(self._placement())
         self._servers.begins(generation)
-        write_line(self._checkpoint.location, self._draw_line(generation, resumes=resumes))
+        line = self._draw_line(generation, resumes=resumes)
+        write_line(self._checkpoint.location, replace(line, realtime=self._realtime))
         self._channels.open(generation)
         return Address(
             self._servers.addresses,
@@ -300,6 +302,7 @@ class Coordinator:
         does a history that was given up, of which nothing may be gone on with."""
         committed = self._checkpoint.passed()
         epoch = committed + 1
+        ended = self._commits.ends(committed)
         resumes = resumes and not self._history.changes_at(epoch)
         if resumes and self._checkpoint.given_up().generation < generation - 1:
             try:
@@ -309,9 +312,7 @@ class Coordinator:
                 )
             except ClonosError as error:
                 LOG.warning("the epoch is run from its beginning: %s", error)
-        ends = {
-            origin: (end.snapshot, end.log_offset) for origin, end in self._commits.ends(committed).items()
-        }
+        ends = {origin: (end.snapshot, end.log_offset) for origin, end in ended.items()}
         return RecoveryLine(generation, epoch, **beginnings(ends))
 
     def stop(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from clonos.protocol.ids import Origin
+from clonos.protocol.line.missing_end import check_no_end_is_missing
 from clonos.protocol.line.recovery_line import RecoveryLine, Standing, recovery_line, since_of
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.protocol.topology import NodeKind, Topology
@@ -35,13 +36,17 @@ def draw_line(
 
 def ends_of(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Candidate]:
     """How every operator's instance stood at the end of `epoch`, which has committed, or of the last one before that it
-    ran."""
+    ran. Raises SnapshotCorrupt where an instance that has run has no snapshot."""
     line = newest_line(checkpoint)
-    manifests = (
-        (origin, store.final(epoch, since_of(line, origin)))
+    manifests = {
+        origin: found
         for origin, store in snapshot_stores(checkpoint, topology)
-    )
-    return {origin: metadata.candidate(found) for origin, found in manifests if found is not None}
+        if (found := store.final(epoch, since_of(line, origin))) is not None
+    }
+    reached = {origin: metadata.point(str(one.name), one.meta).reached for origin, one in manifests.items()}
+    realtime = line is not None and line.ran_in_real_time(epoch)
+    check_no_end_is_missing(topology, reached, epoch=epoch, realtime=realtime)
+    return {origin: metadata.candidate(found) for origin, found in manifests.items()}
 
 
 def standings(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, Standing]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from clonos.errors import CheckpointMismatch, StorageUnavailable
+from clonos.errors import StorageUnavailable
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.storage.folder import Folder, resolve
@@ -29,6 +29,8 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
         "resumes": [[*origin, one.name, sorted(one.owed.items())] for origin, one in line.resumes.items()],
         "stable": [[*origin, offset] for origin, offset in line.stable.items()],
     }
+    if line.realtime:
+        body["realtime"] = True
     if line.bases is not None:
         body["bases"] = [[*origin, name] for origin, name in line.bases.items()]
     folder = _folder(checkpoint, f"line-{line.generation}")
@@ -39,7 +41,8 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
 
 
 def read_line(checkpoint: str, generation: int) -> RecoveryLine:
-    """That of a start. Raises StorageUnavailable."""
+    """That of a start. Raises StorageUnavailable, and CheckpointMismatch where it is damaged: the next start cannot do
+    without it, for it says which snapshots count."""
     folder = _folder(checkpoint, "line")
     name = _name(generation)
     where = folder.path(name)
@@ -51,10 +54,8 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
             {Origin(node, at): Resume(name, dict(owed)) for node, at, name, owed in body["resumes"]},
             {Origin(node, at): offset for node, at, offset in body["stable"]},
             {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
+            realtime=bool(body.get("realtime")),
         )
-    except CheckpointMismatch as error:
-        # The next start writes a line of its own, so nothing has to be restored.
-        raise StorageUnavailable(error.message) from error
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise StorageUnavailable(f"{where} cannot be read: {error!r}") from error
     if line.generation != generation:
@@ -63,7 +64,7 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
 
 
 def newest_line(checkpoint: str) -> RecoveryLine | None:
-    """Of the last start that has one: no instance has run in any later. Raises StorageUnavailable."""
+    """Of the last start that has one: no instance has run in any later. Raises as `read_line`."""
     starts = [int(name) for name in _folder(checkpoint, "line").sizes(FOLDER) if name.isdecimal()]
     return read_line(checkpoint, max(starts)) if starts else None
 

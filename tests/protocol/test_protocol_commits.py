@@ -14,10 +14,20 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_reconciliation import Found, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
+from clonos.protocol.line.missing_end import check_no_end_is_missing
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.topology import Node, NodeKind, Topology
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "core_commit_v1.bin"
+CHAIN = Topology(
+    (
+        Node(1, NodeKind.SOURCE, "events", 0),
+        Node(2, NodeKind.OPERATOR, "first", 2, (1,)),
+        Node(3, NodeKind.OPERATOR, "second", 1, (2,)),
+        Node(4, NodeKind.SINK, "sink", 2, (3,)),
+    )
+)
 ONE, TWO, SINK = Origin(2, 0), Origin(2, 1), Origin(3, 0)
 
 
@@ -123,6 +133,16 @@ def test_a_start_that_has_begun_is_not_gone_back_behind() -> None:
         reconcile(found(-1, None, None, begun=1))
 
 
+def test_a_commit_that_is_lost_behind_the_newest_record_is_written() -> None:
+    course = reconcile(found(4, 4, 4, passed=5))
+    assert (course.committed, course.completes, course.commits) == (5, 5, record(4).commits)
+    assert course.repair is None
+    both = reconcile(found(3, 4, 4, passed=5))
+    assert (both.committed, both.completes, both.repair) == (5, 5, record(4))
+    assert reconcile(found(4, 4, 4)).completes is None
+    assert reconcile(found(3, None, None, passed=4)).completes is None  # nobody knows what the file was like
+
+
 def test_offsets_that_are_lost_with_the_commit_are_written_again_too() -> None:
     assert reconcile(found(3, 4, 4, offsets={3: b"offsets 3"})).repair == record(4)
     assert reconcile(found(-1, 0, 0, offsets={})).repair == record(0)
@@ -213,3 +233,26 @@ def test_no_epoch_is_run_again_that_had_committed() -> None:
     LINE.check_epoch(5, Where())
     with pytest.raises(CheckpointMismatch, match="runs epoch 4 again, but epoch 4 had committed"):
         LINE.check_epoch(4, Where())
+
+
+def test_an_instance_that_others_have_rows_of_has_run() -> None:
+    """A snapshot that is not there is no proof that there was none."""
+    both, first = Origin(2, 0), Origin(3, 0)
+    mine = {both.channel: 5}
+    all_there = {both: {1: 9}, Origin(2, 1): {1: 9}, first: mine}
+
+    def check(ends: Any, *, realtime: bool = False, epoch: int = 3) -> None:
+        check_no_end_is_missing(CHAIN, ends, epoch=epoch, realtime=realtime)
+
+    check(all_there, realtime=True)
+    check({both: {1: 9}, first: mine})  # in micro-batch, one that nobody has anything of may never have run
+    check({})
+    check({}, realtime=True, epoch=-1)
+    with pytest.raises(
+        SnapshotCorrupt, match=r"node 2, instance 1 has run .* all instances run in real time"
+    ):
+        check({both: {1: 9}, first: mine}, realtime=True)
+    with pytest.raises(
+        SnapshotCorrupt, match=r"node 2, instance 0 has run .* node 3, instance 0 has its rows"
+    ):
+        check({first: mine})

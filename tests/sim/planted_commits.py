@@ -63,6 +63,11 @@ def start_goes_back_behind_the_one_before(patch: Patch) -> None:
     patch.setattr(commits, "reconcile", commit_reconciliation._course)
 
 
+def an_instance_of_which_no_snapshot_is_there_is_new(patch: Patch) -> None:
+    """Whatever its receivers have of it, as long as no record names it."""
+    patch.setattr(commits, "check_no_end_is_missing", lambda *given, **named: None)
+
+
 WORLD: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 0, "effects": False, "faults": 30}
 LOST = {Fault.DRIVER_LOSS: 0.01, Fault.COMMIT_LOST: 0.9}
 LOST_AT_ONCE = {Fault.DRIVER_LOSS: 0.1, Fault.COMMIT_LOST: 0.7}
@@ -80,6 +85,11 @@ COMMITS: dict[str, Planted] = {
         planted(commit_is_repaired_whatever_snapshots_there_are, rates=OLDER, **WORLD),
         planted(older_copy_is_accepted, rates=OLDER, **WORLD),
         planted(instance_without_a_snapshot_begins_from_nothing, rates=GONE, **WORLD),
+        planted(
+            an_instance_of_which_no_snapshot_is_there_is_new,
+            rates={**GONE, Fault.QUERY_RESTART: 0.02},
+            **{**WORLD, "realtime": True},
+        ),
         planted(start_that_the_checkpoint_has_not_heard_of_is_given_again, rates=OLDER, **WORLD),
     )
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clonos.errors import Fenced, StorageUnavailable
+from clonos.errors import CheckpointMismatch, Fenced, StorageUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
@@ -156,5 +156,7 @@ def test_no_other_line_is_taken_for_it(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match="start 4 of the query, not 5"):
         read_line(str(tmp_path), 5)
     path.write_text(path.read_text().replace("12", "13"))
-    with pytest.raises(StorageUnavailable, match="checksum"):
+    with pytest.raises(CheckpointMismatch, match="checksum") as raised:
         read_line(str(tmp_path), 4)
+    assert not raised.value.retryable
+    assert "Restore" in str(raised.value)

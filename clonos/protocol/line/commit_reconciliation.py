@@ -22,7 +22,7 @@ tell different ends of one epoch: both have gone on from a common past.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import Origin
@@ -53,11 +53,19 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Course:
     """How the query goes on: behind `committed`, after Spark's files of `repair` have been written again. `newest` is
-    the record to keep in both places."""
+    the record to keep in both places. Spark's commit of `completes` is lost, and nobody has recorded it: it gets the
+    content `commits`, which says nothing of an epoch but Spark's own watermark, and causal queries have none there."""
 
     committed: int
     newest: CommitRecord | None = None
     repair: CommitRecord | None = None
+    completes: int | None = None
+    commits: bytes = b""
+
+    @property
+    def repairs(self) -> bool:
+        """Whether something of Spark's is written."""
+        return self.repair is not None or self.completes is not None
 
 
 def newest_of(kept: CommitRecord | None, shown: CommitRecord | None) -> CommitRecord | None:
@@ -70,6 +78,10 @@ def newest_of(kept: CommitRecord | None, shown: CommitRecord | None) -> CommitRe
 def reconcile(found: Found) -> Course:
     """Raises CheckpointMismatch."""
     course = _course(found)
+    if course.newest is not None and found.passed > course.committed:
+        course = replace(
+            course, committed=found.passed, completes=found.passed, commits=course.newest.commits
+        )
     goes_on = max(found.passed, course.committed) + 1
     if goes_on < found.begun:
         raise CheckpointMismatch(

@@ -73,6 +73,12 @@ class RecoveryLine:
     """Log offset of every instance at the end of the last committed epoch."""
     bases: Mapping[Origin, str] | None = None
     """The snapshot of that. A line that was written by 0.1.0 or before says nothing of it."""
+    realtime: bool = False
+    """Whether the start runs in real time. A line of an older version does not say so."""
+
+    def ran_in_real_time(self, epoch: int) -> bool:
+        """Whether an epoch that has committed did, as far as the line of the last start knows."""
+        return self.realtime and epoch >= self.epoch
 
     def since(self, origin: Origin) -> Since | None:
         """Which of an instance's snapshots count in this start; None: all."""

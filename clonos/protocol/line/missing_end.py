@@ -1,0 +1,46 @@
+"""An instance of which no snapshot is there, though it has run.
+
+An instance begins from nothing only where it has never run. That no snapshot is found is no proof of that: somebody may
+have removed it. Once a commit record names the end of an instance, the record is the proof. Before the first record,
+and in epochs that nobody lived to record, others bear witness: in real time every instance runs in every epoch, and in
+either mode a receiver that has ended an epoch with its rows has them from somebody. (A sink may have them from an epoch
+that has not committed, which an instance may begin with nothing; so it bears no witness.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clonos.errors import SnapshotCorrupt
+from clonos.protocol.ids import Origin
+from clonos.protocol.topology import Node, NodeKind, Topology
+
+Reached = Mapping[Origin, Mapping[int, int]]
+"""By instance, and channel, the last position that it has."""
+
+
+def check_no_end_is_missing(topology: Topology, ends: Reached, *, epoch: int, realtime: bool) -> None:
+    """`ends` are the snapshots with which instances ended `epoch`, which has committed, or the last one before that
+    they ran, `realtime` whether that epoch ran in real time. Raises SnapshotCorrupt."""
+    for node in topology.nodes:
+        for instance in range(node.parallelism if node.kind is NodeKind.OPERATOR and epoch >= 0 else 0):
+            origin = Origin(node.number, instance)
+            if origin in ends:
+                continue
+            witness = _witness(topology, node, origin.channel, ends)
+            if witness is not None or realtime:
+                what = f"{witness} has its rows" if witness is not None else "all instances run in real time"
+                raise SnapshotCorrupt(
+                    f"node {origin.node}, instance {origin.instance} has run before the end of epoch {epoch}, for "
+                    f"{what}, and no snapshot of it is there",
+                    hint="Restore the checkpoint as it was after that epoch",
+                )
+
+
+def _witness(topology: Topology, node: Node, channel: int, ends: Reached) -> str | None:
+    """Who has received something over a channel of a node."""
+    for receiver in topology.downstream(node.number):
+        for origin, reached in ends.items():
+            if origin.node == receiver.number and reached.get(channel, 0) > 0:
+                return f"node {origin.node}, instance {origin.instance}"
+    return None
