@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +19,15 @@ class Encoded(Protocol):
     def digest(self) -> int: ...
 
 
+class StepOperator(Protocol):
+    """What an instance asks of the operator that it runs (see `clonos.protocol.operator.Operator`)."""
+
+    def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]: ...
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]: ...
+    def gathered(self) -> list[Row]: ...
+    def pieces(self) -> AbstractContextManager[None]: ...
+
+
 class InstancePorts(Protocol):
     """What an instance needs from the runtime that drives it."""
 
@@ -31,7 +41,7 @@ class InstancePorts(Protocol):
     def persist(self, persist: Persist, *, durable: bool) -> None:
         """Write now, for an effect; `durable` asks for more than surviving this process."""
 
-    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
         """For an effect, behind `persist`: hand on what is due from earlier steps; return when whoever may take over
         finds the own log up to its end."""
 

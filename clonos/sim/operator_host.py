@@ -93,7 +93,7 @@ class OperatorHost(Incarnation[Snapshot]):
         self._asked = False
 
     def may_run(self, doubt: CandidateRecord) -> bool:
-        """For the core (`Care`)."""
+        """For the core (`Quarantine`)."""
         self._asked = True
         record, tag = doubt.row[1], doubt.row[3]
         if self._world.poison.may_run(self._origin, record, tag):

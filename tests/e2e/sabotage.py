@@ -11,8 +11,10 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from clonos.protocol.engine.epoch_boundary import EpochBoundary
 from clonos.protocol.engine.instance import Bundle, Instance
 from clonos.protocol.engine.output_commit import SinkInstance, Write
+from clonos.protocol.engine.step_executor import StepExecutor
 from clonos.protocol.engine.waiting import Waiting
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.determinant import Kind
@@ -34,18 +36,18 @@ def forget_calls() -> None:
 
 
 def forget_seeds() -> None:
-    begin = Instance._begin_epoch
+    begin = EpochBoundary.begin
 
     def begin_anyhow(self: Any, epoch: int, seed: int, program: str) -> None:
         begin(self, epoch, seed, program)
         self._services.random.seed(int.from_bytes(os.urandom(8)))
 
-    Instance._begin_epoch = begin_anyhow
+    EpochBoundary.begin = begin_anyhow
 
 
 def forget_order() -> None:
     """A step takes as many records as it had, from whatever channel there are some, and last from its own."""
-    repeat = Instance._repeat
+    repeat = StepExecutor.repeat
 
     def have(self: Any, runs: Any) -> bool:
         return sum(map(len, self._by_channel.values())) >= sum(count for _, count in runs)
@@ -54,7 +56,7 @@ def forget_order() -> None:
         if step.kind is Kind.ORDER:
             left = sum(count for _, count in step.runs)
             had = [channel for channel, _ in step.runs]
-            waiting = self._waiting._by_channel
+            waiting = self._gate.waiting._by_channel
             others = [channel for channel in waiting if channel not in had]
             step.runs = []
             for channel in [*others, *dict.fromkeys(reversed(had))]:
@@ -65,7 +67,7 @@ def forget_order() -> None:
         return repeat(self, step)
 
     Waiting.have = have  # type: ignore[method-assign]
-    Instance._repeat = repeat_anyhow
+    StepExecutor.repeat = repeat_anyhow
 
 
 def forget_cursor() -> None:
@@ -93,8 +95,8 @@ def blind() -> None:
     """A replay that differs is taken for what was recorded."""
 
     def close(self: Any, outputs: int, digest: int) -> bytes:
-        instance, step = self._ports, self._step
-        recorded: bytes = instance._recording.between(step.start, step.stop)
+        step = self._step
+        recorded: bytes = self._ports._log.recording.between(step.start, step.stop)
         return recorded
 
     StepReplayer._beyond = lambda self, kind, asked: None

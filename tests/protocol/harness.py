@@ -164,7 +164,7 @@ class Bench:
         if durable:
             self.durable = self.end
 
-    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
         self.carry_out(due)
         assert log_start <= self.shown, "a hole in what the conduit is shown"
         self.shown = max(self.shown, log_start + len(log))

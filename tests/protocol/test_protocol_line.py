@@ -10,7 +10,7 @@ import pytest
 from harness import Bench
 
 from clonos.errors import LogConflict, ResumeFailed, Where
-from clonos.protocol.engine.instance_snapshot import InstanceSnapshot, still_owed
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot, still_awaited
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.recovery_line import (
     Point,
@@ -89,7 +89,7 @@ def test_a_receiver_is_owed_what_its_sender_sends_again() -> None:
     assert exact.resumes[SECOND].owed == {}
     alone = line(standing({SECOND: [second("b1", 9, 12)]}), 9)
     assert alone.resumes[SECOND].owed == {FIRST.channel: 12}
-    assert still_owed({7: 12, 8: 3}, {7: 12}) == {8: 3}
+    assert still_awaited({7: 12, 8: 3}, {7: 12}) == {8: 3}
 
 
 def test_a_line_is_of_one_start_and_one_epoch() -> None:

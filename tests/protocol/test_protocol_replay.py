@@ -212,7 +212,7 @@ def test_effect_in_a_later_step_does_not_overtake_an_earlier_one() -> None:
 class CutOff(Bench):
     """Its conduit is gone."""
 
-    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
         raise ReplicaLost("nobody listens")
 
 

@@ -15,10 +15,17 @@ import planted_standbys as bugs
 import pytest
 
 from clonos.errors import ClonosError
-from clonos.protocol.engine import instance as instance_module
+from clonos.protocol.engine import instance_log
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
+from clonos.protocol.engine.epoch_boundary import EpochBoundary
+from clonos.protocol.engine.input_gate import InputGate
 from clonos.protocol.engine.instance import Instance, Persist
+from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.output_commit import SinkInstance
+from clonos.protocol.engine.record_by_record import RecordByRecord
+from clonos.protocol.engine.recorder_ports import RecorderPorts
+from clonos.protocol.engine.replay import Replay
+from clonos.protocol.engine.step_executor import StepExecutor
 from clonos.protocol.engine.waiting import Waiting
 from clonos.protocol.frontier import Frontier
 from clonos.protocol.ids import Origin
@@ -46,14 +53,14 @@ Patch = pytest.MonkeyPatch
 def blind(patch: Patch) -> None:
     """Switch off the core's own detection of a replay that differs (I10)."""
     patch.setattr(StepReplayer, "_diverged", lambda self, what: None)
-    patch.setattr(instance_module, "DivergenceError", _Ignored)
+    patch.setattr(instance_log, "DivergenceError", _Ignored)
 
-    def append_own(self: Instance, chunk: bytes) -> None:
-        known = self._recording.between(self._log_end, self._log_end + len(chunk))
+    def append(self: InstanceLog, chunk: bytes) -> None:
+        known = self.recording.between(self.end, self.end + len(chunk))
         real_append(self, known if len(known) == len(chunk) else chunk)
 
-    real_append = Instance._append_own
-    patch.setattr(Instance, "_append_own", append_own)
+    real_append = InstanceLog.append
+    patch.setattr(InstanceLog, "append", append)
 
 
 class _Ignored(ClonosError):
@@ -77,47 +84,49 @@ def call_is_made_again(patch: Patch) -> None:
 
 def seed_is_drawn_again(patch: Patch) -> None:
     blind(patch)
-    real = Instance._begin_epoch
+    real = EpochBoundary.begin
     fresh = itertools.count(1)
 
-    def begin(self: Instance, epoch: int, seed: int, program: str) -> None:
+    def begin(self: EpochBoundary, epoch: int, seed: int, program: str) -> None:
         real(self, epoch, seed, program)
         self._services.random.seed(next(fresh))
 
-    patch.setattr(Instance, "_begin_epoch", begin)
+    patch.setattr(EpochBoundary, "begin", begin)
 
 
 def order_is_forgotten(patch: Patch) -> None:
     blind(patch)
-    real = Instance._repeat
+    real = StepExecutor.repeat
 
-    def repeat(self: Instance, step: Any) -> Any:
+    def repeat(self: StepExecutor, step: Any) -> None:
         step.runs = sorted(step.runs, reverse=True)
-        return real(self, step)
+        real(self, step)
 
-    patch.setattr(Instance, "_repeat", repeat)
+    patch.setattr(StepExecutor, "repeat", repeat)
 
 
 def timers_are_not_repeated(patch: Patch) -> None:
     blind(patch)
-    real = Instance._repeat
-    patch.setattr(Instance, "_repeat", lambda self, step: [] if step.kind is Kind.TIMER else real(self, step))
+    real = StepExecutor.repeat
+    patch.setattr(
+        StepExecutor, "repeat", lambda self, step: None if step.kind is Kind.TIMER else real(self, step)
+    )
 
 
 def timers_fire_one_record_late(patch: Patch) -> None:
     """A recorded firing is repeated behind the step that followed it."""
     blind(patch)
-    real = Instance._advance
+    real = Replay.advance
 
-    def advance(self: Instance) -> Any:
-        steps = self._recording.steps
+    def advance(self: Replay) -> None:
+        steps = self._log.recording.steps
         for at in range(len(steps) - 1):
             if steps[at].kind is Kind.TIMER and steps[at + 1].kind is Kind.ORDER:
                 steps[at], steps[at + 1] = steps[at + 1], steps[at]
                 break
-        return real(self)
+        real(self)
 
-    patch.setattr(Instance, "_advance", advance)
+    patch.setattr(Replay, "advance", advance)
 
 
 def divergence_is_not_reported(patch: Patch) -> None:
@@ -175,7 +184,7 @@ class _Nowhere:
 
 
 def effects_do_not_wait_until_stable(patch: Patch) -> None:
-    patch.setattr(Instance, "stabilise", lambda self, chunk: self._append_own(chunk))
+    patch.setattr(RecorderPorts, "stabilise", RecorderPorts.rebuilt)
 
 
 def recorded_effects_hold_back_their_chunks(patch: Patch) -> None:
@@ -200,7 +209,7 @@ def recorded_effects_hold_back_their_chunks(patch: Patch) -> None:
 
 
 def what_is_recorded_of_a_skipped_record_is_dropped(patch: Patch) -> None:
-    patch.setattr(Instance, "_keep_recorded", lambda self, recorder, upto: None)
+    patch.setattr(RecordByRecord, "_keep_recorded", lambda self, recorder, upto: None)
 
 
 def records_behind_a_skipped_one_are_lost(patch: Patch) -> None:
@@ -465,13 +474,13 @@ def one_row_too_many_is_suppressed(patch: Patch) -> None:
 
 
 def records_that_wait_are_taken_again(patch: Patch) -> None:
-    real = Instance.restore
+    real = InputGate.restore
 
-    def restore(self: Instance, snapshot: Any, **given: Any) -> None:
-        real(self, snapshot, **given)
-        self._frontier.covered = {channel: at - 1 for channel, at in self._frontier.covered.items()}
+    def restore(self: InputGate, snapshot: Any) -> None:
+        real(self, snapshot)
+        self.frontier.covered = {channel: at - 1 for channel, at in self.frontier.covered.items()}
 
-    patch.setattr(Instance, "restore", restore)
+    patch.setattr(InputGate, "restore", restore)
 
 
 # -------------------------------------------------------------------- the list

@@ -9,7 +9,9 @@ import pytest
 from planted import CRASHES, Planted, planted
 
 from clonos.protocol.engine.instance import Instance
-from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
+from clonos.protocol.engine.operator_runner import OperatorRunner
+from clonos.protocol.engine.step_executor import StepExecutor
+from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.plan import Fault
 
@@ -29,30 +31,32 @@ def snapshot_forgets_the_watermark_of_the_epochs_beginning(patch: Patch) -> None
 
 def late_is_told_by_the_watermark_of_now(patch: Patch) -> None:
     """A replay begins its epoch where it stands, and not with the recorded step."""
-    real = Instance._begin_epoch
+    real = StepExecutor.repeat
 
-    def begin(self: Instance, *of: Any) -> None:
+    def repeat(self: StepExecutor, step: Any) -> None:
         before = self._services.epoch_watermark
-        real(self, *of)
-        if self.state is RecoveryState.REPLAYING:
-            self._services.epoch_watermark = before
+        real(self, step)
+        self._services.epoch_watermark = before
 
-    patch.setattr(Instance, "_begin_epoch", begin)
+    patch.setattr(StepExecutor, "repeat", repeat)
 
 
 def snapshot_while_records_are_gathered(patch: Patch) -> None:
     """They are in nobody's state yet."""
-    patch.setattr(Instance, "holds", property(lambda self: False, lambda self, holds: None), raising=False)
+    patch.setattr(
+        OperatorRunner, "holds", property(lambda self: False, lambda self, holds: None), raising=False
+    )
 
 
 def replay_of_an_epochs_end_fires_timers_alone(patch: Patch) -> None:
     """What was gathered is not processed."""
-    real = Instance._end_gathering
+    real = OperatorRunner.end_gathering
 
-    def end(self: Instance, now: int) -> Any:
-        return self._fire(now) if self.state is RecoveryState.REPLAYING else real(self, now)
+    def end(self: OperatorRunner, now: int) -> Any:
+        replaying = isinstance(self._services.step, StepReplayer)
+        return self.fire_timers(now) if replaying else real(self, now)
 
-    patch.setattr(Instance, "_end_gathering", end)
+    patch.setattr(OperatorRunner, "end_gathering", end)
 
 
 def what_comes_after_a_repeated_end_is_not_processed(patch: Patch) -> None:
@@ -61,7 +65,7 @@ def what_comes_after_a_repeated_end_is_not_processed(patch: Patch) -> None:
     real = Instance.end_epoch
 
     def end(self: Instance) -> Any:
-        self.holds = self.holds and not self._gathered
+        self._runner.holds = self._runner.holds and not self._runner.gathered
         return real(self)
 
     patch.setattr(Instance, "end_epoch", end)

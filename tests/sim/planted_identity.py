@@ -10,7 +10,7 @@ import pytest
 from planted import OTHERS, Planted, planted
 
 from clonos.protocol.channel_numbering import Numbering
-from clonos.protocol.engine import instance as instance_module
+from clonos.protocol.engine import input_gate
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.frontier import Arrivals
 from clonos.protocol.source_channels import ChannelNumbers, Numbered
@@ -22,7 +22,7 @@ Patch = pytest.MonkeyPatch
 
 
 def used_identity_counts_as_repetition(patch: Patch) -> None:
-    patch.setattr(instance_module, "Arrivals", lambda where, began=None, before=None: Arrivals(where))
+    patch.setattr(input_gate, "Arrivals", lambda where, began=None, before=None: Arrivals(where))
 
 
 def _forgetting(patch: Patch, **fields: Any) -> None:

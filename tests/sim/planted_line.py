@@ -9,7 +9,7 @@ import pytest
 from planted import OTHERS, Planted, planted
 from planted_batches import plan_of_an_epoch_is_not_kept
 
-from clonos.protocol.engine.instance import Instance
+from clonos.protocol.engine.output_stage import OutputStage
 from clonos.protocol.line.recovery_line import Standing
 from clonos.protocol.line.snapshot_name import Since
 from clonos.protocol.recovery.causal import resumption
@@ -32,15 +32,15 @@ def sender_may_be_ahead_of_its_receivers(patch: Patch) -> None:
 
 
 def suppressed_rows_do_not_count_as_sent(patch: Patch) -> None:
-    real = Instance._release
+    real = OutputStage.release
 
-    def release(self: Instance, encoded: Any, produced: list[Any], destinations: list[int]) -> None:
-        before, suppressed = dict(self._sent), self._passed - self._emitted
+    def release(self: OutputStage, encoded: Any, produced: list[Any], destinations: list[int]) -> None:
+        before, suppressed = dict(self.sent), self.emitted_output - self.numbered
         real(self, encoded, produced, destinations)
         if suppressed >= len(produced):
-            self._sent = before
+            self.sent = before
 
-    patch.setattr(Instance, "_release", release)
+    patch.setattr(OutputStage, "release", release)
 
 
 def snapshots_of_an_overtaken_attempt_count(patch: Patch) -> None:

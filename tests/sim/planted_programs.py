@@ -7,7 +7,7 @@ from typing import Any
 
 from planted import Patch, Planted, blind, planted
 
-from clonos.protocol.engine.instance import Instance
+from clonos.protocol.engine.epoch_boundary import EpochBoundary
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.versions import binding, upgrade
@@ -22,13 +22,13 @@ def new_version_repeats_the_old_epoch(patch: Patch) -> None:
     """A replay goes by the schedule of the program that is there, and not by what is recorded."""
     blind(patch)
     _nothing_is_ever_seen(patch)
-    real = Instance._begin_epoch
+    real = EpochBoundary.begin
 
-    def begin(self: Instance, epoch: int, seed: int, program: str) -> None:
+    def begin(self: EpochBoundary, epoch: int, seed: int, program: str) -> None:
         assert self._programs is not None
         real(self, epoch, seed, self._programs.scheduled(epoch))
 
-    patch.setattr(Instance, "_begin_epoch", begin)
+    patch.setattr(EpochBoundary, "begin", begin)
 
 
 def _nothing_is_ever_seen(patch: Patch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from clonos.protocol.engine.instance import Instance
+from clonos.protocol.engine.replay import Replay
 from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.protocol.recovery.causal.retrieval import Recovered
@@ -20,28 +21,28 @@ Patch = pytest.MonkeyPatch
 
 def standby_runs_ahead(patch: Patch) -> None:
     """It repeats all that it has of the log, also what the conduit has not been told: those rows nobody gets."""
-    real = Instance._advance
+    real = Replay.advance
 
-    def advance(self: Instance) -> Any:
-        if self._following:
-            self._followed = self._recording.end
-        return real(self)
+    def advance(self: Replay) -> None:
+        if self.following:
+            self.followed = self._log.recording.end
+        real(self)
 
-    patch.setattr(Instance, "_advance", advance)
+    patch.setattr(Replay, "advance", advance)
 
 
 def standby_runs_steps_that_are_not_complete(patch: Patch) -> None:
     """It does not wait for the log, and asks the clock and the services itself."""
-    real = Instance._advance
+    real = Replay.advance
 
-    def advance(self: Instance) -> Any:
-        following, self._following = self._following, False
+    def advance(self: Replay) -> None:
+        following, self._output.suppresses_all = self.following, False
         try:
-            return real(self)
+            real(self)
         finally:
-            self._following = following
+            self._output.suppresses_all = following
 
-    patch.setattr(Instance, "_advance", advance)
+    patch.setattr(Replay, "advance", advance)
 
 
 def promoted_standby_hands_on_what_was_handed_on(patch: Patch) -> None:
@@ -151,9 +152,9 @@ def effects_do_not_wait_for_the_conduit(patch: Patch) -> None:
 def overtaken_replica_acts(patch: Patch) -> None:
     """It does not look whether another one has claimed the instance; its conduit does not know that it is given up."""
 
-    def secure(self: OperatorHost, due: Any, start: int, log: bytes) -> None:
+    def flush_log(self: OperatorHost, due: Any, start: int, log: bytes) -> None:
         for emit in due:
             self._replica.send(self._output(emit))
         self._replica.secure(start, log)
 
-    patch.setattr(OperatorHost, "secure", secure)
+    patch.setattr(OperatorHost, "flush_log", flush_log)

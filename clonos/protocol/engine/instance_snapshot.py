@@ -60,6 +60,6 @@ class InstanceSnapshot:
         self.owed, self.arrived = dict(owed), dict(self.began)
 
 
-def still_owed(owed: Mapping[int, int], arrived: Mapping[int, int]) -> dict[int, int]:
+def still_awaited(awaited: Mapping[int, int], arrived: Mapping[int, int]) -> dict[int, int]:
     """What has not come again yet, where `arrived` is the last position to come by channel."""
-    return {channel: upto for channel, upto in owed.items() if arrived.get(channel, -1) < upto}
+    return {channel: upto for channel, upto in awaited.items() if arrived.get(channel, -1) < upto}

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from clonos.errors import Where
-from clonos.protocol.engine.instance import Bundle, Row
 from clonos.protocol.frontier import Arrivals, Frontier, runs_of
 from clonos.protocol.ids import channel_origin
+from clonos.protocol.ports import Bundle, Row
 from clonos.protocol.recovery.causal.delta_journal import Receipts
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
-from clonos.protocol.engine.instance_snapshot import still_owed
+from clonos.protocol.engine.instance_snapshot import still_awaited
 from clonos.protocol.ids import Origin, channel_origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
@@ -156,7 +156,7 @@ def recovery_line(
             if sender in standings
         }
         ahead = {channel: point.reached[channel] for channel in will_not_come}
-        return still_owed(ahead, will_not_come)
+        return still_awaited(ahead, will_not_come)
 
     return RecoveryLine(
         generation,

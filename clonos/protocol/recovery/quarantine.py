@@ -1,4 +1,4 @@
-"""Going carefully: after a death that may be the function's doing, somebody is asked before each record is run.
+"""Quarantine: after a death that a record may have caused, the runtime is asked before each record is run.
 
 Running a record that kills every process would never end. Whether one is to be run at all is decided outside of the
 core, by who knows how processes died; that it was *not* run is an event like any other, and recorded (`Kind.SKIP`).
@@ -27,9 +27,9 @@ class CandidateRecord:
     alone: bool = True  # False: it stands for the rest of its step too, and cannot be passed over
 
 
-class Care(Protocol):
-    """Who decides."""
+class Quarantine(Protocol):
+    """The runtime's decision about records."""
 
-    def may_run(self, doubt: CandidateRecord) -> bool:
+    def may_run(self, candidate: CandidateRecord) -> bool:
         """False: pass the record over. What is to be kept of it must be kept when this returns."""
         ...

@@ -317,7 +317,7 @@ class Incarnation(ABC, Generic[S]):
         self.promoted(known)
         yield from self.perform(self.live.go_live(hello.passed))
 
-    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
         """What an effect depends on is where whoever takes over will find it, and that there are effects is known
         wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
         self.send_ahead(due)
@@ -450,7 +450,7 @@ class Incarnation(ABC, Generic[S]):
             recorded=recovered.recorded,
             held=held,
             received=received,
-            numbers_from=self._numbers_from,
+            output_number_floor=self._numbers_from,
         )
         if not hello.standby:
             self._lead(self.recovered_end)

@@ -237,6 +237,6 @@ class Life:
         if persist.own:
             self._log.append((), (persist.own_start, b"".join(persist.own)))
 
-    def secure(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
         for emit in due:
             self._emit(emit)

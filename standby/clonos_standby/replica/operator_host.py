@@ -415,7 +415,7 @@ class OperatorHost(Incarnation[Manifest]):
         return []
 
     def may_run(self, doubt: CandidateRecord) -> bool:
-        """For the core (`Care`): what kills every process ends the query, or is kept in a letter and passed over."""
+        """For the core (`Quarantine`): what kills every process ends the query, or is passed over, kept in a letter."""
         self._asked = True
         where = replace(self.where, channel=doubt.channel, position=doubt.position)
         if self._suspect.about_to_run(where, zlib.crc32(repr(doubt.row).encode("utf-8", "surrogatepass"))):

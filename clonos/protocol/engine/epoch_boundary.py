@@ -1,0 +1,74 @@
+"""The beginning of an epoch, as a recorded step: its random stream, the version of the function, what is late in it."""
+
+from __future__ import annotations
+
+from clonos.errors import GapError
+from clonos.protocol.engine.instance_log import InstanceLog
+from clonos.protocol.engine.instance_place import InstancePlace
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.engine.operator_runner import OperatorRunner
+from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.ports import InstancePorts
+from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.versions.programs import Programs
+
+
+class EpochBoundary:
+    """`programs` is the operator where its function may change from one epoch to another."""
+
+    def __init__(
+        self,
+        programs: Programs | None,
+        ports: InstancePorts,
+        services: CausalServices,
+        runner: OperatorRunner,
+        log: InstanceLog,
+        place: InstancePlace,
+    ) -> None:
+        self.last = -1  # the last epoch that has begun in the log
+        self._programs = programs
+        self._ports = ports
+        self._services = services
+        self._runner = runner
+        self._log = log
+        self._place = place
+
+    def restore(self, snapshot: InstanceSnapshot) -> None:
+        self.last = snapshot.boundary
+        if self._programs is not None:
+            self._programs.stands(snapshot.program)
+
+    def begin_if_due(self) -> None:
+        """The instance is live, and the epoch may not have begun yet."""
+        epoch = self._place.epoch
+        if self.last != epoch:
+            program = self._programs.scheduled(epoch) if self._programs is not None else ""
+            self.begin(epoch, self._ports.entropy(), program)
+
+    def begin(self, epoch: int, seed: int, program: str) -> None:
+        if self._programs is not None:
+            if self._runner.holds and program != self._programs.written:
+                raise self.gathered_records_lost()
+            self._programs.enter(program)
+        entries = bytearray()
+        codec.append_boundary(entries, epoch, seed, program)
+        self._log.append(codec.seal(entries))
+        self.last = epoch
+        self._runner.gathered = False
+        self._services.epoch_watermark = self._services.watermark
+        self._services.random.seed(seed)
+
+    @property
+    def program(self) -> str:
+        """The version of the function that has written the state, as a snapshot says it."""
+        return self._programs.written if self._programs is not None else ""
+
+    def gathered_records_lost(self) -> GapError:
+        """An epoch ended inside what was recorded of it, while records were gathered for its end. The process that has
+        them in memory goes on with them; nobody else can, and no other function."""
+        return GapError(
+            "an epoch came out shorter than it was recorded, and records that were gathered for its end are gone: "
+            "Spark had lost which records it was to have, and gave it others",
+            where=self._place.where(),
+            hint="Give exactness up for them with spark.clonos.onGap=at_least_once",
+        )

@@ -1,0 +1,120 @@
+"""The own log of an instance, and how far what has been done with it reaches.
+
+The log is append-only. Its marks are log offsets: where the epoch began, how far the log was sent downstream with rows
+(or shown to the conduit), how far somebody else holds it, and, in the `SaveQueue`, how far it is saved. While the
+instance repeats a recorded log, the log that it builds must equal the recorded one byte for byte (invariant I2).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+from clonos.errors import DivergenceError
+from clonos.protocol.counters import LAST_LONG, used_up
+from clonos.protocol.engine.instance_place import InstancePlace
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.engine.save_queue import SaveQueue
+from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
+from clonos.protocol.recovery.causal.recording import Recording
+from clonos.protocol.recovery.causal.replayer import HINT
+
+
+class InstanceLog:
+    """The log as far as this incarnation has built it, and `recording`, what is known of it beyond."""
+
+    def __init__(
+        self, origin: Origin, journal: DeltaJournal, save_queue: SaveQueue, place: InstancePlace
+    ) -> None:
+        self.recording = Recording()
+        self.end = 0
+        self.epoch_start = 0
+        self.epoch_digest = 0  # CRC-32 of the log from `epoch_start` on
+        self.handed_on = 0  # rows that have left carried the log up to here
+        self._unsent_start = 0
+        self._unsent: list[bytes] = []
+        self._origin = origin
+        self._journal = journal
+        self._save_queue = save_queue
+        self._place = place
+
+    def restore(
+        self, snapshot: InstanceSnapshot | None, own_before: Iterable[Segment], recorded: bytes
+    ) -> None:
+        """The log ends where it did in the snapshot; `recorded` is known of what followed, and repeated."""
+        if snapshot is not None:
+            self.end = snapshot.log_offset
+            self.epoch_start, self.epoch_digest = snapshot.epoch_log_offset, snapshot.log_digest
+        self._unsent_start = self.end
+        self._save_queue.begin(self.end)
+        for start, data in own_before:
+            self._journal.append_own(self._origin, start, data)
+        self.recording = Recording(self.end, recorded)
+        # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
+        if recorded:
+            self._save_queue.add_own(recorded)
+
+    def begin_epoch(self) -> None:
+        self.epoch_start, self.epoch_digest = self.end, 0
+
+    def end_recording(self) -> None:
+        """Nothing is known of what follows."""
+        self.recording = Recording(self.end)
+
+    def append(self, chunk: bytes) -> None:
+        """The log goes on. Raises DivergenceError where something else is recorded there."""
+        if not chunk:
+            return
+        start = self.end
+        stop = start + len(chunk)
+        known = self.recording.between(start, stop)
+        if known and known != chunk:
+            raise DivergenceError(
+                f"the replay differs from the recording: what was asked for before log offset {stop} is not what was "
+                "recorded there",
+                where=self._place.of_row(0),
+                hint=HINT,
+            )
+        if not known:
+            self._save_queue.add_own(chunk)
+        self._unsent.append(chunk)
+        self.end = stop
+        if stop > LAST_LONG:
+            raise used_up("the offset in the causal log", self._place.where())
+        self.epoch_digest = zlib.crc32(chunk, self.epoch_digest)
+        self._journal.append_own(self._origin, start, chunk)
+
+    def append_recorded(self, upto: int) -> bool:
+        """Append what is known up to an offset as it stands; whether there is any."""
+        rest = self.recording.between(self.end, upto)
+        self.append(rest)
+        return bool(rest)
+
+    def extend_recording(self, start: int, log: bytes) -> None:
+        """More of the log is known. Raises as `Recording.extend` does."""
+        fresh = self.recording.extend(start, log, self.end, self._place.where)
+        if fresh:
+            self._save_queue.add_own(fresh)
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    @property
+    def unsent(self) -> Segment:
+        """What no row has been sent with."""
+        return self._unsent_start, b"".join(self._unsent)
+
+    def take_unsent(self) -> Segment:
+        """The same, which is sent now."""
+        unsent = self.unsent
+        self._unsent_start, self._unsent = self.end, []
+        return unsent
+
+    def since(self, offset: int | None) -> bytes:
+        """The log of this epoch from an offset on, where that is wanted and all of it is held."""
+        start = self.end if offset is None else max(offset, self.epoch_start)
+        log = self._journal.own_since(self._origin, start) if start < self.end else b""
+        return log if len(log) == self.end - start else b""

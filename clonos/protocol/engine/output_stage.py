@@ -1,0 +1,108 @@
+"""The output stage: what becomes of the rows that a step has produced.
+
+Rows are numbered and routed. What was handed on in an earlier life is suppressed by number; of the rest, the first row
+per destination carries the delta that the destination lacks.
+"""
+
+from __future__ import annotations
+
+from clonos.errors import GapError
+from clonos.protocol.counters import LAST_LONG, used_up
+from clonos.protocol.destination import Router
+from clonos.protocol.engine.instance_log import InstanceLog
+from clonos.protocol.engine.instance_place import InstancePlace
+from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.ports import Emit, Encoded, InstancePorts, Row
+from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
+
+
+class OutputStage:
+    """Rows in, `Emit` out. With `suppresses_all` nothing leaves: it is a standby's."""
+
+    def __init__(
+        self,
+        ports: InstancePorts,
+        router: Router,
+        log: InstanceLog,
+        journal: DeltaJournal,
+        place: InstancePlace,
+    ) -> None:
+        self.numbered = 0  # the output number of the last row produced
+        self.emitted_output = 0  # that of the last row known to have been handed on in an earlier life
+        self.sent: dict[int, int] = {}  # by destination, that of the last row for it
+        self.suppresses_all = False
+        self._due: list[Emit] = []
+        self._ports = ports
+        self._router = router
+        self._log = log
+        self._journal = journal
+        self._place = place
+
+    def restore(self, snapshot: InstanceSnapshot) -> None:
+        self.numbered = snapshot.emitted
+        self.sent = dict(snapshot.sent)
+
+    def number_beyond(self, floor: int) -> None:
+        """No row gets a number up to this one."""
+        self.numbered = max(self.numbered, floor)
+
+    @property
+    def reached(self) -> int:
+        """The output number of the last row so far, suppressed ones included."""
+        return max(self.numbered, self.emitted_output)
+
+    def prepare(self, produced: list[Row]) -> tuple[Encoded, list[int]]:
+        """The rows as the runtime ships them, and their destinations."""
+        encoded = self._ports.encode(produced)
+        return encoded, self._router(produced) if produced else []
+
+    def release(self, encoded: Encoded | None, produced: list[Row], destinations: list[int]) -> None:
+        """Number, suppress and stamp. The rows are due once what they depend on is saved."""
+        first, count = self.numbered + 1, len(produced)
+        self.numbered += count
+        if self.numbered > LAST_LONG:
+            raise used_up("the number of the output row", self._place.where())
+        log_start, log = self._log.take_unsent()
+        covered = count if self.suppresses_all else min(max(self.emitted_output - first + 1, 0), count)
+        self.sent.update(zip(destinations, range(first, first + count), strict=True))
+        if covered:
+            produced, destinations = produced[covered:], destinations[covered:]
+            encoded = self._ports.encode(produced) if produced else None
+        deltas: dict[int, bytes] = {}
+        if produced:
+            for target in dict.fromkeys(destinations):
+                delta = self._journal.delta_for(target)
+                if delta is not None:
+                    deltas[destinations.index(target)] = delta
+            self._log.handed_on = self._log.end
+        emit = Emit(
+            first + covered,
+            len(produced),
+            encoded if produced else None,
+            destinations,
+            deltas,
+            log_start,
+            log,
+            self.reached,
+        )
+        self._due.append(emit)
+
+    def release_log(self) -> None:
+        """What of the own log no row has been sent with."""
+        if self._log.has_unsent:
+            self.release(None, [], [])
+
+    def take_due(self) -> list[Emit]:
+        """What is to be handed on, in order. The caller does."""
+        due, self._due = self._due, []
+        return due
+
+    def check_repeated(self) -> None:
+        """Nothing is left to repeat. Raises GapError where rows have been handed on that were not."""
+        if self.numbered < self.emitted_output:
+            raise GapError(
+                f"rows {self.numbered + 1}..{self.emitted_output} have been handed on, but nobody holds what they "
+                "depend on",
+                where=self._place.where(),
+                hint="The log store and what the conduit kept do not reach them; restart the query from the checkpoint",
+            )
