@@ -275,7 +275,7 @@ class Faults:
         """When an instance looks for one."""
         whose = f"snapshots of {snapshots.origin}"
         if self._world.has_recorded(snapshots.origin) and self.strikes(Fault.SNAPSHOTS_GONE, whose):
-            self._world.checks.truncation.note_ends()  # while they can be read
+            self._world.checks.truncation.snapshots_go(snapshots.origin)  # while they can be read
             snapshots.kept.clear()
         if snapshots.kept and self.strikes(Fault.SNAPSHOT_PAGE, f"snapshots of {snapshots.origin}"):
             names = sorted(snapshots.kept)
@@ -286,7 +286,7 @@ class Faults:
         """When the driver sees one, and has not recorded it."""
         for snapshots in self._world.ended_unrecorded():
             if self.strikes(Fault.SNAPSHOTS_GONE, f"snapshots of {snapshots.origin}"):
-                self._world.checks.truncation.note_ends()
+                self._world.checks.truncation.snapshots_go(snapshots.origin)
                 snapshots.kept.clear()
 
     def at_sink_log(self) -> None:

@@ -138,6 +138,10 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         ),
         pytest.param(1100627, id="an old copy of a disk brought back a log whose input had gone another way"),
         pytest.param(2000171, id="an old copy of a disk held what an instance did before it did otherwise"),
+        pytest.param(
+            2008866, id="a conduit had heard that a snapshot was durable, and then somebody removed it"
+        ),
+        pytest.param(2010362, id="nobody recorded an epoch of which Spark had lost the commit"),
         pytest.param(2003945, id="both hosts lost what they had not synced, and an effect had been seen"),
         pytest.param(
             305058, id="an instance kept its log and nobody what it depends on: the state is another one"

@@ -54,6 +54,7 @@ class Truncation:
         self._now = Settled(self)
         self._durably = Settled(self)
         self._starts: list[tuple[int, int]] = []
+        self._removed: set[Origin] = set()  # whose snapshots somebody has removed
 
     # ------------------------------------------------------- what is needed
 
@@ -80,8 +81,9 @@ class Truncation:
             default=None,
         )
 
-    def note_ends(self) -> None:
-        """The checker keeps how instances stood; their snapshots are about to go."""
+    def snapshots_go(self, origin: Origin) -> None:
+        """Somebody removes them: the checker keeps how instances stood, and what was durable counts as durable."""
+        self._removed.add(origin)
         self.stable()
         self._durably_stable()
 
@@ -164,7 +166,7 @@ class Truncation:
 
     def conduit_forgets(self, task: Task, seq: int) -> None:
         """What a conduit forgets lies within a durable snapshot, or is visible."""
-        if self._is_overtaken(task):
+        if self._is_overtaken(task) or task.origin in self._removed:
             return
         reached = self._durable(task)
         for number, bundle in task.kept.items():
