@@ -24,7 +24,7 @@ from conduit_harness import (
     Rig,
     arrow_memory,
     conduit_threads,
-    new_session,
+    plugin_session,
 )
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -38,10 +38,8 @@ NUMBER = "cast(cast(value as string) as int) as number"
 
 
 @pytest.fixture(scope="module")
-def spark(plugin_jar: Path) -> Iterator[SparkSession]:
-    session = new_session(plugin_jar)
-    yield session
-    session.stop()
+def spark(plugin_jar: Path) -> SparkSession:
+    return plugin_session(plugin_jar)
 
 
 @pytest.fixture
