@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,4 +104,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what goes to the background so, and tests interrupt programs that would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(_RanNothing())

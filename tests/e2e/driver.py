@@ -124,7 +124,7 @@ class Driver:
         """SIGKILL, the way an operating system takes a driver: without a word."""
         for pid in self.pids if jvm else self.pids[1:]:
             os.kill(pid, signal.SIGKILL)
-        self.wait(60)
+        self.wait(120)
 
     def stop(self) -> dict[str, Any]:
         """In order; what it said at the end."""
@@ -135,7 +135,7 @@ class Driver:
 
     def wait(self, seconds: float) -> int:
         code = self._process.wait(seconds)
-        self._reader.join(10)
+        self._reader.join(120)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -147,7 +147,7 @@ class Driver:
             for pid in [*self.pids, self._process.pid]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.wait(60)
+            self.wait(120)
 
 
 def processes_of(text: str) -> list[str]:

@@ -61,6 +61,11 @@ def in_turns(cases: Iterable[Any], name_of: Callable[[Any], str] = str) -> list[
     ]
 
 
+def mostly(mode: str) -> list[Any]:
+    """The modes, of which the other one goes with the soak tests: for rules that do not know in which mode they are."""
+    return [pytest.param(each, marks=() if each == mode else (pytest.mark.soak,)) for each in MODES]
+
+
 def entropy() -> int:
     """A service that never answers the same twice."""
     return int.from_bytes(os.urandom(6))
@@ -88,7 +93,7 @@ class Run:
     feed_seconds: float = 1.0
     parallelism: int = 2
     trigger: dict[str, str] | None = None
-    deadline: float = 120.0
+    deadline: float = 240.0
     first: Callable[..., Any] = first
     second: Callable[..., Any] = second
     upgrade: dict[str, Any] = field(

@@ -16,7 +16,7 @@ from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 
-GONE_SECONDS = 20.0
+GONE_SECONDS = 120.0
 TRIGGERS = {"microbatch": None, "realtime": {"realTime": "4 seconds"}}
 
 

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 ON_EXECUTORS = {"spark.clonos.replica.servers": "executors", "spark.pyspark.python": sys.executable}
-GONE_SECONDS = 30.0
+GONE_SECONDS = 120.0
 
 
 @pytest.fixture
@@ -75,7 +75,6 @@ def lose_executor(query: Any, setup: Run, cluster: Cluster, host: str) -> None:
     assert await_there(query, setup, host) == place
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["microbatch", pytest.param("realtime", marks=pytest.mark.soak)])
 def test_every_executor_has_a_service_and_so_has_its_successor(
     cluster: Cluster, tmp_path: Path, mode: str

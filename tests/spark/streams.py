@@ -16,7 +16,7 @@ from clonos.sources.log_writer import LogWriter
 
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "2 seconds"}}
 MODES = tuple(TRIGGERS)
-DEADLINE = 90.0
+DEADLINE = 180.0
 
 
 class Place:

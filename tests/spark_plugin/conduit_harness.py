@@ -110,7 +110,7 @@ class Rig:
     def rows(self) -> list[dict[str, Any]]:
         return self.replicas.collected[SINK]
 
-    def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+    def wait(self, condition: Callable[[], bool], seconds: float = 180) -> None:
         end = time.monotonic() + seconds
         while not condition():
             failure = self.query.exception()
