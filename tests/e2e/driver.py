@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ledger_job import MODES, Run
+from ledger_job import Run
+from modes import MODES
 
 FIELDS = ("mode", "count", "keys", "faults", "parallelism", "trigger", "settings", "patience")
 START_SECONDS = 180.0

@@ -17,7 +17,8 @@ import pytest
 import sessions
 from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, executors, several_hosts, talks_over_tcp
 from driver import failed_tasks, until
-from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, running
+from ledger_job import Run, assert_exact, await_, await_end, await_quarter, running
+from modes import MODES
 from services import Authority, service
 
 pytestmark = [

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from driver import Driver, processes_of, until
-from ledger_job import LATER, MODES, SOON, Run, assert_exact
+from ledger_job import LATER, SOON, Run, assert_exact
+from modes import MODES
 
 from clonos.testing.faults import Fault, Point, Strike, script
 

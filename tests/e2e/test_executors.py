@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from cluster import ELSEWHERE, HERE, Cluster, children, command_line, several_hosts
 from driver import failed_tasks, processes_of, until
-from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, run, running
+from ledger_job import Run, assert_exact, await_, await_end, await_quarter, run, running
+from modes import MODES
 from services import Authority
 from test_cluster import RESTARTS, job, kill_executor, kill_replicas, on
 

@@ -18,7 +18,8 @@ from bad_functions import (
     draws_random,
     reads_clock,
 )
-from ledger_job import LATER, MODES, Run, assert_exact, await_end, first, in_turns, mostly, run, running
+from ledger_job import LATER, Run, assert_exact, await_end, first, run, running
+from modes import MODES, in_turns, mostly
 
 from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps

@@ -12,19 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import (
-    LATER,
-    MODES,
-    SOON,
-    Run,
-    assert_exact,
-    await_,
-    await_end,
-    in_turns,
-    mostly,
-    run,
-    running,
-)
+from ledger_job import LATER, SOON, Run, assert_exact, await_, await_end, run, running
+from modes import MODES, in_turns, mostly
 
 from clonos.errors import FaultInjected, GapError
 from clonos.testing.faults import Fault, Point, Strike, script

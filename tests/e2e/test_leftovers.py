@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from bad_functions import Raises
 from driver import processes_of, until
-from ledger_job import Run, await_, await_end, in_turns, mostly, running
+from ledger_job import Run, await_, await_end, running
+from modes import in_turns, mostly
 
 from clonos.errors import UserFunctionError
 from clonos.testing.faults import Fault, Point, Strike, script

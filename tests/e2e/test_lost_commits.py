@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_, await_end, mostly, running, second
+from ledger_job import Run, assert_exact, await_, await_end, running, second
+from modes import MODES, mostly
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.line.commit_record import CommitRecord

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_, await_end, await_quarter, running
+from ledger_job import Run, assert_exact, await_, await_end, await_quarter, running
+from modes import MODES
 from services import Authority, Service, service
 
 from clonos.tools.live_query import find

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import Run, assert_exact, await_, await_end, await_quarter, mostly, run, running
+from ledger_job import Run, assert_exact, await_, await_end, await_quarter, run, running
+from modes import mostly
 
 from clonos.errors import ReplicaLost, SnapshotCorrupt, StorageUnavailable
 from clonos.storage.snapshots import SnapshotStore

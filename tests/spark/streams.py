@@ -15,7 +15,6 @@ from clonos.api.streams import CausalStream
 from clonos.sources.log_writer import LogWriter
 
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "2 seconds"}}
-MODES = tuple(TRIGGERS)
 DEADLINE = 180.0
 
 
