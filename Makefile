@@ -7,6 +7,10 @@ INSTALLED := $(VENV)/.installed
 JAR := clonos/jars/clonos-spark-plugin.jar
 JAVA := $(shell find spark_plugin/src/main -type f 2>/dev/null)
 ARGS ?=
+# How many processes share the tests, each of which gets the next file: "auto" is one per core, and more than four
+# would ask for much memory, since each may have a Spark of its own. One after the other: make test PROCESSES=0
+PROCESSES ?= auto
+SHARED := -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 NAME ?= replica_overhead
 
 define REQUIRES
@@ -30,10 +34,10 @@ install: $(INSTALLED) $(JAR)  ## the virtual environment with everything in it
 jar: $(JAR)  ## the Spark plugin, when its sources changed
 
 test: install  ## the tests that a contributor needs: minutes
-	@$(BIN)/python -m pytest -m "not soak and not long" $(ARGS)
+	@$(BIN)/python -m pytest $(SHARED) -m "not soak and not long" $(ARGS)
 
 check: install  ## all tests that continuous integration runs: every kind of kill, every planted bug
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
 soak: install  ## the soak tests: minutes to hours
 	@$(BIN)/python -m pytest -m soak --timeout 0 $(ARGS)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import one_session
 import pytest
 from hypothesis import settings
 
@@ -34,6 +37,10 @@ LONG = (
 SHORT = ("e2e/test_faults.py",)
 """Of those: one real query per mode and kind of kill, in one session."""
 
+LARGEST_FIRST = ("e2e", "sim", "tools/test_demo.py", "spark", "tools", "spark_plugin", "standby", "sinks")
+"""The order of the folders, the rest behind them. `make test` deals files out to several processes one by one: what
+takes long goes first, so that the processes end together, and what shares a Spark session follows one another."""
+
 
 @pytest.fixture(scope="session")
 def root() -> Path:
@@ -48,6 +55,13 @@ def plugin_jar() -> Path:
     from clonos.environment import jar_path
 
     return jar_path()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_is_stopped() -> Iterator[None]:
+    """Test files leave their Spark session to the next one; nobody is behind the last."""
+    yield
+    one_session.stop()
 
 
 class _RanNothing:
@@ -71,10 +85,26 @@ class _RanNothing:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        name = item.path.relative_to(ROOT / "tests").as_posix()
+        name = _file_of(item)
         if name.startswith(LONG) and name not in SHORT:
             item.add_marker(pytest.mark.long)
+    items.sort(key=_turn)
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT / "tests").as_posix()
+
+
+def _turn(item: pytest.Item) -> int:
+    name = _file_of(item)
+    found = (
+        turn for turn, first in enumerate(LARGEST_FIRST) if name == first or name.startswith(f"{first}/")
+    )
+    return next(found, len(LARGEST_FIRST))
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what goes to the background so, and tests interrupt programs that would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(_RanNothing())

@@ -24,7 +24,7 @@ from clonos.environment import java_home
 
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
 CORES = 8
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 _SPARK = Path(pyspark.__file__).parent
 _JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")

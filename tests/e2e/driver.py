@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ledger_job import MODES, Run
+from ledger_job import Run
+from modes import MODES
 
 FIELDS = ("mode", "count", "keys", "faults", "parallelism", "trigger", "settings", "patience")
 START_SECONDS = 180.0
@@ -124,7 +125,7 @@ class Driver:
         """SIGKILL, the way an operating system takes a driver: without a word."""
         for pid in self.pids if jvm else self.pids[1:]:
             os.kill(pid, signal.SIGKILL)
-        self.wait(60)
+        self.wait(120)
 
     def stop(self) -> dict[str, Any]:
         """In order; what it said at the end."""
@@ -135,7 +136,7 @@ class Driver:
 
     def wait(self, seconds: float) -> int:
         code = self._process.wait(seconds)
-        self._reader.join(10)
+        self._reader.join(120)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -147,7 +148,7 @@ class Driver:
             for pid in [*self.pids, self._process.pid]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.wait(60)
+            self.wait(120)
 
 
 def processes_of(text: str) -> list[str]:

@@ -18,12 +18,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import clonos
 from clonos.sources.log_writer import LogWriter
@@ -37,7 +35,6 @@ SECOND = (
     + FIRST
 )
 BUCKETS = 5
-MODES = ("microbatch", "realtime")
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "1 second"}}
 # Asked for by faults: to fire at the first opportunity, as a rule in the first epoch, or once an epoch has committed. A
 # fault that is bound to one epoch by its number may miss it on a busy machine, where epochs are over without a record.
@@ -45,20 +42,6 @@ SOON, LATER = "", "later"
 STEPS_PER_SECOND = 20
 MORE_PER_STEP = 4  # of what goes on
 PREFIX = "spark.clonos."
-
-
-def in_turns(cases: Iterable[Any], name_of: Callable[[Any], str] = str) -> list[Any]:
-    """Parameters (case, mode): every case in one mode, the modes in turns; in the other one with the soak tests."""
-    return [
-        pytest.param(
-            case,
-            mode,
-            marks=() if (number + at) % 2 == 0 else (pytest.mark.soak,),
-            id=f"{name_of(case)}-{mode}",
-        )
-        for number, case in enumerate(cases)
-        for at, mode in enumerate(MODES)
-    ]
 
 
 def entropy() -> int:
@@ -88,7 +71,7 @@ class Run:
     feed_seconds: float = 1.0
     parallelism: int = 2
     trigger: dict[str, str] | None = None
-    deadline: float = 120.0
+    deadline: float = 240.0
     first: Callable[..., Any] = first
     second: Callable[..., Any] = second
     upgrade: dict[str, Any] = field(

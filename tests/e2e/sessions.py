@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from one_session import one_session
 
 import clonos
 
@@ -16,13 +18,16 @@ SETTINGS = {
 }
 
 
-def session(master: str = "local[8,4]", settings: Mapping[str, str] = {}) -> Any:
+def session(
+    master: str = "local[8,4]",
+    settings: Mapping[str, str] = {},
+    *,
+    begin: Callable[[Any], None] | None = None,
+) -> Any:
     """A session as a user configures it."""
     from pyspark.sql import SparkSession
 
     builder = clonos.configure(SparkSession.builder).master(master).appName("faults")
     for name, value in {**SETTINGS, **settings}.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+    return one_session(builder, begin=begin)

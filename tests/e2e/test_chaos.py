@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_end, running
+from ledger_job import Run, assert_exact, await_end, running
+from modes import MODES
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

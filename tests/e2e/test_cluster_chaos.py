@@ -25,7 +25,8 @@ from pathlib import Path
 import pytest
 from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, several_hosts
 from driver import Driver, until
-from ledger_job import MODES, Run, assert_exact
+from ledger_job import Run, assert_exact
+from modes import MODES
 from services import Service
 from test_chaos import send
 from test_executors import ON_EXECUTORS, services

@@ -89,7 +89,7 @@ def test_a_log_store_that_ends_too_early_is_noticed_and_the_others_are_asked(
 
 def command(name: str, setup: Run, *arguments: str) -> subprocess.CompletedProcess[str]:
     whole = [sys.executable, "-m", "clonos.cli", name, str(setup.checkpoint), *arguments]
-    return subprocess.run(whole, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(whole, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_a_running_query_is_seen_and_struck_from_outside(spark: Any, tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from driver import Driver, processes_of, until
-from ledger_job import LATER, MODES, SOON, Run, assert_exact
+from ledger_job import LATER, SOON, Run, assert_exact
+from modes import MODES
 
 from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
 
-GONE_SECONDS = 20.0
+GONE_SECONDS = 120.0
 TRIGGERS = {"microbatch": None, "realtime": {"realTime": "4 seconds"}}
 
 

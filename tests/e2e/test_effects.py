@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_end, await_quarter, first, running
+from ledger_job import Run, assert_exact, await_end, await_quarter, first, running
+from modes import MODES
 from test_standby import STANDBYS, until_promoted
 
 pytestmark = pytest.mark.spark

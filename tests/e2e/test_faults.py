@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import LATER, SOON, Run, assert_exact, in_turns, run
+from ledger_job import LATER, SOON, Run, assert_exact, run
+from modes import in_turns
 
 from clonos.testing.faults import Fault, Point, Strike, script
 

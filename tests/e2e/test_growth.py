@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from driver import processes_of
-from ledger_job import MODES, Run, assert_exact, await_, await_end, running
+from ledger_job import Run, assert_exact, await_, await_end, running
+from modes import MODES
 
 from clonos_standby.server.processes import resident_bytes
 

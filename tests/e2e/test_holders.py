@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import LATER, MODES, SOON, Run, assert_exact, await_, await_end, in_turns, run, running
+from ledger_job import LATER, SOON, Run, assert_exact, await_, await_end, run, running
+from modes import MODES, in_turns, mostly
 
 from clonos.errors import FaultInjected, GapError
 from clonos.testing.faults import Fault, Point, Strike, script
@@ -73,7 +74,7 @@ def test_the_sinks_log_alone_is_enough(spark: Any, tmp_path: Path, mode: str, wh
     assert_exact(setup)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_more_losses_than_the_depth_covers_stop_the_query(spark: Any, tmp_path: Path, mode: str) -> None:
     """It says whose determinants are missing, and shows nothing that could be wrong, be it that an instance on which
     nothing visible depends has gone on meanwhile; a choice lets it go on."""

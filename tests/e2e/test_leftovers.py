@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 from bad_functions import Raises
 from driver import processes_of, until
-from ledger_job import MODES, Run, await_, await_end, running
+from ledger_job import Run, await_, await_end, running
+from modes import in_turns, mostly
 
 from clonos.errors import UserFunctionError
 from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
 
-SOON = 10.0  # the ends of tasks and of dead connections are noticed, not waited for
+SOON = 120.0  # the ends of tasks and of dead connections are noticed, not waited for
 
 
 @pytest.fixture
@@ -65,8 +66,7 @@ def assert_nothing_left(spark: Any, setup: Run, temporary: Path) -> None:
     assert not list((setup.data / "spill").glob("*"))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("moment", ["at work", "at rest", "at once"])
+@pytest.mark.parametrize(("moment", "mode"), in_turns(["at work", "at rest", "at once"]))
 def test_a_stopped_query(spark: Any, tmp_path: Path, temporary: Path, mode: str, moment: str) -> None:
     setup = Run(tmp_path, mode=mode)
     with running(spark, setup) as query:
@@ -80,12 +80,12 @@ def test_a_stopped_query(spark: Any, tmp_path: Path, temporary: Path, mode: str,
     assert_nothing_left(spark, setup, temporary)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_query_that_fails(spark: Any, tmp_path: Path, temporary: Path, mode: str) -> None:
     setup = Run(tmp_path, mode=mode, first=Raises("411"))
     with running(spark, setup) as query:
         with pytest.raises(UserFunctionError):
-            query.awaitTermination(60)
+            query.awaitTermination(setup.deadline)
         assert_nothing_left(spark, setup, temporary)
 
 
@@ -119,7 +119,7 @@ def test_a_program_that_does_not_stop_its_query(
         env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert ended.returncode == (1 if ending == "raises" else 0), ended.stderr
     if ending in (

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import MODES, Run, assert_exact, await_, await_end, running, second
+from ledger_job import Run, assert_exact, await_, await_end, running, second
+from modes import MODES, mostly
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.line.commit_record import CommitRecord
@@ -55,41 +56,37 @@ def more(setup: Run) -> Run:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kinds", [("commits",), ("commits", "offsets")], ids="+".join)
-def test_a_commit_that_spark_has_lost_is_written_again(
-    spark: Any, tmp_path: Path, mode: str, kinds: tuple[str, ...]
-) -> None:
+def test_a_commit_that_spark_has_lost_is_written_again(spark: Any, tmp_path: Path, mode: str) -> None:
     """After its logs were truncated and its snapshots alone were kept."""
     setup = Run(tmp_path, mode=mode, count=200)
     run_to(spark, setup, 200)
-    last = max(setup.epochs("commits"))
-    commit = (setup.checkpoint / "commits" / str(last)).read_bytes()
-    lose(setup, *kinds)
-    assert max(setup.epochs("commits"), default=-1) < last
-    run_to(spark, more(setup), 300)
-    assert (setup.checkpoint / "commits" / str(last)).read_bytes() == commit
+    for count, kinds in ((300, ("commits",)), (400, ("commits", "offsets"))):
+        last = max(setup.epochs("commits"))
+        commit = (setup.checkpoint / "commits" / str(last)).read_bytes()
+        lose(setup, *kinds)
+        assert max(setup.epochs("commits"), default=-1) < last
+        run_to(spark, more(setup), count)
+        assert (setup.checkpoint / "commits" / str(last)).read_bytes() == commit
     assert_exact(setup)
 
 
-@pytest.mark.parametrize("left", [b"", bytes(64), None], ids=["nothing", "zeros", "no file"])
 @pytest.mark.parametrize("kind", ["commits", "offsets"])
-def test_a_file_of_sparks_that_says_nothing_is_written_again(
-    spark: Any, tmp_path: Path, kind: str, left: bytes | None
-) -> None:
-    """Offsets that are gone without their commit, too."""
+def test_a_file_of_sparks_that_says_nothing_is_written_again(spark: Any, tmp_path: Path, kind: str) -> None:
+    """With nothing in it, or zeros, or no file at all. Offsets that are gone without their commit, too."""
     setup = Run(tmp_path, count=100)
     run_to(spark, setup, 100)
-    last = max(setup.epochs("commits"))
-    was = {name: (setup.checkpoint / name / str(last)).read_bytes() for name in ("commits", "offsets")}
-    lose(setup, kind)
-    if left is not None:
-        (setup.checkpoint / kind / str(last)).write_bytes(left)
-    run_to(spark, more(setup), 150)
-    assert {name: (setup.checkpoint / name / str(last)).read_bytes() for name in was} == was
+    for count, left in ((150, b""), (200, bytes(64)), (250, None)):
+        last = max(setup.epochs("commits"))
+        was = {name: (setup.checkpoint / name / str(last)).read_bytes() for name in ("commits", "offsets")}
+        lose(setup, kind)
+        if left is not None:
+            (setup.checkpoint / kind / str(last)).write_bytes(left)
+        run_to(spark, more(setup), count)
+        assert {name: (setup.checkpoint / name / str(last)).read_bytes() for name in was} == was
     assert_exact(setup)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_offsets_of_another_time_are_written_again(spark: Any, tmp_path: Path, mode: str) -> None:
     """Spark would begin where they say, and pass over what lies before."""
     setup = Run(tmp_path, mode=mode, count=100)
@@ -135,7 +132,7 @@ def test_an_epoch_whose_offsets_spark_has_lost_may_be_another_one(spark: Any, tm
     assert_exact(setup)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_an_older_copy_of_the_checkpoint_is_refused_under_a_newer_sink(
     spark: Any, tmp_path: Path, mode: str
 ) -> None:
@@ -169,7 +166,7 @@ def records_of_sink(setup: Run) -> CommitRecord:
     return CommitRecord.from_bytes(said[1], "the sink")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_copy_of_the_checkpoint_goes_on_where_the_sink_has_seen_no_later_commit(
     spark: Any, tmp_path: Path, mode: str
 ) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 INSTANCES = ("2/0", "2/1", "3/0", "3/1")
 NOW = "now"
-EPOCH_SECONDS = 6
+EPOCH_SECONDS = 10
 SNAPSHOTS = 4
 
 

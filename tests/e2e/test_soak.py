@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 from driver import Driver, processes_of, until
-from ledger_job import MODES, Run, assert_exact, await_end, run, running
+from ledger_job import Run, assert_exact, await_end, run, running
+from modes import MODES
 
 from clonos.errors import ClonosError
 from clonos.sources.log_writer import LogWriter

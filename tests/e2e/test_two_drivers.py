@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from driver import Driver, processes_of, until
-from ledger_job import MODES, Run, assert_exact
+from ledger_job import Run, assert_exact
+from modes import MODES
 
 from clonos.errors import AlreadyRunning, Fenced
 from clonos.protocol.roles.leadership import Claim, Lease

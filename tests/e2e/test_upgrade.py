@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import BUCKETS, MODES, Run, assert_exact, await_, first
+from ledger_job import BUCKETS, Run, assert_exact, await_, first
+from modes import MODES
 
 from clonos.sources.log_writer import LogWriter
 from clonos.spark.checkpoint import Checkpoint

@@ -121,7 +121,7 @@ class PostgresServer:
                 user=self._user,
                 group=pwd.getpwnam(self._user).pw_gid if self._user else None,
                 extra_groups=[] if self._user else None,
-                timeout=60,
+                timeout=240,
             )
 
 

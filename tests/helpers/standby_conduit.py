@@ -20,7 +20,7 @@ from clonos_standby.cluster.launcher import ReplicaServer
 
 TOKEN = "a-token-of-tests"
 SPEC = {"version": 1, "query": "tests", "token": TOKEN, "settings": {}, "nodes": {}}
-PATIENCE = 30.0
+PATIENCE = 120.0
 _fences = itertools.count(1)
 
 

@@ -123,7 +123,7 @@ def hang_in_user_function(mark: str) -> None:
 def _fetch(address: str) -> int:
     from clonos.wire.determinant_client import fetch
 
-    return len(fetch([address], "a-token-of-tests", 1, 0, timeout=20).replies)
+    return len(fetch([address], "a-token-of-tests", 1, 0, timeout=120).replies)
 
 
 def _facts(spec: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from clonos.errors import Where
 from clonos.protocol.operator import Operator
+from clonos.sim.fake_services import Timers
 from clonos.values.state_codec import decode, disowned, encode
 
 
@@ -59,32 +59,11 @@ class DictState:
         return iter([(k, self.data[k]) for k in sorted(self.data) if k.startswith(prefix)])
 
 
-class ListTimers:
-    def __init__(self) -> None:
-        self.queue: list[tuple[int, bytes, str]] = []
-
-    def set(self, due: int, key: bytes, name: str = "") -> None:
-        if (due, key, name) not in self.queue:
-            bisect.insort(self.queue, (due, key, name))
-
-    def cancel(self, due: int, key: bytes, name: str = "") -> None:
-        if (due, key, name) in self.queue:
-            self.queue.remove((due, key, name))
-
-    def next_due(self) -> int | None:
-        return self.queue[0][0] if self.queue else None
-
-    def pop_due(self, upto: int) -> list[tuple[int, bytes, str]]:
-        due = [t for t in self.queue if t[0] <= upto]
-        self.queue = self.queue[len(due) :]
-        return due
-
-
 class FakeServices:
     def __init__(self, seed: int = 7) -> None:
         self.state = DictState()
-        self.timers = ListTimers()
-        self.event_timers = ListTimers()
+        self.timers = Timers()
+        self.event_timers = Timers()
         self.random = Random(seed)
         self.watermark: int | None = None
         self.epoch_watermark: int | None = None

@@ -304,7 +304,7 @@ def test_a_replica_server_runs_with_one_hash_seed(root: Path, seed: str | None) 
     surroundings |= {"PYTHONPATH": str(root)} | ({"PYTHONHASHSEED": seed} if seed is not None else {})
     said = {
         subprocess.run(
-            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True, timeout=240
         ).stdout
         for env in (surroundings, {**surroundings, "PYTHONHASHSEED": "0"})
     }

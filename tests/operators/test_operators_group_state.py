@@ -106,7 +106,7 @@ def test_processing_time_timeouts() -> None:
     assert advance(operator, services, 2_999_999) == []
     assert advance(operator, services, 1) == [("a", 2, True)]
     assert services.state.data == {}
-    assert services.timers.queue == []
+    assert services.timers.entries == []
 
 
 def test_a_call_clears_the_timeout_unless_it_sets_one() -> None:
@@ -123,7 +123,7 @@ def test_a_call_clears_the_timeout_unless_it_sets_one() -> None:
     operator.bundle(*rows(("a", 1)))
     assert services.state.data == {pack(("a",)): [None, NOW_MS + 1000]}
     operator.bundle(*rows(("a", 1)))
-    assert services.timers.queue == []
+    assert services.timers.entries == []
     assert services.state.data == {}
     operator.bundle(*rows(("a", 1)))
     assert seen == [(False, False, -1), (False, False, NOW_MS + 1000), (False, False, -1)]
@@ -160,7 +160,7 @@ def test_event_time_timeouts_fire_past_the_watermark() -> None:
     operator.bundle(*rows(("a", 1)))
     assert advance_watermark(operator, services, 2_000_999) == []
     assert advance_watermark(operator, services, 2_001_000) == [("a", 0, True)]
-    assert services.event_timers.queue == []
+    assert services.event_timers.entries == []
 
 
 def misuse(act: Any, **more: Any) -> BaseException | None:

@@ -67,7 +67,7 @@ def test_a_service_is_refused_in_another_thread(service: str) -> None:
     assert caught.value.where is not None
     assert caught.value.where.position == 0
     assert not reached
-    assert (services.calls, services.clock_reads, services.timers.queue) == ([], 0, [])
+    assert (services.calls, services.clock_reads, services.timers.entries) == ([], 0, [])
 
 
 @pytest.mark.parametrize("service", ["ctx.call", "ctx.now", "ctx.now_us", "ctx.uuid4", "clonos.current()"])

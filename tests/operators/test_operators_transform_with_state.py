@@ -357,10 +357,10 @@ def test_time_to_live_hides_and_then_removes() -> None:
     assert look(3) == "(False, [2], ['y'])"
     assert advance(operator, services, 0) == []
     assert sorted(len(str(v)) > 0 for v in services.state.data.values()) == [True, True]  # list and map
-    assert len(services.timers.queue) == 2
+    assert len(services.timers.entries) == 2
     advance(operator, services, 6_000)
     assert services.state.data == {}
-    assert services.timers.queue == []
+    assert services.timers.entries == []
 
 
 def test_what_expires_while_a_version_does_not_use_the_variable_goes() -> None:
@@ -387,14 +387,14 @@ def test_what_expires_while_a_version_does_not_use_the_variable_goes() -> None:
     used.bundle(*rows(("a", 2)))
     without = make(Without(lambda *_: None), services, time_mode="ProcessingTime")
     advance(without, services, 4_000)
-    assert len(services.timers.queue) == 2, "of the list and of the map, of which something is left"
+    assert len(services.timers.entries) == 2, "of the list and of the map, of which something is left"
     again = make(Script(act, ttl=10), services, time_mode="ProcessingTime")
     assert again.bundle(*rows(("a", 3)))[0][0] == "(False, [2], ['y'])"
     again.bundle(*rows(("a", 1)))
-    assert len(services.timers.queue) == 3
+    assert len(services.timers.entries) == 3
     advance(without, services, 20_000)
     assert services.state.data == {}
-    assert services.timers.queue == []
+    assert services.timers.entries == []
 
 
 def test_an_update_renews_the_time_to_live() -> None:
@@ -406,7 +406,7 @@ def test_an_update_renews_the_time_to_live() -> None:
         operator.bundle(*rows(("a", 1)))
         advance(operator, services, 6_000)
         assert services.state.data
-        assert len(services.timers.queue) == 1
+        assert len(services.timers.entries) == 1
     advance(operator, services, 4_000)
     assert services.state.data == {}
 

@@ -64,7 +64,7 @@ def run_child(folder: Path, spec: dict[str, Any]) -> tuple[int, list[dict[str, A
     """Run a writer to its end: exit status and what it said."""
     with child(folder, spec) as process:
         said = list(events(process))
-        return process.wait(timeout=60), said
+        return process.wait(timeout=240), said
 
 
 def sql_sink(url: str, schema: pa.Schema = sink_child.SCHEMA, **options: Any) -> sinks.SqlSink:

@@ -354,7 +354,7 @@ def test_a_torn_tail_is_cut_before_the_next_segment(tmp_path: Path) -> None:
 
 
 def test_a_lock_held_elsewhere_only_delays(tmp_path: Path) -> None:
-    sink = jsonl(tmp_path, patience=30)
+    sink = jsonl(tmp_path, patience=120)
     with closing(opened(sink)) as writer:
         lock = next(tmp_path.glob("_clonos/*/5-0/lock"))
         writing = threading.Thread(target=lambda: writer.write(**bundle(1, 2)))
@@ -362,9 +362,9 @@ def test_a_lock_held_elsewhere_only_delays(tmp_path: Path) -> None:
         writer._patience._sleep = lambda _: waiting.set()
         with ahead_files.locked(lock):
             writing.start()
-            assert waiting.wait(20)
+            assert waiting.wait(120)
             assert file_rows(tmp_path) == []
-        writing.join(20)
+        writing.join(120)
     assert file_rows(tmp_path) == expected(2)
 
 
@@ -386,7 +386,7 @@ def test_a_failing_disk_delays_and_the_same_bundle_goes_on(
         whole(descriptor, data, offset)
 
     monkeypatch.setattr(module, "write_all", failing)
-    with closing(opened(jsonl(tmp_path, patience=20))) as writer:
+    with closing(opened(jsonl(tmp_path, patience=120))) as writer:
         writer.write(**bundle(1, 2))
         writer._patience.seconds = 0
         failures[0] = 1

@@ -102,7 +102,7 @@ def test_a_failure_that_can_go_away_is_tried_again(mode: str, tmp_path: Path) ->
             raise error
 
     outside.fail = fail
-    with closing(opened(made(outside, tmp_path, mode, patience=30))) as writer:
+    with closing(opened(made(outside, tmp_path, mode, patience=120))) as writer:
         writer._patience = Patience(30, sleep=lambda _: None)
         writer.write(**bundle(1, 4))
     if mode == "checkable":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_session import one_session
 from streams import Place
 
 import clonos
@@ -28,8 +29,8 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("metrics")
 
 
-@pytest.fixture(scope="session")
-def session(plugin_jar: Path, metrics: Path) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def session(plugin_jar: Path, metrics: Path) -> Any:
     from pyspark.sql import SparkSession
 
     builder = clonos.configure(SparkSession.builder).master("local[8,4]").appName("surface")
@@ -38,10 +39,7 @@ def session(plugin_jar: Path, metrics: Path) -> Iterator[Any]:
     sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "directory": metrics, "period": 1}
     for name, value in sink.items():
         builder = builder.config(f"spark.metrics.conf.*.sink.csv.{name}", str(value))
-    made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("OFF")
-    yield made
-    made.stop()
+    return one_session(builder)
 
 
 @pytest.fixture

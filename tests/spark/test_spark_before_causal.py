@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from streams import MODES, Place
+from modes import MODES
+from streams import Place
 
 import clonos
 from clonos.errors import ExpressionError, QueryDefinitionError

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streams import MODES, Place
+from modes import MODES
+from streams import Place
 
 import clonos
 from clonos.errors import CheckpointMismatch, ConfigurationError, Fenced, InputError

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from streams import MODES, Place
+from modes import MODES
+from streams import Place
 
 import clonos
 from clonos.errors import CheckpointMismatch

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streams import MODES, Place
+from modes import MODES, mostly
+from streams import Place
 
 import clonos
 
@@ -57,7 +58,7 @@ def test_word_sessions(place: Place, mode: str) -> None:
     assert place.query.restarts == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_faulty_sensors(place: Place, mode: str) -> None:
     import faulty_sensors
 
@@ -83,7 +84,7 @@ def test_faulty_sensors(place: Place, mode: str) -> None:
     assert place.query.restarts == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_downtime(place: Place, mode: str) -> None:
     import downtime
 

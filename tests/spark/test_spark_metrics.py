@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from streams import MODES, Place
+from modes import MODES
+from streams import Place
 
 from clonos.testing.faults import Fault, Point, Strike, script
 

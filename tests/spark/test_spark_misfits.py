@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from streams import MODES, Place
+from modes import MODES, in_turns
+from streams import DEADLINE, Place
 
 from clonos.errors import CheckpointMismatch, ClonosError, InputError
 
@@ -14,12 +15,21 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "k string, n long"
 INSTANCE = r"operator 'count', instance [01], epoch \d+"
+MISFITS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "type": (
+        ("a", "seven"),
+        (r"column 'n' \(long\): row \d+ has 'seven'", "declared output schema", INSTANCE),
+    ),
+    "width": (("a",), (r"output \d+ of 'count' is not a row: 1 values; the fields are \(k, n\)", INSTANCE)),
+    "shape": (17, (r"output \d+ of 'count' is not a row: int", "Yield or return", INSTANCE)),
+}
+"""What a function yields for one row, and what is said of it."""
 
 
 def end_of(place: Place, kind: type[ClonosError], *says: str) -> None:
     """The query ends with this error at once: starting it again would not mend it."""
     with pytest.raises(kind) as caught:
-        place.query.awaitTermination(60)
+        place.query.awaitTermination(DEADLINE)
     for words in says:
         assert caught.match(words)
     assert place.query.restarts == []
@@ -35,19 +45,9 @@ def counting(bad: Any = None) -> Any:
     return count
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("bad", "says"),
-    [
-        (("a", "seven"), (r"column 'n' \(long\): row \d+ has 'seven'", "declared output schema", INSTANCE)),
-        (("a",), (r"output \d+ of 'count' is not a row: 1 values; the fields are \(k, n\)", INSTANCE)),
-        (17, (r"output \d+ of 'count' is not a row: int", "Yield or return", INSTANCE)),
-    ],
-    ids=["type", "width", "shape"],
-)
-def test_rows_that_do_not_fit_the_declared_schema(
-    place: Place, mode: str, bad: Any, says: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize(("misfit", "mode"), in_turns(MISFITS))
+def test_rows_that_do_not_fit_the_declared_schema(place: Place, mode: str, misfit: str) -> None:
+    bad, says = MISFITS[misfit]
     rows = [{"k": "a", "n": n} for n in range(10)]
     place.write(rows)
     place.start(place.causal(SCHEMA).groupBy("k").process(counting(bad), SCHEMA, name="count"), mode)

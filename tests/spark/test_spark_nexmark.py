@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streams import MODES, Place
+from modes import MODES
+from streams import Place
 
 from clonos.tools.nexmark.feed import EventLogs
 from clonos.tools.nexmark.native import STATE_STORE

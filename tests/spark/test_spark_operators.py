@@ -6,7 +6,8 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from streams import MODES, Place
+from modes import MODES
+from streams import Place
 
 import clonos
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from streams import MODES, Place
+from modes import MODES
+from streams import Place
 
 from clonos.errors import QueryDefinitionError
 from clonos.spark.types import delay_microseconds

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_replica import Replicas
+from one_session import one_session
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
@@ -28,7 +29,8 @@ HIDDEN = StructType.fromJson(
 OPERATOR, SINK = 2, 3
 
 
-def new_session(jar: Path, cores: int = 8) -> SparkSession:
+def plugin_session(jar: Path) -> SparkSession:
+    """A session that knows the plugin's classes and has nothing of the library's settings."""
     settings = {
         "spark.jars": str(jar),
         "spark.ui.enabled": "false",
@@ -39,12 +41,11 @@ def new_session(jar: Path, cores: int = 8) -> SparkSession:
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
-    builder = SparkSession.builder.master(f"local[{cores},1]").appName("conduit")
+    builder = SparkSession.builder.master("local[8,1]").appName("conduit")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    session: SparkSession = one_session(builder, log_level="ERROR")
+    return session
 
 
 class Rig:
@@ -109,7 +110,7 @@ class Rig:
     def rows(self) -> list[dict[str, Any]]:
         return self.replicas.collected[SINK]
 
-    def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+    def wait(self, condition: Callable[[], bool], seconds: float = 180) -> None:
         end = time.monotonic() + seconds
         while not condition():
             failure = self.query.exception()

@@ -242,7 +242,7 @@ def played_by_plugin(plugin_jar: Path, tmp_path_factory: pytest.TempPathFactory)
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import standby_conduit as fake
 from operated import make_checkpoint
-from services import TOKEN, Service, service
+from services import LEASE, TOKEN, Service, service
 from standby_conduit import Watched
 
 from clonos.errors import ConfigurationError
@@ -25,7 +25,6 @@ from clonos_standby.cluster.leased_server import Named, NamedServer
 from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec
 
-pytestmark = pytest.mark.timeout(120)
 ON_EXECUTORS = {"spark.clonos.replica.servers": " Executors"}
 
 
@@ -140,7 +139,7 @@ def spec(tmp_path: Path) -> QuerySpec:
 
 @pytest.fixture
 def first(tmp_path: Path) -> Iterator[Service]:
-    with service(tmp_path / "first", lease=1.0) as running:
+    with service(tmp_path / "first", lease=LEASE) as running:
         yield running
 
 
@@ -157,8 +156,8 @@ def test_servers_come_and_go_between_two_starts(
 ) -> None:
     """One that is gone, one that is new, one that stays, and one that refuses."""
     with (
-        service(tmp_path / "second", lease=1.0) as second,
-        service(tmp_path / "third", lease=1.0, slots=1) as full,
+        service(tmp_path / "second", lease=LEASE) as second,
+        service(tmp_path / "third", lease=LEASE, slots=1) as full,
     ):
         servers = ReplicaServers(spec, placement(first.address))
         try:
@@ -192,7 +191,7 @@ def test_a_server_that_stands_still_does_not_hold_up_commits(
     goes_on = threading.Event()
 
     def commit(self: NamedServer, epoch: int, truncate: Mapping[str, Any]) -> None:
-        goes_on.wait(60)
+        goes_on.wait(120)
         heard.put(epoch)
 
     monkeypatch.setattr(NamedServer, "commit", commit)
@@ -202,7 +201,7 @@ def test_a_server_that_stands_still_does_not_hold_up_commits(
         servers.commit(1, {})
         assert heard.empty()
         goes_on.set()
-        while heard.get(timeout=60) < 1:
+        while heard.get(timeout=120) < 1:
             pass
     finally:
         goes_on.set()
@@ -224,5 +223,5 @@ def test_a_service_ends_with_whoever_holds_its_input(tmp_path: Path) -> None:
     running = Service(tmp_path / "service", until_eof=True)
     assert running.process.stdin is not None
     running.process.stdin.close()
-    assert running.process.wait(30) == 0
+    assert running.process.wait(120) == 0
     running.close()

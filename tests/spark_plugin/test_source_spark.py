@@ -10,17 +10,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from conduit_harness import Rig, new_session
+from conduit_harness import Rig, plugin_session
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from clonos.sources import LogWriter, read
 
 
 @pytest.fixture(scope="module")
-def spark(plugin_jar: Path) -> Iterator[SparkSession]:
-    session = new_session(plugin_jar)
-    yield session
-    session.stop()
+def spark(plugin_jar: Path) -> SparkSession:
+    return plugin_session(plugin_jar)
 
 
 @pytest.fixture

@@ -21,8 +21,6 @@ from clonos_standby.server import endpoint, running
 from clonos_standby.server.endpoint import Endpoint
 from clonos_standby.server.event_loop import Loop
 
-pytestmark = pytest.mark.timeout(120)
-
 NAME = 'the "first" \\ one'
 SAMPLE = re.compile(r'clonos_\w+(\{\w+="(\\.|[^"\\])*"(,\w+="(\\.|[^"\\])*")*\})? -?[0-9.e+-]+')
 

@@ -16,8 +16,6 @@ from clonos_standby.server.death_notice import DeathNotice
 from clonos_standby.server.event_loop import Loop
 from clonos_standby.server.lifeline import Lifelines
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Forked:
     """A child that holds a lifeline and, where wanted, much memory, until it is killed. Its socket is in `line`."""

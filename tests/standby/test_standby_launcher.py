@@ -21,7 +21,6 @@ from clonos.wire import messages
 from clonos.wire.determinant_client import fetch
 from clonos_standby.cluster.launcher import ReplicaServer
 
-pytestmark = pytest.mark.timeout(120)
 ENTRY = "standby_replica:main"
 
 

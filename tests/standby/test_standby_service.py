@@ -20,7 +20,7 @@ import grpc
 import msgpack
 import pytest
 import standby_conduit as fake
-from services import TOKEN, Authority, Service, service
+from services import LEASE, TOKEN, Authority, Service, service
 from standby_conduit import Watched, hello, until
 
 from clonos.errors import ClonosError, ConfigurationError, Fenced, ProtocolError, Unauthenticated
@@ -38,7 +38,6 @@ from clonos_standby.cluster.spec import QuerySpec
 from clonos_standby.server import admin
 from clonos_standby.service.environment import environment, modules_of
 
-pytestmark = pytest.mark.timeout(120)
 LOCAL = "127.0.0.1"
 
 
@@ -181,7 +180,7 @@ def test_another_version_is_refused(shared: Service) -> None:
     with grpc.insecure_channel(shared.address) as channel:
         stub = replicas_pb2_grpc.ReplicasStub(channel)  # type: ignore[no-untyped-call]
         with pytest.raises(grpc.RpcError) as refused:
-            stub.Describe(replicas_pb2.DescribeRequest(version=2), metadata=bearer(TOKEN), timeout=10)
+            stub.Describe(replicas_pb2.DescribeRequest(version=2), metadata=bearer(TOKEN), timeout=120)
     assert "version 2 is not spoken here, 1 is" in refused.value.details()
 
 
@@ -193,7 +192,7 @@ def big(size: int) -> Iterator[bytes]:
 
 def flood(sock: socket.socket, head: bytes) -> bytes:
     """Sends what claims to be 1 GB until the peer has had enough; what it answered."""
-    sock.settimeout(30)
+    sock.settimeout(120)
     try:
         sock.sendall(head)
         for piece in big(1 << 30):
@@ -338,10 +337,10 @@ def received(sock: socket.socket) -> FrameType | None:
 
 
 def test_a_lease_that_is_not_prolonged_ends(tmp_path: Path) -> None:
-    with service(tmp_path / "service", lease=1.0) as running:
+    with service(tmp_path / "service", lease=LEASE) as running:
         client = ReplicaClient(running.address, TOKEN)
         granted = client.host(wanted(tmp_path))
-        assert granted.seconds == 1.0
+        assert granted.seconds == LEASE
         assert Watched(status(granted)["pid"]).gone()
         until(lambda: client.describe()["free"] == 16)
         with pytest.raises(LeaseEnded):
@@ -359,7 +358,7 @@ def test_a_lease_that_is_not_prolonged_ends(tmp_path: Path) -> None:
 
 def test_a_lease_that_its_driver_hears_nothing_of_is_not_prolonged(tmp_path: Path) -> None:
     """Its renewals come, and the answers are lost: it goes on without the server, which must not go on by itself."""
-    with service(tmp_path / "service", lease=1.5) as running:
+    with service(tmp_path / "service", lease=LEASE) as running:
         client = ReplicaClient(running.address, TOKEN)
         granted = client.host(wanted(tmp_path))
         server, renewals = Watched(status(granted)["pid"]), 0
@@ -380,7 +379,7 @@ def test_a_lease_that_its_driver_hears_nothing_of_is_not_prolonged(tmp_path: Pat
 
 def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:
     """It stood still for longer than its lease, which the service was asked to prolong all the time."""
-    with service(tmp_path / "service", lease=1.0) as running:
+    with service(tmp_path / "service", lease=LEASE) as running:
         named = Named(services=(running.address,), service_token=TOKEN)
         driver = NamedServer(
             running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None, hosts(tmp_path)
@@ -390,7 +389,7 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
         assert first is not None
         server = Watched(first["pid"])
         os.kill(server.pid, signal.SIGSTOP)
-        over = time.monotonic() + 2.0
+        over = time.monotonic() + 2 * LEASE
         until(lambda: time.monotonic() > over)
         os.kill(server.pid, signal.SIGCONT)
         assert server.gone()
@@ -400,7 +399,7 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
 
 def test_an_overtaken_driver_does_not_take_its_successor_s_server_back(tmp_path: Path) -> None:
     """Its lease has ended because another driver of the query has come; only who leads asks again."""
-    with service(tmp_path / "service", lease=1.0) as running:
+    with service(tmp_path / "service", lease=LEASE) as running:
         named = Named(services=(running.address,), service_token=TOKEN)
         overtaken, asked = threading.Event(), threading.Event()
 
@@ -452,7 +451,7 @@ def test_the_end_of_the_service_is_the_end_of_its_servers(tmp_path: Path, how: s
 
 
 def test_the_driver_s_side_goes_on_without_a_server_and_finds_it_again(tmp_path: Path) -> None:
-    running = Service(tmp_path / "service", lease=1.0)
+    running = Service(tmp_path / "service", lease=LEASE)
     port = int(running.address.rpartition(":")[2])
     looks: list[str | None] = []
     named = Named(services=(running.address,), service_token=TOKEN)
@@ -472,7 +471,7 @@ def test_the_driver_s_side_goes_on_without_a_server_and_finds_it_again(tmp_path:
     assert server.granted is None and server.socket == first and server.status() is None
     until(lambda: looks and looks[-1] is None)
     running.close()
-    running = Service(tmp_path / "service", lease=1.0, port=port)
+    running = Service(tmp_path / "service", lease=LEASE, port=port)
     until(lambda: looks[-1] is not None)
     assert server.socket == first
     until(lambda: (server.status() or {}).get("generation") == 4)
@@ -491,7 +490,7 @@ def test_logs_of_a_host_that_the_query_went_on_without_are_set_aside(tmp_path: P
         to = replace(named, services=(running.address,))
         return NamedServer(running.address, to, wanted(tmp_path), fake.TOKEN, lambda: None, counted)
 
-    running = Service(tmp_path / "service", lease=1.0)
+    running = Service(tmp_path / "service", lease=LEASE)
     port = int(running.address.rpartition(":")[2])
     first = driver(running, counted := hosts(tmp_path))
     first.start()
@@ -512,7 +511,7 @@ def test_logs_of_a_host_that_the_query_went_on_without_are_set_aside(tmp_path: P
     until(lambda: second.determinants is None)  # the lease is over, and the query goes on
     assert hosts(tmp_path).token(running.address) != counted.token("another")
     running.close()
-    running = Service(tmp_path / "service", lease=1.0, port=port)
+    running = Service(tmp_path / "service", lease=LEASE, port=port)
     until(lambda: second.determinants is not None)
     assert not kept.exists() and (running.data / aside).read_text() == "what an instance recorded"
     second.stop()

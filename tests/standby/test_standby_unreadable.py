@@ -134,7 +134,7 @@ def test_more_than_it_takes_at_once_are_refused_and_come_again() -> None:
 
     def slow(node: int, instance: int, start: int) -> HolderReply:
         begun.release()
-        release.wait(30)
+        release.wait(120)
         return HolderReply("slow", [(0, LOG)])
 
     with (

@@ -53,16 +53,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "small"
     path.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)], capture_output=True, timeout=20
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)], capture_output=True, timeout=120
     )
     if mounted.returncode != 0:
         pytest.skip("cannot mount a small file system here")
     yield path
-    subprocess.run(["umount", "-l", str(path)], check=True, timeout=20)
+    subprocess.run(["umount", "-l", str(path)], check=True, timeout=120)
 
 
 def enlarge(path: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,size=64m", str(path)], check=True, timeout=20)
+    subprocess.run(["mount", "-o", "remount,size=64m", str(path)], check=True, timeout=120)
 
 
 def test_a_log_on_a_full_disk_refuses_the_append_and_keeps_what_it_acknowledged(small_disk: Path) -> None:

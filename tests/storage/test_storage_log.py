@@ -139,26 +139,11 @@ def test_close_with_a_walk_under_way_frees_the_lock(store: LogStore) -> None:
 # The own log
 
 
-def test_a_piece_that_repeats_what_is_there_adds_only_what_is_new(store: LogStore) -> None:
-    store.append([], (10, b"abcd"))
-    store.append([], (14, b"ef"))
-    store.append([], (11, b"bcdefgh"))
-    store.append([], (10, b"ab"))
-    assert list(store.own()) == [(10, b"abcd"), (14, b"ef"), (16, b"gh")]
-    assert store.end == 18
-
-
 def test_a_piece_that_contradicts_what_is_there_is_refused_and_changes_nothing(store: LogStore) -> None:
     store.append([], (0, b"abcd"))
     with pytest.raises(LogConflict, match="between offsets 2 and 4"):
         store.append([b"delta"], (2, b"cX"))
     assert (list(store.own()), list(store.deltas()), store.end) == ([(0, b"abcd")], [], 4)
-
-
-def test_a_gap_is_kept_as_one(store: LogStore) -> None:
-    store.append([], (0, b"ab"))
-    store.append([], (10, b"cd"))
-    assert list(store.own()) == [(0, b"ab"), (10, b"cd")]
 
 
 @settings(max_examples=30, deadline=None)
@@ -193,14 +178,6 @@ def test_truncating_and_cutting_keep_exactly_the_rest(
         assert list(store.own())[-1] == (min(cut, end), b"new")
     store.close()
     shutil.rmtree(path)
-
-
-def test_rewriting_keeps_what_lies_before(store: LogStore) -> None:
-    store.append([], (5, b"abcde"))
-    store.append([], (10, b"fghij"))
-    store.rewrite_own(8, [(8, b"XY"), (12, b"Z")])
-    assert list(store.own()) == [(5, b"abc"), (8, b"XY"), (12, b"Z")]
-    assert store.end == 13
 
 
 # Deltas

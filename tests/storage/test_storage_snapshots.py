@@ -343,13 +343,13 @@ def test_forget_does_not_wait_for_an_upload_which_does_it_at_its_end(
 
     def slow(*args: Any) -> None:
         uploading.set()
-        assert go_on.wait(30)
+        assert go_on.wait(120)
         really(*args)
 
     monkeypatch.setattr(Folder, "put", slow)
     thread = threading.Thread(target=store.finish, args=(pending,))
     thread.start()
-    assert uploading.wait(30)
+    assert uploading.wait(120)
     store.forget(before_epoch=1)
     assert [name.epoch for name in store.manifests()] == [0]
     go_on.set()

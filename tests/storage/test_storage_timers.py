@@ -103,17 +103,6 @@ def queue(state: KeyedState) -> TimerQueue:
     return TimerQueue(state)
 
 
-def test_a_timer_set_again_fires_once_and_one_set_for_the_past_fires_next(queue: TimerQueue) -> None:
-    queue.set(10, b"k")
-    queue.set(10, b"k")
-    assert queue.pop_due(20) == [(10, b"k", "")]
-    assert queue.next_due() is None
-    queue.set(5, b"k")
-    assert queue.next_due() == 5
-    assert queue.pop_due(20) == [(5, b"k", "")]
-    assert queue.pop_due(2**63 - 1) == []
-
-
 def test_timers_and_state_do_not_see_each_other(state: KeyedState, queue: TimerQueue) -> None:
     queue.set(1, b"k")
     state.put(b"k", 1)

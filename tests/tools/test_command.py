@@ -140,7 +140,7 @@ def test_errors_become_exit_codes(
 
 def test_the_version_is_printed_by_the_module_too(root: Path) -> None:
     command = [sys.executable, "-m", "clonos.cli", "--version"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout == f"clonos {__version__}\n"
 
 

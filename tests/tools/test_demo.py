@@ -336,15 +336,15 @@ def test_a_driver_that_cannot_start_is_the_outcome(
 def test_killing_a_driver_leaves_nothing(tmp_path: Path, fakes: None) -> None:
     job = Job(mode="microbatch", log=str(tmp_path), folder=str(tmp_path / "x"), weather="")
     driver = Driver("native", job)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (event := driver.event()) is None or event["event"] != "ready":
         assert time.monotonic() < deadline
         time.sleep(0.01)
     (own, child) = pids_of(tmp_path)
     assert child in descendants(own)
     os.kill(child, 0)
-    moment = driver.kill()
-    assert time.time() - 30 < moment <= time.time()
+    before = time.time()
+    assert before <= driver.kill() <= time.time()
     assert not alive(own) and not alive(child)
 
 

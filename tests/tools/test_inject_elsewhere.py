@@ -33,7 +33,6 @@ from clonos_standby.server.processes import look_at
 from clonos_standby.service.environment import environment
 from clonos_standby.service.replica_service import STRIKES, Service
 
-pytestmark = pytest.mark.timeout(180)
 LOCAL = "127.0.0.1"
 LEASE = 1.0
 

@@ -22,8 +22,6 @@ from clonos.tools.status.text import size, span, table
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.server import running
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:

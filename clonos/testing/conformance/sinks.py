@@ -11,18 +11,19 @@ the sink breaks the promise. pytest is not needed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import cloudpickle
 import pyarrow as pa
 
-from clonos.errors import ClonosError, Fenced, SinkError
+from clonos.errors import Fenced, SinkError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import channel_id
 from clonos.sinks.port import Cursors, Sink, SinkLogReader, SinkWriter
+from clonos.testing.conformance.checks import check_name, refused, same
 
 __all__ = [
     "COMMIT_CHECKS",
@@ -92,11 +93,6 @@ class CommitPlace:
     make: Callable[[], KeepsCommits]
 
 
-def check_name(check: Callable[[Any], None]) -> str:
-    """For the ids of parametrised tests."""
-    return check.__name__
-
-
 # ------------------------------------------------------------------ helpers
 
 
@@ -119,20 +115,6 @@ def opened(place: SinkPlace, fence: int, *, node: int = NODE) -> SinkWriter:
     writer = place.sink().writer()
     writer.open(query=QUERY, node=node, instance=0, fence=fence)
     return writer
-
-
-@contextmanager
-def refused(kind: type[ClonosError], what: str) -> Iterator[None]:
-    try:
-        yield
-    except kind:
-        return
-    raise AssertionError(f"{what} was not refused with {kind.__name__}")
-
-
-def same(what: str, found: Any, due: Any) -> None:
-    if found != due:
-        raise AssertionError(f"{what}: found {found!r}, due is {due!r}")
 
 
 # --------------------------------------------------------- rows, log, cursor
