@@ -94,6 +94,7 @@ def whatever_a_snapshot_depends_on(patch: Patch) -> None:
 def log_of_what_never_happened_is_believed(patch: Patch) -> None:
     whatever_a_snapshot_depends_on(patch)
     patch.setattr(OwnLog, "before", lambda self, newer: self)
+    patch.setattr(OwnLog, "of_history", lambda self, mark: self)  # which a snapshot would tell, too
 
 
 def instance_that_moved_asks_nobody(patch: Patch) -> None:
