@@ -17,7 +17,7 @@ from clonos.sim.command import run_seed, run_storm
 from clonos.sim.plan import Fault, SinkKind, draw_plan
 from clonos.sim.run import Report, run
 
-SEEDS = 1_000
+SEEDS = 2_000
 SOAK_FAULTS = int(os.environ.get("CLONOS_SOAK_FAULTS", "1000000"))
 PROCESSES = os.cpu_count() or 1
 
@@ -28,6 +28,7 @@ def reports() -> list[Report]:
         return list(pool.map(run_seed, range(SEEDS), chunksize=25))
 
 
+@pytest.mark.timeout(1200)
 def test_every_seed_is_right(reports: list[Report]) -> None:
     wrong = [str(report) for report in reports if not report.right]
     assert not wrong, "\n".join(wrong)
@@ -35,7 +36,7 @@ def test_every_seed_is_right(reports: list[Report]) -> None:
 
 def test_most_runs_come_out_exact(reports: list[Report]) -> None:
     outcomes = Counter(report.outcome for report in reports)
-    assert outcomes["exact"] > 0.88 * SEEDS, outcomes
+    assert outcomes["exact"] > 0.9 * SEEDS, outcomes
     assert outcomes["beyond"] < 0.01 * SEEDS, outcomes
 
 
@@ -59,7 +60,7 @@ def test_within_the_promise_every_run_comes_out_exact(reports: list[Report]) -> 
 
 def test_every_kind_of_fault_strikes_and_most_runs_see_some(reports: list[Report]) -> None:
     kinds = Counter(struck.kind for report in reports for struck in report.struck)
-    assert all(kinds[kind] >= 2 for kind in Fault), kinds
+    assert all(kinds[kind] >= 5 for kind in Fault), kinds
     assert sum(bool(report.struck) for report in reports) > 0.7 * SEEDS
 
 
