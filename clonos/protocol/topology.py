@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from clonos.errors import CheckpointMismatch
+from clonos.protocol.ids import Origin
 
 FORMAT_VERSION = 2
 FORMATS = (1, 2)
@@ -133,6 +134,15 @@ class Topology:
 
     def node(self, number: int) -> Node:
         return next(node for node in self.nodes if node.number == number)
+
+    def instances(self, *kinds: NodeKind) -> list[Origin]:
+        """Of all nodes of these kinds, in order."""
+        return [
+            Origin(node.number, instance)
+            for node in self.nodes
+            if node.kind in kinds
+            for instance in range(node.parallelism)
+        ]
 
     def downstream(self, number: int) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if number in node.upstream)

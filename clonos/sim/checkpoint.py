@@ -165,7 +165,11 @@ class Checkpoint:
 
     def since(self, origin: Origin) -> Since | None:
         """Which snapshots of an instance count, by the last start of the query."""
-        return since_of(self.lines[max(self.lines)] if self.lines else None, origin)
+        return since_of(self.newest_line, origin)
+
+    @property
+    def newest_line(self) -> RecoveryLine | None:
+        return self.lines[max(self.lines)] if self.lines else None
 
     @property
     def last_hosts(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_reconciliation import Found, newest_of, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.missing_end import check_no_end_is_missing
+from clonos.protocol.line.recovery_line import ran_in_real_time
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ class Commits:
 
     def reconcile(self, generation: int) -> None:
         """Raises CheckpointMismatch where the checkpoint, the sink and Spark's logs do not tell one history."""
-        lines = self._checkpoint.lines
+        line = self._checkpoint.newest_line
         ours = self._kept
         course = reconcile(
             Found(
                 committed=self._checkpoint.committed,
                 passed=self._checkpoint.passed,
-                begun=lines[max(lines)].epoch if lines else 0,
+                begun=line.epoch if line is not None else 0,
                 offsets={epoch: written(each) for epoch, each in self._checkpoint.offsets.items()},
                 commits=dict.fromkeys(self._checkpoint.commits, _COMMIT),
                 kept=ours,
@@ -111,12 +112,11 @@ class Commits:
                 instance = snapshot.instance
                 found[origin] = Ended(str(snapshot.name), instance.log_offset, instance.emitted)
                 reached[origin] = instance.reached
-        lines = self._checkpoint.lines
         check_no_end_is_missing(
             self._world.plan.dataflow.topology,
             reached,
             epoch=epoch,
-            realtime=bool(lines) and lines[max(lines)].ran_in_real_time(epoch),
+            realtime=ran_in_real_time(self._checkpoint.newest_line, epoch),
         )
         return found
 

@@ -40,12 +40,7 @@ class Dataflow:
         return [Origin(node, local) for node, count in self.partitions for local in range(count)]
 
     def instances(self, *kinds: NodeKind) -> list[Origin]:
-        return [
-            Origin(node.number, instance)
-            for node in self.topology.nodes
-            if node.kind in kinds
-            for instance in range(node.parallelism)
-        ]
+        return self.topology.instances(*kinds)
 
     def stages(self) -> list[list[Node]]:
         """Operators and sinks by their distance from the sources: what Spark runs one after another in a batch."""

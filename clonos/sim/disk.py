@@ -16,7 +16,7 @@ from typing import Any
 
 from clonos.errors import LogConflict, LogCorrupt, StorageUnavailable
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_before
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.delta_journal import fold_deltas
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply, Index, told
@@ -197,7 +197,7 @@ class LogStore:
         """Put these in the place of the own log from `offset` on: all or nothing, and durable."""
         self._check_room()
         for batch in self._batches:
-            batch.own = tuple((start, data[: offset - start]) for start, data in batch.own if start < offset)
+            batch.own = tuple(pieces_before(batch.own, offset))
         self._drop_empty()
         if pieces:
             self._batches.append(Batch((), tuple(pieces)))

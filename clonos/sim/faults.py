@@ -273,10 +273,8 @@ class Faults:
 
     def at_snapshots(self, snapshots: Snapshots) -> None:
         """When an instance looks for one."""
-        whose = f"snapshots of {snapshots.origin}"
-        if self._world.has_recorded(snapshots.origin) and self.strikes(Fault.SNAPSHOTS_GONE, whose):
-            self._world.checks.truncation.snapshots_go(snapshots.origin)  # while they can be read
-            snapshots.kept.clear()
+        if self._world.has_recorded(snapshots.origin):
+            self._remove(snapshots)
         if snapshots.kept and self.strikes(Fault.SNAPSHOT_PAGE, f"snapshots of {snapshots.origin}"):
             names = sorted(snapshots.kept)
             name = names[-1] if self._rng.random() < 0.5 else self._rng.choice(names)
@@ -285,9 +283,12 @@ class Faults:
     def at_unrecorded_commit(self) -> None:
         """When the driver sees one, and has not recorded it."""
         for snapshots in self._world.ended_unrecorded():
-            if self.strikes(Fault.SNAPSHOTS_GONE, f"snapshots of {snapshots.origin}"):
-                self._world.checks.truncation.snapshots_go(snapshots.origin)
-                snapshots.kept.clear()
+            self._remove(snapshots)
+
+    def _remove(self, snapshots: Snapshots) -> None:
+        if self.strikes(Fault.SNAPSHOTS_GONE, f"snapshots of {snapshots.origin}"):
+            self._world.checks.truncation.snapshots_go(snapshots.origin)  # while they can be read
+            snapshots.kept.clear()
 
     def at_sink_log(self) -> None:
         """When it is read."""

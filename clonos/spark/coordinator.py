@@ -22,7 +22,7 @@ from typing import Any
 from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
-from clonos.protocol.line.recovery_line import RecoveryLine, beginnings
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
 from clonos.protocol.recovery.causal.longest_prefix import OnGap
@@ -36,7 +36,7 @@ from clonos.spark.compile import Address, Compiled
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.failure import named
 from clonos.spark.leadership import DriverLeadership
-from clonos.spark.recovery_line_builder import draw_line
+from clonos.spark.recovery_line_builder import draw_line, final_snapshots, line_from_the_beginning
 from clonos.spark.remote_servers import executors_servers, named_servers, reached_at
 from clonos.spark.settings import Settings
 from clonos.spark.ticks import fitted
@@ -302,18 +302,22 @@ class Coordinator:
         does a history that was given up, of which nothing may be gone on with."""
         committed = self._checkpoint.passed()
         epoch = committed + 1
-        ended = self._commits.ends(committed)
+        finals = final_snapshots(self._checkpoint.location, self._topology, committed)
         resumes = resumes and not self._history.changes_at(epoch)
         if resumes and self._checkpoint.given_up().generation < generation - 1:
             try:
                 reader = self._sink.log_reader(self.query)
                 return draw_line(
-                    self._checkpoint.location, self._topology, reader, generation=generation, epoch=epoch
+                    self._checkpoint.location,
+                    self._topology,
+                    reader,
+                    finals,
+                    generation=generation,
+                    epoch=epoch,
                 )
             except ClonosError as error:
                 LOG.warning("the epoch is run from its beginning: %s", error)
-        ends = {origin: (end.snapshot, end.log_offset) for origin, end in ended.items()}
-        return RecoveryLine(generation, epoch, **beginnings(ends))
+        return line_from_the_beginning(finals, generation=generation, epoch=epoch)
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""

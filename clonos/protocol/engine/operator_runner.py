@@ -65,16 +65,14 @@ class OperatorRunner:
 
     def run(self, runs: Sequence[Run], positions: Column, rows: list[Row]) -> list[Row]:
         """All records of a step at once."""
-        produced = self.run_some(runs, positions, rows, rows)
+        produced = self.run_some(runs, positions, rows)
         fired = self.end(runs, positions, rows)
         return produced + fired if fired else produced
 
-    def run_some(
-        self, runs: Sequence[Run], positions: Column, rows: list[Row], given: list[Row]
-    ) -> list[Row]:
-        """Of the records of a step those that are `given`, its first ones."""
+    def run_some(self, runs: Sequence[Run], positions: Column, rows: list[Row]) -> list[Row]:
+        """`rows` are the first records of a step, or all."""
         self._place.enter(runs, positions)
-        return self._operator.bundle(self._keys_of(given), given) if given else []
+        return self._operator.bundle(self._keys_of(rows), rows) if rows else []
 
     def pieces(self) -> AbstractContextManager[None]:
         """What is run inside are pieces of one bundle."""

@@ -53,14 +53,14 @@ class RecordByRecord:
                     recorder.skip(ran)
                     self._runner.end_skipping(first_of(runs, done), positions[:done], rows[:done])
                     return produced
-                produced += self._runner.run_some([(channel, 1)], [position], [row], [row])
+                produced += self._runner.run_some([(channel, 1)], [position], [row])
         return produced + self._runner.end(runs, positions, rows)
 
     def repeat_skipping(
         self, replayer: StepReplayer, step: Step, runs: list[Run], positions: list[int], rows: list[Row]
     ) -> list[Row]:
         """Repeat a step that ends with a record that was passed over."""
-        produced = self._runner.run_some(runs, positions, rows, rows[:-1])
+        produced = self._runner.run_some(runs, positions, rows[:-1])
         self._runner.end_skipping(runs, positions, rows)
         self._keep_recorded(replayer, step.stop)
         return produced

@@ -54,13 +54,17 @@ class Found:
 class Course:
     """How the query goes on: behind `committed`, after Spark's files of `repair` have been written again. `newest` is
     the record to keep in both places. Spark's commit of `completes` is lost, and nobody has recorded it: it gets the
-    content `commits`, which says nothing of an epoch but Spark's own watermark, and causal queries have none there."""
+    content of `newest`'s, which says nothing of an epoch but Spark's own watermark, and causal queries have none."""
 
     committed: int
     newest: CommitRecord | None = None
     repair: CommitRecord | None = None
     completes: int | None = None
-    commits: bytes = b""
+
+    @property
+    def commits(self) -> bytes:
+        """What is written as Spark's commit of `completes`."""
+        return self.newest.commits if self.newest is not None else b""
 
     @property
     def repairs(self) -> bool:
@@ -79,9 +83,7 @@ def reconcile(found: Found) -> Course:
     """Raises CheckpointMismatch."""
     course = _course(found)
     if course.newest is not None and found.passed > course.committed:
-        course = replace(
-            course, committed=found.passed, completes=found.passed, commits=course.newest.commits
-        )
+        course = replace(course, committed=found.passed, completes=found.passed)
     goes_on = max(found.passed, course.committed) + 1
     if goes_on < found.begun:
         raise CheckpointMismatch(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from clonos.errors import SnapshotCorrupt
 from clonos.protocol.ids import Origin
-from clonos.protocol.topology import Node, NodeKind, Topology
+from clonos.protocol.topology import NodeKind, Topology
 
 Reached = Mapping[Origin, Mapping[int, int]]
 """By instance, and channel, the last position that it has."""
@@ -22,25 +22,25 @@ Reached = Mapping[Origin, Mapping[int, int]]
 def check_no_end_is_missing(topology: Topology, ends: Reached, *, epoch: int, realtime: bool) -> None:
     """`ends` are the snapshots with which instances ended `epoch`, which has committed, or the last one before that
     they ran, `realtime` whether that epoch ran in real time. Raises SnapshotCorrupt."""
-    for node in topology.nodes:
-        for instance in range(node.parallelism if node.kind is NodeKind.OPERATOR and epoch >= 0 else 0):
-            origin = Origin(node.number, instance)
-            if origin in ends:
-                continue
-            witness = _witness(topology, node, origin.channel, ends)
-            if witness is not None or realtime:
-                what = f"{witness} has its rows" if witness is not None else "all instances run in real time"
-                raise SnapshotCorrupt(
-                    f"node {origin.node}, instance {origin.instance} has run before the end of epoch {epoch}, for "
-                    f"{what}, and no snapshot of it is there",
-                    hint="Restore the checkpoint as it was after that epoch",
-                )
+    if epoch < 0:
+        return
+    for origin in topology.instances(NodeKind.OPERATOR):
+        if origin in ends:
+            continue
+        witness = _witness(topology, origin, ends)
+        if witness is not None or realtime:
+            what = f"{witness} has its rows" if witness is not None else "all instances run in real time"
+            raise SnapshotCorrupt(
+                f"node {origin.node}, instance {origin.instance} has run before the end of epoch {epoch}, for "
+                f"{what}, and no snapshot of it is there",
+                hint="Restore the checkpoint as it was after that epoch",
+            )
 
 
-def _witness(topology: Topology, node: Node, channel: int, ends: Reached) -> str | None:
-    """Who has received something over a channel of a node."""
-    for receiver in topology.downstream(node.number):
+def _witness(topology: Topology, sender: Origin, ends: Reached) -> str | None:
+    """Who has received something of an instance."""
+    for receiver in topology.downstream(sender.node):
         for origin, reached in ends.items():
-            if origin.node == receiver.number and reached.get(channel, 0) > 0:
+            if origin.node == receiver.number and reached.get(sender.channel, 0) > 0:
                 return f"node {origin.node}, instance {origin.instance}"
     return None

@@ -76,10 +76,6 @@ class RecoveryLine:
     realtime: bool = False
     """Whether the start runs in real time. A line of an older version does not say so."""
 
-    def ran_in_real_time(self, epoch: int) -> bool:
-        """Whether an epoch that has committed did, as far as the line of the last start knows."""
-        return self.realtime and epoch >= self.epoch
-
     def since(self, origin: Origin) -> Since | None:
         """Which of an instance's snapshots count in this start; None: all."""
         if self.bases is None:
@@ -185,6 +181,11 @@ def ends_among(standings: Mapping[Origin, Standing]) -> dict[Origin, tuple[str, 
     """For `beginnings`."""
     bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
     return {origin: (base.name, base.log_offset) for origin, base in bases.items()}
+
+
+def ran_in_real_time(line: RecoveryLine | None, epoch: int) -> bool:
+    """Whether an epoch that has committed did, as far as the newest line there is knows."""
+    return line is not None and line.realtime and epoch >= line.epoch
 
 
 def since_of(line: RecoveryLine | None, origin: Origin) -> Since | None:

@@ -16,6 +16,11 @@ Segment = tuple[int, bytes]
 """(offset of the first byte, bytes)."""
 
 
+def pieces_before(pieces: Iterable[Segment], end: int) -> list[Segment]:
+    """What of the pieces lies before an offset."""
+    return [(start, data[: end - start]) for start, data in pieces if start < end]
+
+
 class CausalLog:
     """Disjoint segments in order of offset."""
 

@@ -39,7 +39,3 @@ class HistoryMark:
             return False  # it says both, and whoever puts the log together raises that
         reaches = log.contiguous_end(self.begins) >= self.ends
         return bool(self.digest) and reaches and not self.is_of(log)
-
-    def before(self, pieces: Iterable[Segment]) -> list[Segment]:
-        """What of the pieces lies before the epoch of the snapshot."""
-        return [(start, data[: self.begins - start]) for start, data in pieces if start < self.begins]

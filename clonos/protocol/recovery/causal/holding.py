@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.causal_log import Segment, pieces_before
 from clonos.protocol.recovery.causal.delta import decode_delta
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
@@ -61,7 +61,10 @@ class HolderReply:
         if not mark.contradicts(self.segments):
             return replace(self, own=own)
         return replace(
-            self, own=own, segments=mark.before(self.segments), required=min(self.required, mark.begins)
+            self,
+            own=own,
+            segments=pieces_before(self.segments, mark.begins),
+            required=min(self.required, mark.begins),
         )
 
 

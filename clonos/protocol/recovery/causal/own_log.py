@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.causal_log import Segment, pieces_before
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
 
@@ -89,7 +89,7 @@ class OwnLog:
         it is an old copy of this host's disk that has come back, and as good as a store that is lost."""
         if mark is None or not mark.contradicts(self.segments):
             return self
-        return replace(self, segments=mark.before(self.segments))
+        return replace(self, segments=pieces_before(self.segments, mark.begins))
 
     def before(self, newer: Iterable[tuple[int, int]]) -> OwnLog:
         """Without what was written beyond the offset at which a newer incarnation went its own way; of each, fence
@@ -97,9 +97,7 @@ class OwnLog:
         limit = min((since for fence, since in newer if fence > self.history), default=None)
         if limit is None or self.history < 0:
             return self
-        return replace(
-            self, segments=[(start, data[: limit - start]) for start, data in self.segments if start < limit]
-        )
+        return replace(self, segments=pieces_before(self.segments, limit))
 
 
 def believed(logs: Sequence[OwnLog]) -> list[OwnLog]:

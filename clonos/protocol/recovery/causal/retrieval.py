@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.fence import of_same_attempt
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_before
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
@@ -211,5 +211,5 @@ def known_between(base: int, end: int, replies: Iterable[HolderReply]) -> Causal
             if offset < end and offset + len(data) > base:
                 log.merge(max(offset, base), data[max(base - offset, 0) : end - offset])
     for store in believed(stores):
-        log.merge_agreeing((at, data[: end - at]) for at, data in store.segments if at < end)
+        log.merge_agreeing(pieces_before(store.segments, end))
     return log
