@@ -1,9 +1,9 @@
 """When a driver takes a replica server of its own for hung.
 
-A server that is stopped by a signal, or waits for a disk that does not answer, lives on: its process does not end, and its
-socket still accepts connections. So the driver pings it, several times within the deadline, and each ping is waited for
-until the next is due. Of the time between two looks no more than that counts as silence: where the driver itself stood
-still, or its whole host did, the server has not had the time to answer. Times are in any one unit.
+A server that is stopped by a signal, or waits for a disk that does not answer, lives on: its process does not end, and
+its socket still accepts connections. So the driver pings it, several times within the deadline, and each ping is waited
+for until the next is due. Of the time between two looks no more than that counts as silence: where the driver itself
+stood still, or its whole host did, the server has not had the time to answer. Times are in any one unit.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class ReplicaServer:
             os.close(output)
         why = "it is stopped by a signal (SIGSTOP)" if look_at(process.pid).stopped else "it hangs"
         LOG.warning(
-            "the replica server (process %d) has not answered for %g s: %s; it is killed with its replicas and replaced",
+            "the replica server (process %d) has not answered for %g s: %s; it and its replicas are replaced",
             process.pid,
             self._silence,
             why,

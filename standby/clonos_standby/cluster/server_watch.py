@@ -1,7 +1,7 @@
 """The driver waits for the end of a replica server of its own, and notices when it lives but does not work.
 
-A ping is a line on the server's standard input, which it answers on its standard output: neither takes a connection, so a
-server that is short of descriptors or has many conduits waiting still answers.
+A ping is a line on the server's standard input, which it answers on its standard output: neither takes a connection,
+so a server that is short of descriptors or has many conduits waiting still answers.
 """
 
 from __future__ import annotations
