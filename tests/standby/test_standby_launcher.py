@@ -108,8 +108,11 @@ def test_a_stopped_server_is_killed_with_its_replicas_and_replaced(
             conduit.ask("pid")
             watched = watch_all(server.status())
             os.kill(stopped, signal.SIGSTOP)
-            server.set_generation(2)  # waits for the next one
-            assert server.pid != stopped and server.restarts == 1
+            server.set_generation(
+                2
+            )  # waits for the next one, which may answer before it has said that it is ready
+            until(lambda: server.restarts == 1)
+            assert server.pid != stopped
             assert all(process.gone() for process in watched)
             assert conduit.lost()
         with Conduit(server, generation=2).welcome() as again:
