@@ -157,8 +157,8 @@ class CausalQuery:
         with self._lock:
             if self._stopping.is_set():
                 return False
+            self.restarts.append(_first_line(error))  # first: a launch that fails has a reason of its own
             self._spark_query = self._launch()
-        self.restarts.append(_first_line(error))
         with self._changed:
             self._changed.notify_all()
         return True

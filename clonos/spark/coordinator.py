@@ -198,7 +198,13 @@ class Coordinator:
             tls=self._named.tls,
             log_format=self._settings.log_format,
         )
-        return ReplicaServers(spec, self._placement(), entry=self._entry, may_ask=self._leadership.check)
+        return ReplicaServers(
+            spec,
+            self._placement(),
+            entry=self._entry,
+            silence=self._settings.heartbeat,
+            may_ask=self._leadership.check,
+        )
 
     def _placement(self) -> Placement:
         """With the services that executors have at this moment."""

@@ -204,7 +204,7 @@ class Settings:
             "replica.deadline",
             "10s",
             _time("1s", "24h"),
-            "A replica that gives no sign of life for so long is replaced",
+            "A replica that gives no sign of life for so long is replaced; so is a replica server on the driver's host",
         )
     )
     attempts: int = field(

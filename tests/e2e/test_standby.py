@@ -163,6 +163,25 @@ def test_a_lost_server_costs_no_restart(spark: Any, tmp_path: Path) -> None:
     assert query.restarts == []
 
 
+def test_a_server_that_stands_still_costs_no_restart(spark: Any, tmp_path: Path) -> None:
+    """Nobody continues it: it is killed and replaced, and what runs on it meanwhile is taken over."""
+    settings = {**STANDBYS, "replica.deadline": "2s"}
+    setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=2.0, goes_on=True, settings=settings)
+    with running(spark, setup) as query:
+        await_quarter(query, setup)
+        await_(query, setup, lambda: all(None not in roles(query, node, 0) for node in (2, 3)))
+        primary, _ = roles(query, 2, 0)
+        stopped = query.causal_status()["pid"]
+        os.kill(stopped, signal.SIGSTOP)
+        if primary is not None:  # its epoch may just have ended
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(primary["pid"], signal.SIGKILL)
+        await_(query, setup, lambda: query.causal_status()["pid"] != stopped)
+        await_end(query, setup)
+    assert_exact(setup)
+    assert query.restarts == []
+
+
 def setup_of(folder: Path, where: Service, **settings: str) -> Run:
     return Run(
         folder,

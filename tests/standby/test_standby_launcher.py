@@ -22,6 +22,7 @@ from clonos.wire.determinant_client import fetch
 from clonos_standby.cluster.launcher import ReplicaServer
 
 ENTRY = "standby_replica:main"
+SILENCE = 2.0
 
 
 def test_stop_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -96,6 +97,38 @@ def test_a_killed_server_takes_its_replicas_along_and_comes_back_with_its_fences
         assert server.status()["generation"] == 1, "requests work again"
 
 
+def test_a_stopped_server_is_killed_with_its_replicas_and_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ReplicaServer(SPEC, tmp_path, entry=ENTRY, silence=SILENCE) as server:
+        stopped = server.pid or 0
+        server.set_generation(1)
+        with Conduit(server, generation=1).welcome() as conduit:
+            conduit.ask("pid")
+            watched = watch_all(server.status())
+            os.kill(stopped, signal.SIGSTOP)
+            server.set_generation(
+                2
+            )  # waits for the next one, which may answer before it has said that it is ready
+            until(lambda: server.restarts == 1)
+            assert server.pid != stopped
+            assert all(process.gone() for process in watched)
+            assert conduit.lost()
+        with Conduit(server, generation=2).welcome() as again:
+            assert again.ask("pid") > 0
+    (said,) = [record.getMessage() for record in caplog.records if "has not answered" in record.getMessage()]
+    assert f"(process {stopped})" in said and "stopped by a signal" in said and "replaced" in said
+
+
+def test_a_stopped_server_ends_in_order_when_it_is_to_end(tmp_path: Path) -> None:
+    server = ReplicaServer(SPEC, tmp_path, entry=ENTRY).start()
+    watched = watch_all(server.status())
+    os.kill(server.pid or 0, signal.SIGSTOP)
+    server.stop()
+    assert all(process.gone(0) for process in watched)
+    assert not (tmp_path / "running.json").exists(), "it has tidied up by itself"
+
+
 def test_the_determinant_service_is_restarted_at_its_address(tmp_path: Path) -> None:
     with ReplicaServer(SPEC, tmp_path, entry=ENTRY) as server:
         address = server.grpc_address or ""
@@ -144,6 +177,17 @@ def test_a_killed_driver_leaves_nothing_behind(tmp_path: Path) -> None:
     process, said = driver(tmp_path, "import time; time.sleep(600)")
     with process:
         watched = watch_all(said["status"])
+        process.kill()
+    assert all(one.gone() for one in watched)
+    until(lambda: not os.path.exists(os.path.dirname(said["socket"])))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux continues a process when its parent dies")
+def test_a_driver_that_is_killed_while_its_server_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
+    process, said = driver(tmp_path, "import time; time.sleep(600)")
+    with process:
+        watched = watch_all(said["status"])
+        os.kill(said["status"]["pid"], signal.SIGSTOP)
         process.kill()
     assert all(one.gone() for one in watched)
     until(lambda: not os.path.exists(os.path.dirname(said["socket"])))

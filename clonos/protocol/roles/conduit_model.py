@@ -286,9 +286,13 @@ class Conduit:
             return
         delay = min(MAX_CONNECT_DELAY, 50 << min(self._connect_failures, 4))
         self._connect_failures += 1
-        if self.limits.standbys:  # the other one may be there
-            self._server = 1 - self._server
+        self._turn_to_other_server()
         self._actions.append(Connect(self.fence, self._fresh, delay, self._server))
+
+    def _turn_to_other_server(self) -> None:
+        """The one that was asked cannot be reached, or does not answer: a stopped server's socket still accepts."""
+        if self.limits.standbys:
+            self._server = 1 - self._server
 
     def _welcome(self, welcome: Welcome, now: int) -> None:
         if self.state is not State.CONNECTING:
@@ -596,6 +600,8 @@ class Conduit:
         if self.state is State.CONNECTING and now - self._connecting_since >= self.limits.connect_ms:
             self._connect_deadline()
         elif self._replica.is_silent(now, self.limits.heartbeat_ms):
+            if self.state is State.CONNECTING:
+                self._turn_to_other_server()
             self._lost(f"nothing was heard from the replica for {now - self._replica.heard_at} ms", now)
         else:
             if self._standby.link.is_silent(now, self.limits.heartbeat_ms):

@@ -4,7 +4,8 @@ The driver is a process full of threads with a JVM behind it, so it must never f
 fresh program and holds the write end of the server's stdin. That pipe is the whole agreement about life and death:
 however the driver ends, its descriptors are closed, and the server and everything it runs are gone a moment later.
 In the other direction a monitor thread waits for the server and starts it again, at the same socket and with the same
-data directory, so that conduits only have to connect again and old fences stay raised.
+data directory, so that conduits only have to connect again and old fences stay raised. A server that lives but does not
+answer (`silence`) is killed, which ends its replicas too, and started again in the same way.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import os
-import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,9 +31,13 @@ import msgpack
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.storage.disk_errors import disk
 from clonos.storage.durable_files import PRIVATE, replace_file
+from clonos_standby.cluster.server_watch import is_hung, readable, say
 from clonos_standby.replica.holders import HOLDERS_FILE
 from clonos_standby.server import admin
-from clonos_standby.server.log import inherited
+from clonos_standby.server.log import about, inherited
+from clonos_standby.server.processes import look_at
+
+LOG = logging.getLogger("clonos")
 
 _MAX_PATH = 100
 _STOP_SECONDS = 15.0
@@ -57,8 +63,10 @@ class ReplicaServer:
         determinants: bool = True,
         start_timeout: float = 60.0,
         hello_timeout: float = 5.0,
+        silence: float | None = None,
         on_restart: Callable[[ReplicaServer], None] | None = None,
     ) -> None:
+        """A server that has not answered for `silence` seconds is replaced; None: it is waited for."""
         self.data = Path(data_dir)
         self.grpc_address: str | None = None
         self.tcp_address: str | None = None
@@ -71,6 +79,7 @@ class ReplicaServer:
         self._determinants = determinants
         self.hello_timeout = hello_timeout
         self._start_timeout = start_timeout
+        self._silence = silence
         self._on_restart = on_restart
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -179,6 +188,7 @@ class ReplicaServer:
             process = self._process
             if process is None:
                 return
+            self._kill_if_hung(process)
             process.wait()
             if self._stopping.is_set() or process.returncode == LEASE_ENDED:
                 return
@@ -192,6 +202,29 @@ class ReplicaServer:
                 with contextlib.suppress(OSError), self._stderr_path().open("a") as file:
                     file.write(f"the replica server could not be started again: {error}\n")
                 self._stopping.wait(min(0.1 * 2**failures, _LONGEST_PAUSE))
+
+    def _kill_if_hung(self, process: subprocess.Popen[bytes]) -> None:
+        """Returns when it ends, or is to end."""
+        if self._silence is None:
+            return
+        with self._lock:
+            if self._process is not process or process.stdout is None or process.stdout.closed:
+                return
+            output = os.dup(process.stdout.fileno())  # whoever ends the server closes its pipes
+        try:
+            if not is_hung(process, output, self._silence, lambda: not self._stopping.is_set()):
+                return
+        finally:
+            os.close(output)
+        why = "it is stopped by a signal (SIGSTOP)" if look_at(process.pid).stopped else "it hangs"
+        LOG.warning(
+            "the replica server (process %d) has not answered for %g s: %s; it and its replicas are replaced",
+            process.pid,
+            self._silence,
+            why,
+            extra=about("server_hung", query=str(self._spec["query"])),
+        )
+        process.kill()
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -212,12 +245,8 @@ class ReplicaServer:
     def prolong(self, seconds: float) -> None:
         """Says to a server with a lease for how long it is still wanted."""
         process = self._process
-        if process is not None and process.stdin is not None:
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # it has died, and its successor begins a lease of its own
-                process.stdin.write(b"%.3f\n" % seconds)
-                process.stdin.flush()
+        if process is not None:  # where it has died, its successor begins a lease of its own
+            say(process, b"%.3f" % seconds)
 
     def status(self) -> dict[str, Any]:
         """Replicas, spares and recent deaths."""
@@ -305,7 +334,7 @@ class ReplicaServer:
         line = b""
         while not line.endswith(b"\n") and len(line) < _LINE_LIMIT:
             left = deadline - time.monotonic()
-            if left <= 0 or not _readable(fd, left):
+            if left <= 0 or not readable(fd, left):
                 raise ConfigurationError(
                     f"the replica server was not ready within {self._start_timeout:g} s{self._tail(offset)}"
                 )
@@ -353,12 +382,6 @@ def _python_path() -> str:
     return os.pathsep.join(dict.fromkeys(entry for entry in entries if os.path.exists(entry)))
 
 
-def _readable(fd: int, seconds: float) -> bool:
-    poll = select.poll()  # unlike select.select it does not mind large descriptors
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -367,7 +390,8 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asks by closing its stdin, then more firmly."""
+    """Asks by closing its stdin, then more firmly. One that is stopped is continued, so that it hears."""
+    process.send_signal(signal.SIGCONT)
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()

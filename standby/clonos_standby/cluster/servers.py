@@ -60,9 +60,12 @@ class ReplicaServers:
         placement: Placement,
         *,
         entry: str | None = None,
+        silence: float | None = None,
         may_ask: Callable[[], None] = lambda: None,
     ) -> None:
-        """`may_ask` raises Fenced where another driver leads the query."""
+        """A server on this host that has not answered for `silence` seconds is replaced. `may_ask` raises Fenced where
+        another driver leads the query."""
+        self._silence = silence
         self._may_ask = may_ask
         elsewhere = placement.standbys and (placement.executors or bool(placement.named.services))
         self._hosts = CountedHosts(spec.checkpoint, may_ask)
@@ -99,6 +102,7 @@ class ReplicaServers:
             data,
             entry=entry,
             tcp=f"{self._spec.listen}:0" if self._spread else None,
+            silence=self._silence,
             on_restart=lambda _: self._look.set(),
         ).start()
 

@@ -29,6 +29,12 @@ def die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
+def go_on_when_parent_dies() -> None:
+    """Asks to be continued when the parent dies: a process that was stopped by a signal cannot notice it by itself."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
+
+
 def thread_count() -> int:
     """All threads of this process, also those that Python does not know of; 1 where nobody can say."""
     try:

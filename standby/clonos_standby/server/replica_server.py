@@ -2,11 +2,11 @@
 
     python -m clonos_standby.server.replica_server --spec FILE --socket PATH --data DIR
 
-It is started by the driver (clonos_standby.cluster.launcher) and dies with it: its standard input is a pipe that
-nobody writes to, and its end means that the driver is gone. Conduits connect to the Unix socket; the first frame
-decides where a connection goes (docs/wire.md). The socket is bound before the slow imports, so that whoever comes
-back while the server restarts waits in the queue instead of failing. One line of JSON on standard output says that it
-is ready.
+It is started by the driver (clonos_standby.cluster.launcher) and dies with it: its standard input is a pipe on which
+the driver asks whether it still works, and whose end means that the driver is gone. Conduits connect to the Unix
+socket; the first frame decides where a connection goes (docs/wire.md). The socket is bound before the slow imports, so
+that whoever comes back while the server restarts waits in the queue instead of failing. One line of JSON on standard
+output says that it is ready; each ping of the driver is answered with an empty line.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from clonos.errors import ClonosError, ConfigurationError, ProtocolError
 from clonos.wire.framing import FrameType
 from clonos.wire.messages import VERSION, Admin, pack_json
 from clonos_standby.cluster.launcher import LEASE_ENDED
+from clonos_standby.cluster.server_watch import PING
 from clonos_standby.replica import holders
 from clonos_standby.replica.holders import PORT_FILE
 from clonos_standby.server import running, spares
@@ -39,7 +40,7 @@ from clonos_standby.server.acceptor import Acceptor
 from clonos_standby.server.endpoint import Endpoint
 from clonos_standby.server.event_loop import Loop, Timer
 from clonos_standby.server.log import Level, log, name_operators
-from clonos_standby.server.processes import raise_descriptor_limit
+from clonos_standby.server.processes import go_on_when_parent_dies, raise_descriptor_limit
 from clonos_standby.server.sidecar import Sidecar
 from clonos_standby.server.supervisor import Supervisor
 
@@ -277,6 +278,7 @@ class Server:
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
             os.set_blocking(0, False)
             self.loop.watch(0, lambda _events: self._driver_said())
+            go_on_when_parent_dies()
             self._check_parent()
             self._prolong(self._lease)
 
@@ -284,13 +286,20 @@ class Server:
         try:
             said = os.read(0, 4096).split()
             if said:
-                self._prolong(float(said[-1]))
+                self._obey_driver(said)
                 return
         except BlockingIOError:
             return
         except OSError:
             pass
         self.loop.stop()
+
+    def _obey_driver(self, said: list[bytes]) -> None:
+        leases = [word for word in said if word != PING]
+        if leases:
+            self._prolong(float(leases[-1]))
+        if len(leases) < len(said):
+            os.write(1, b"\n")
 
     def _prolong(self, seconds: float) -> None:
         """Whoever started this on behalf of somebody elsewhere says now and then for how long it is still wanted."""

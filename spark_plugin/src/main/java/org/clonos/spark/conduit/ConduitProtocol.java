@@ -176,10 +176,15 @@ public final class ConduitProtocol {
     }
     long delay = Math.min(500, 50L << Math.min(connectFailures, 4));
     connectFailures++;
-    if (limits.standbys() > 0) {
-      server = 1 - server; // the other one may be there
-    }
+    turnToOtherServer();
     actions.add(new Action.Connect(fence, fresh, delay, server));
+  }
+
+  /** The one that was asked cannot be reached, or does not answer: a stopped server's socket still accepts. */
+  private void turnToOtherServer() {
+    if (limits.standbys() > 0) {
+      server = 1 - server;
+    }
   }
 
   private void welcome(Event.Welcome welcome, long now) {
@@ -518,6 +523,9 @@ public final class ConduitProtocol {
     if (state == State.CONNECTING && now - connectingSince >= limits.connectMs()) {
       connectDeadline();
     } else if (replica.isSilent(now, limits.heartbeatMs())) {
+      if (state == State.CONNECTING) {
+        turnToOtherServer();
+      }
       lost("nothing was heard from the replica for " + (now - replica.heardAt) + " ms", now);
     } else {
       if (standby.link.isSilent(now, limits.heartbeatMs())) {

@@ -1,0 +1,54 @@
+"""What the query's handle lists of its restarts."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from clonos.api.query import CausalQuery, Taken
+from clonos.errors import ReplicaLost
+from clonos.spark.settings import read_settings
+
+
+class Coordinator:
+    """Of a query that commits nothing."""
+
+    query = "q"
+    committed = 0
+
+    def stop(self) -> None: ...
+
+
+class SparkQuery:
+    """Ends with `error`, or runs until it is stopped."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+        self._stopped = threading.Event()
+
+    def awaitTermination(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._stopped.wait()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def test_a_restart_that_fails_leaves_the_reason_of_the_one_before_it_in_the_list() -> None:
+    runs = threading.Event()
+    launches: list[Any] = [SparkQuery(ReplicaLost("the first")), ReplicaLost("the start"), SparkQuery(None)]
+
+    def launch() -> Any:
+        next_one = launches.pop(0)
+        if isinstance(next_one, Exception):
+            raise next_one
+        if not launches:
+            runs.set()
+        return next_one
+
+    settings = read_settings({"spark.clonos.restart.backoff": "1ms"})
+    query = CausalQuery(Coordinator(), launch, settings, lambda: False, Taken())  # type: ignore[arg-type]
+    assert runs.wait(60)
+    query.stop()
+    assert query.restarts == ["ReplicaLost: the first", "ReplicaLost: the start"]
