@@ -9,7 +9,7 @@ import pytest
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.admission import admits, goes_on
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
 
 START = Fence.of(1)
 ATTEMPT = Fence.of(0, 1)
