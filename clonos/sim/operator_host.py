@@ -116,7 +116,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def died_in_timers(self, candidate: CandidateRecord) -> bool:
         return False
 
-    def poison(self, candidate: CandidateRecord, advice: str = "") -> ClonosError:
+    def poison(self, candidate: CandidateRecord, advice: str | None = None) -> ClonosError:
         return PoisonRecord(f"record {candidate.row[1]} kills every process", hint=advice)
 
     def write_dead_letter(self, candidate: CandidateRecord) -> None:

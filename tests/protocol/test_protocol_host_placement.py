@@ -25,7 +25,7 @@ def attempt(number: int, *, generation: int = 1, replacement: int = 0, epoch: in
         fence=Fence.of(generation, number, replacement),
         fresh=replacement == 0,
         again=False,
-        passed=0,
+        emitted_output=0,
         log_start=0,
         log=b"",
     )

@@ -38,7 +38,7 @@ class QuarantinePorts(ABC):
         """Whether the last process died of timers that fired after the record."""
 
     @abstractmethod
-    def poison(self, candidate: CandidateRecord, advice: str = "") -> ClonosError:
+    def poison(self, candidate: CandidateRecord, advice: str | None = None) -> ClonosError:
         """The error that names the record."""
 
     @abstractmethod

@@ -40,6 +40,8 @@ class InstanceSession(Protocol):
     """Of an operator or of a sink (`operator_session`, `sink_session`)."""
 
     @property
+    def progress(self) -> int: ...
+    @property
     def recovered_end(self) -> int: ...
     def attach(self, request: AttachRequest) -> Steps: ...
     def open_epoch(self) -> Steps: ...
@@ -139,7 +141,7 @@ class ReplicaSession:
 
     def _hear_as_standby(self, word: Word) -> Steps:
         if isinstance(word, Follow):
-            yield from self._instance.follow(word.log_start, bytes(word.log))
+            yield from self._instance.follow(word.log_start, word.log)
         elif isinstance(word, AttachRequest):  # from a newer snapshot
             self._request = word
             yield from self._instance.stand_by(word)
