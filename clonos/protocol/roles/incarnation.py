@@ -447,8 +447,10 @@ class Incarnation(Generic[S]):
     def _repeats_all(self, bound: Candidate | None) -> bool:
         """Whether nothing of the log is done anew. The checkpoint, which may be far away, is asked only where a task
         attempt begins: a failover inside it does not wait for that."""
-        may_begin_anew = self.request.fresh and self._has_standby and bound is None
-        return not may_begin_anew or self._ports.effects_are_used
+        return not self._may_begin_anew(bound) or self._ports.effects_are_used
+
+    def _may_begin_anew(self, bound: Candidate | None) -> bool:
+        return self.request.fresh and self._has_standby and bound is None
 
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
