@@ -70,7 +70,7 @@ class LogStore:
     def own_log(self) -> OwnLog:
         return OwnLog(list(self._own()), self.incarnations or ())
 
-    def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
+    def append(self, deltas: Sequence[bytes], own: Segment | None) -> None:
         self._check_room()
         pieces: tuple[Segment, ...] = ()
         if own is not None:
@@ -80,7 +80,7 @@ class LogStore:
                 start, data = self.end, data[self.end - start :]
             pieces = ((start, data),) if data else ()
         if deltas or pieces:
-            self._change(self._append, deltas, pieces)
+            self._change(self._append, tuple(deltas), pieces)
 
     def _append(self, deltas: tuple[bytes, ...], pieces: tuple[Segment, ...]) -> None:
         self._batches.append(Batch(deltas, pieces))

@@ -18,6 +18,7 @@ from clonos.errors import ProtocolError
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.fence import FENCE_BYTES, Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
 from clonos.protocol.recovery.causal.replacement import Move
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 
@@ -126,16 +127,6 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     taken: int
     passed: int
@@ -159,22 +150,6 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     progress: int
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """What the primary's log goes on with, for its standby."""
-
-    log_start: int
-    log: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Promote:
-    """The standby is the replica, under this fence; rows numbered up to `passed` have been handed on."""
-
-    fence: Fence
-    passed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +367,8 @@ def _parse_heartbeat(payload: memoryview) -> Heartbeat:
 
 
 def _parse_follow(payload: memoryview) -> Follow:
-    return Follow(*_increment(payload, "FOLLOW"))
+    log_start, log = _increment(payload, "FOLLOW")
+    return Follow(log_start, bytes(log))
 
 
 def _parse_secure(payload: memoryview) -> Secure:

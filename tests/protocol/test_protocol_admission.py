@@ -9,12 +9,19 @@ import pytest
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.admission import admits, goes_on
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
 
 START = Fence.of(1)
 ATTEMPT = Fence.of(0, 1)
 LAST = AttachRequest(
-    Origin(2, 0), epoch=3, fence=START + ATTEMPT, fresh=True, again=False, passed=0, log_start=0, log=b""
+    Origin(2, 0),
+    epoch=3,
+    fence=START + ATTEMPT,
+    fresh=True,
+    again=False,
+    emitted_output=0,
+    log_start=0,
+    log=b"",
 )
 NEXT = replace(LAST, epoch=4, fence=START + 2 * ATTEMPT)
 

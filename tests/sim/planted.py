@@ -39,13 +39,15 @@ from clonos.protocol.recovery.causal.recorder import StepRecorder
 from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.conduit_model import Conduit
+from clonos.protocol.roles.operator_ports import SnapshotStored
+from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.sim import operator_host
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.coordinator import Coordinator
-from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault, Plan
 
 Patch = pytest.MonkeyPatch
+Session = OperatorSession[Any, Any, Any]
 
 # --------------------------------------------------------------------- replay
 
@@ -138,25 +140,25 @@ def divergence_is_not_reported(patch: Patch) -> None:
 
 def rows_leave_before_they_are_saved(patch: Patch) -> None:
     """Process before log: what is to be saved lies about until the next call, in the memory of the process."""
-    real = OperatorHost.perform
+    real = OperatorSession.perform
 
-    def perform(self: OperatorHost, actions: Any) -> Any:
+    def perform(self: Session, actions: Any) -> Any:
         waiting = self.__dict__.setdefault("waiting", [])
         late = [action for action in actions if isinstance(action, Persist)]
         now = [*waiting, *(action for action in actions if not isinstance(action, Persist))]
         self.__dict__["waiting"] = late
         return real(self, now)
 
-    patch.setattr(OperatorHost, "perform", perform)
+    patch.setattr(OperatorSession, "perform", perform)
 
 
 def received_logs_are_not_saved(patch: Patch) -> None:
-    real = OperatorHost.persist
+    real = OperatorSession.persist
 
-    def persist(self: OperatorHost, persist: Persist, *, durable: bool) -> None:
+    def persist(self: Session, persist: Persist, *, durable: bool) -> None:
         real(self, Persist((), persist.own_start, persist.own), durable=durable)
 
-    patch.setattr(OperatorHost, "persist", persist)
+    patch.setattr(OperatorSession, "persist", persist)
 
 
 def recovered_log_is_not_saved(patch: Patch) -> None:
@@ -348,12 +350,14 @@ def _snapshots_without(field: str, value: Any) -> Callable[[Patch], None]:
 
 def snapshot_misses_the_last_bundle(patch: Patch) -> None:
     """It says that it covers what has arrived since it was begun."""
-    real = OperatorHost._land
+    real = OperatorSession.snapshot_stored
 
-    def land(self: OperatorHost, snapshot: Any, reached: tuple[int, int]) -> None:
-        real(self, snapshot, (self._taken, reached[1]))
+    def snapshot_stored(self: Session, stored: SnapshotStored) -> None:
+        assert self._storing is not None
+        self._storing = self._acked_input, self._storing[1]
+        real(self, stored)
 
-    patch.setattr(OperatorHost, "_land", land)
+    patch.setattr(OperatorSession, "snapshot_stored", snapshot_stored)
 
 
 def snapshot_is_taken_although_its_rows_were_lost(patch: Patch) -> None:

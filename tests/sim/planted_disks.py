@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim import disk
 from clonos.sim.disk import Batch, Disk, LogStore
-from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
@@ -36,7 +37,7 @@ def a_store_in_the_place_of_a_damaged_one_keeps_nothing_received(patch: Patch) -
     real = LogStore.salvaged
 
     class Deaf(LogStore):
-        def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
+        def append(self, deltas: Sequence[bytes], own: Segment | None) -> None:
             super().append((), own)
 
     def salvaged(self: LogStore) -> LogStore:
@@ -85,7 +86,12 @@ def a_copy_counts_as_written_live(patch: Patch) -> None:
 
 def what_effects_depend_on_is_done_anew(patch: Patch) -> None:
     """A copy of a log that says what was done is repeated, and the input that it had is not."""
-    patch.setattr(OperatorHost, "effects_are_used", property(lambda self: False))
+    real = Incarnation._repeats_all
+
+    def repeats_all(self: Incarnation[Any], bound: Any) -> bool:
+        return real(self, bound) and not self._may_begin_anew(bound)
+
+    patch.setattr(Incarnation, "_repeats_all", repeats_all)
 
 
 def a_store_of_another_history_is_believed(patch: Patch) -> None:

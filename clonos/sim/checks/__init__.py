@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError
-from clonos.protocol.engine.instance import Emit, Persist, Row
+from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import Recovered
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.lease import HostLease
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection
@@ -143,18 +144,18 @@ class Checks:
         self._another_history(host, hello, start, emitted, recorded)
         self._goes_live(host, hello, start, emitted, recorded)
 
-    def writes(self, host: OperatorHost, persist: Persist) -> None:
+    def writes(self, host: OperatorHost, own: Segment | None) -> None:
         """What it is about to save; it may die in the middle."""
-        if persist.own:
-            self.histories.writes(host, persist.own_start, b"".join(persist.own))
+        if own is not None:
+            self.histories.writes(host, *own)
 
-    def saves(self, host: OperatorHost, persist: Persist) -> None:
+    def saves(self, host: OperatorHost, own: Segment | None) -> None:
         """What an overtaken replica on another host still writes into its own store is not believed."""
         if host.hello.standby or self._is_overtaken(host):
             return
         self.acts(host.origin, host.hello.fence, "writes its log")
-        if persist.own:
-            self.truth.extend(host.origin, persist.own_start, b"".join(persist.own))
+        if own is not None:
+            self.truth.extend(host.origin, *own)
 
     def emits(self, host: OperatorHost, emit: Emit) -> list[Tag]:
         if self._is_overtaken(host):  # nobody listens
