@@ -542,6 +542,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
+            first=240,
             rates={Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_SLOW: 0.02},
             snapshot_rate=0.6,
             **{**STANDBYS, "faults": 60, "realtime": True},
@@ -549,7 +550,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
         planted(bugs.increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
         planted(
-            bugs.promoted_passive_standby_is_not_sent_what_came_since, first=130, rates=CRASHES, **PASSIVE
+            bugs.promoted_passive_standby_is_not_sent_what_came_since, first=730, rates=CRASHES, **PASSIVE
         ),
         planted(
             bugs.promoted_standby_takes_over_what_is_stable,
@@ -616,7 +617,7 @@ PLANTED: dict[str, Planted] = {
         planted(snapshot_misses_the_last_bundle, rates=CRASHES, snapshot_rate=0.4, bundle=1, **OTHERS),
         planted(
             snapshot_is_taken_although_its_rows_were_lost,
-            first=43,
+            first=40,
             rates={Fault.LINK_BREAK: 0.03},
             seeds=600,
             snapshot_rate=0.9,

@@ -79,7 +79,7 @@ COMMITS: dict[str, Planted] = {
     for bug in (
         planted(nothing_is_recorded_before_it_is_forgotten, rates=LOST, **WORLD),
         planted(start_does_not_make_durable_what_it_begins_behind, first=40, rates=LOST_AT_ONCE, **WORLD),
-        planted(start_goes_back_behind_the_one_before, first=40, rates=LOST_AT_ONCE, **WORLD),
+        planted(start_goes_back_behind_the_one_before, first=820, rates=LOST_AT_ONCE, **WORLD),
         planted(commits_are_recorded_in_the_checkpoint_alone, rates=OLDER, **WORLD),
         planted(checkpoint_is_believed_before_the_sink, rates=OLDER, **WORLD),
         planted(commit_is_repaired_whatever_snapshots_there_are, rates=OLDER, **WORLD),

@@ -68,7 +68,7 @@ FENCING: dict[str, Planted] = {
         planted(old_replica_is_not_waited_for, rates={Fault.REPLICA_STOP: 0.02}, **OTHERS),
         planted(
             replicas_of_an_older_start_are_not_waited_for,
-            first=140,
+            first=1100,
             rates={Fault.QUERY_RESTART: 0.03, Fault.REPLICA_STOP: 0.02, Fault.REPLICA_SLOW: 0.02},
             **{**STANDBYS, "effects": True},
         ),

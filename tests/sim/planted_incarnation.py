@@ -45,7 +45,7 @@ STARTING: dict[str, Planted] = {
     for bug in (
         planted(
             process_goes_on_although_another_attempt_ran,
-            first=110,
+            first=100,
             rates=CRASHES | SERVERS | TASKS,
             **{**STANDBYS, "executors": True},
         ),
