@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from clonos.protocol.engine.instance import (
     Row,
 )
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
@@ -34,6 +36,8 @@ from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.conduit_model import Follow, Output, Stable
+from clonos.protocol.roles.crash_marks import CrashMarks
+from clonos.protocol.roles.death import Death
 from clonos.protocol.roles.incarnation import AttachRequest, Incarnation, Reached
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.protocol.topology import Node, NodeKind
@@ -65,6 +69,10 @@ class OperatorHost(Incarnation[Snapshot]):
         self._snapshots = world.checkpoint.snapshots(replica.origin)
         self._uploading = False
         self._asked = False
+        assert world.driver is not None
+        kept = replica.server.disk.marks[replica.origin]
+        self._marks = CrashMarks(kept, start=world.driver.name, pid=replica.number)
+        self.in_hand: int | None = None  # for the checkers alone
         self._landed: Uploaded | None = None
         self.state: Any = self._new_state()
         self.timers = Timers()
@@ -88,14 +96,21 @@ class OperatorHost(Incarnation[Snapshot]):
 
     def open(self, hello: AttachRequest) -> Steps:
         yield from self.serve(hello)
-        self.live.care = self if self._world.poison.is_careful(self._origin) else None
-        self._asked = False
+        self.live.care, self._asked = (self if self._marks.careful else None), False
+
+    def warn(self, hello: AttachRequest, previous: Death | None) -> None:
+        """Only where there is poison: elsewhere nobody goes carefully, and no seed has its steps apart."""
+        self.in_hand = None
+        if self._world.plan.poison:
+            self._marks.warn(Fence(hello.fence), fresh=hello.fresh, previous=previous)
 
     def may_run(self, doubt: CandidateRecord) -> bool:
         """For the core (`Care`)."""
         self._asked = True
         record, tag = doubt.row[1], doubt.row[3]
-        if self._world.poison.may_run(self._origin, record, tag):
+        where = replace(self.where, channel=doubt.channel, position=doubt.position)
+        if self._marks.about_to_run(where, record):
+            self.in_hand = record
             return True
         self._replica.point("is about to write a letter")
         self._world.poison.letter(self._origin, record, tag)
@@ -335,11 +350,11 @@ class OperatorHost(Incarnation[Snapshot]):
         self._covered.take(frame.seq, self.where)
         self._world.trace.took(self._replica.name, self._origin, frame.seq, bundle.channels, bundle.positions)
         actions = self.live.take(bundle)
-        if self._asked:
-            self.live.care, self._asked = None, False
-            self._world.poison.passed(self._origin)
         self._taken = frame.seq
         yield from self.perform(actions)
+        if self._asked:
+            self._marks.passed()
+            self.live.care, self._asked, self.in_hand = None, False, None
         if self._hello.standby or not any(isinstance(action, Emit) for action in actions):
             self._replica.send(
                 OutputFrame(Output(self._taken, self.live.passed, self.live.log_offset, b"", 0, 0, 0), ())
@@ -545,7 +560,7 @@ class OperatorHost(Incarnation[Snapshot]):
 
     def _die(self, record: int, tag: Tag) -> None:
         self._world.checks.victim(self._origin)
-        self._world.poison.died(self._origin, record, tag)
+        self._replica.signal = self._world.poison.signal(record)
         self._world.trace(self._replica.name, "is killed by a record")
         raise Died
 

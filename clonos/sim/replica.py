@@ -28,6 +28,7 @@ from clonos.protocol.roles.conduit_model import (
     Tick,
     Welcome,
 )
+from clonos.protocol.roles.death import KILLED, REPORTED, Death
 from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.sim import network
 from clonos.sim.frames import BundleFrame, OutputFrame
@@ -48,6 +49,7 @@ WINDOW_BYTES = 1 << 20
 class Connect:
     hello: AttachRequest
     link: Link
+    previous: Death | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Replica(Process):
         self._inbox: deque[Any] = deque()
         self._link: Link | None = None
         self._secured = 0
+        self.exit_code: int | None = None
+        self.signal: str | None = KILLED
 
     def launch(self) -> None:
         self.begin(self._run())
@@ -136,6 +140,7 @@ class Replica(Process):
         self.until(lambda: self._secured >= log_start + len(log) or self._is_given_up)
         if self._is_given_up:
             self.world.trace(self.name, "ends, because its conduit is gone in the middle of a step")
+            self._reports()
             raise Died
 
     @property
@@ -172,6 +177,8 @@ class Replica(Process):
         if not link.open:
             return
         try:
+            if isinstance(self.host, OperatorHost):
+                self.host.warn(word.hello, word.previous)
             yield from self._converse(word.hello)
         except Gone:
             self._link = None
@@ -180,6 +187,7 @@ class Replica(Process):
             self.world.checks.replica_failed(self, error)
             retryable = error.retryable and not isinstance(error, ResumeFailed)
             self.send(ReplicaError(type(error).__name__, str(error), retryable))
+            self._reports()
             self.kill()
             yield None
 
@@ -253,6 +261,15 @@ class Replica(Process):
                 if next_one is not None:
                     self._inbox.appendleft(next_one)
                 return hello
+
+    def _reports(self) -> None:
+        """It ends by itself, and not because of a record."""
+        self.exit_code, self.signal = REPORTED, None
+
+    def struck(self) -> None:
+        """Its server has found it dead, and had not wanted that."""
+        if isinstance(self.host, OperatorHost) and self.host.in_hand is not None and self.exit_code is None:
+            self.world.poison.struck(self.origin, self.host.in_hand)
 
     def died(self) -> None:
         if self._link is not None:

@@ -44,6 +44,8 @@ from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
+from clonos.protocol.roles.crash_marks import CrashMarks
+from clonos.protocol.roles.death import Death
 from clonos.protocol.roles.incarnation import AttachRequest, Incarnation, Reached, Steps, carry_out
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.protocol.versions.programs import Programs
@@ -83,7 +85,7 @@ from clonos_standby.replica.outcomes import Outcomes
 from clonos_standby.replica.progress import Recovery
 from clonos_standby.replica.snapshot_upload import Upload
 from clonos_standby.replica.watchdog import Watchdog
-from clonos_standby.server.crash_marks import CrashMarks
+from clonos_standby.server.crash_mark_file import CrashMarkFile
 from clonos_standby.server.log import log
 
 _COMMIT_POLL_SECONDS = 0.05
@@ -134,7 +136,7 @@ class OperatorHost(Incarnation[Manifest]):
         self._processed_before = 0
         start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
         path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
-        self._suspect = CrashMarks(path, start)
+        self._suspect = CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid())
         self._watchdog = Watchdog(query.settings.function_deadline)
         self._watchdog.on_event_timers = self._suspect.timers_fire
         self._asked = False
@@ -372,7 +374,8 @@ class OperatorHost(Incarnation[Manifest]):
     # ---------------------------------------------------------------- frames
 
     def warn(self, hello: Hello, previous: Mapping[str, Any] | None) -> None:
-        self._suspect.warn(hello, previous)
+        died = Death(**previous) if previous is not None else None
+        self._suspect.warn(hello.fence, fresh=hello.fresh, previous=died)
 
     def look(self) -> None:
         self._watchdog.look()

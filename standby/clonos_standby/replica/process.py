@@ -30,6 +30,7 @@ from clonos.errors import (
     Where,
 )
 from clonos.protocol.ids import Origin
+from clonos.protocol.roles.death import REPORTED
 from clonos.storage.disk_errors import unavailable
 from clonos.testing.faults import FaultInjector, Point, read_script
 from clonos.wire.messages import (
@@ -53,7 +54,6 @@ from clonos_standby.replica.operator_host import OperatorHost
 from clonos_standby.replica.sink_host import SinkHost
 from clonos_standby.replica.watchdog import end_stuck
 from clonos_standby.server.control import Control, ControlChannel, ControlClosed
-from clonos_standby.server.crash_marks import REPORTED
 from clonos_standby.server.log import Level, log, name_operators, speak_of
 
 HEARTBEAT_SECONDS = 0.5
