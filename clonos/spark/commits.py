@@ -1,8 +1,6 @@
-"""The commits of one query: recorded before anything is forgotten, compared with Spark's at every start.
+"""What there is of the commits of one query: records in the checkpoint and in the sink, Spark's own files, snapshots.
 
-The rules are `clonos.protocol.line.commit_reconciliation`'s. Here is what they need of the checkpoint and the sink,
-and what follows from them: records in both places, and Spark's own files, synced before they are acted on, or written
-again.
+When something is recorded, and what a start makes of it, is decided by `clonos.protocol.roles.commit_records`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Any
 from clonos.errors import LogCorrupt
 from clonos.protocol.fence import Fence, generation_of
 from clonos.protocol.ids import Origin
-from clonos.protocol.line.commit_reconciliation import Course, Found, newest_of, reconcile
+from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.spark.checkpoint import COMMITS, Checkpoint
@@ -28,7 +26,7 @@ LOG = logging.getLogger("clonos")
 
 
 class Commits:
-    """Of one query, in its leader."""
+    """For `clonos.protocol.roles.commit_records`."""
 
     def __init__(
         self,
@@ -44,15 +42,12 @@ class Commits:
         self._sink = sink
         self._query = query
         self._fit = fit
-        self._newest: CommitRecord | None = None
 
     # ------------------------------------------------------- when one is seen
 
-    def record(self, epoch: int, generation: int) -> CommitRecord:
-        """Spark has committed an epoch: when this returns, a power failure, a copy or an older checkpoint cannot make
-        anybody believe otherwise unnoticed, and what lies before its end may be forgotten."""
+    def record_of(self, epoch: int, generation: int) -> CommitRecord:
         offsets, commits = self._checkpoint.spark_files(epoch)
-        record = CommitRecord(
+        return CommitRecord(
             query=self._query,
             epoch=epoch,
             generation=generation,
@@ -64,20 +59,17 @@ class Commits:
             offsets=offsets,
             commits=commits,
         )
-        record.check_follows(self._newest)
-        self._keep(record)
-        return record
 
-    def _keep(self, record: CommitRecord) -> None:
+    def keep_in_checkpoint(self, record: CommitRecord) -> None:
         self._checkpoint.keep_commit(record)
+
+    def keep_in_sink(self, record: CommitRecord) -> None:
         fence = Fence.of(record.generation)
         self._sink.record_commit(self._query, fence, record.epoch, record.to_bytes())
-        self._newest = record
 
     # ------------------------------------------------------------ at a start
 
-    def look(self) -> Course:
-        """Where the query goes on. Changes nothing. Raises CheckpointMismatch, LogCorrupt."""
+    def found(self) -> Found:
         damaged: list[LogCorrupt] = []
         kept = self._fitted(_read(self._checkpoint.kept_commit, damaged))
         shown = self._fitted(_read(self._shown, damaged))
@@ -107,7 +99,7 @@ class Commits:
                 newest.epoch,
                 extra=about("sink_is_new", query=self._query),
             )
-        return reconcile(found)
+        return found
 
     def _fitted(self, record: CommitRecord | None) -> CommitRecord | None:
         """A start may have died between fitting Spark's file and saying so here: both are compared as they will be."""
@@ -124,33 +116,23 @@ class Commits:
             self._checkpoint.files_of(COMMITS, epochs),
         )
 
-    def settle(self, course: Course, generation: int) -> None:
-        """Carry it out, when older writers are fenced: what Spark has lost is there again, and both records say that
-        this start knows them."""
-        if course.repair is not None:
-            LOG.warning(
-                "Spark has lost its commit of epoch %d, or has other files of it; they are written again as they were",
-                course.repair.epoch,
-                extra=about("commit_repaired", query=self._query, epoch=course.repair.epoch),
-            )
-            self._checkpoint.write_spark_files(course.repair)
-        self._checkpoint.sync_spark_files()  # what this start begins behind
-        if course.newest is not None:
-            self._keep(replace(course.newest, generation=generation))
+    def repair(self, record: CommitRecord) -> None:
+        LOG.warning(
+            "Spark has lost its commit of epoch %d, or has other files of it; they are written again as they were",
+            record.epoch,
+            extra=about("commit_repaired", query=self._query, epoch=record.epoch),
+        )
+        self._checkpoint.write_spark_files(record)
 
-    def fit_offsets(self, generation: int) -> None:
-        """To what Spark expects of this program; the records say the same."""
-        changed = self._checkpoint.fit_offsets(self._fit)
-        newest = self._newest
-        if newest is not None and newest.epoch in changed:
-            self._keep(replace(newest, generation=generation, offsets=changed[newest.epoch]))
+    def sync_spark_files(self) -> None:
+        self._checkpoint.sync_spark_files()
 
-    @property
-    def last_generation(self) -> int:
-        """The highest start of this query that the sink has heard of; a copy of the checkpoint may not know it."""
+    def standing_generation(self) -> int:
+        return generation_of(self._sink.standing_fence(self._query))
+
+    def shown_generation(self) -> int:
         shown = _read(self._shown, [])
-        standing = generation_of(self._sink.standing_fence(self._query))
-        return max(standing, shown.generation if shown is not None else 0)
+        return shown.generation if shown is not None else 0
 
     def _shown(self) -> CommitRecord | None:
         said = self._sink.last_commit(self._query)

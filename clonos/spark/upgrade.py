@@ -20,13 +20,14 @@ from clonos.errors import CheckpointMismatch, ClonosError
 from clonos.protocol.ids import Origin, channel_origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.topology import NodeKind, Topology
-from clonos.protocol.versions.binding import Change, When, compare
+from clonos.protocol.versions.binding import Change
 from clonos.protocol.versions.upgrade import (
     History,
     OpenEpoch,
     Remains,
     Upgrade,
     changed,
+    is_another,
     open_epoch,
     take_over as decide,
 )
@@ -48,20 +49,16 @@ def take_over(
     query: str,
     data: str,
     *,
-    fence: Callable[[], None],
     forget_hosts: Callable[[], None],
     same_source: bool = False,
 ) -> History:
-    """The programs of the checkpoint with this one, which is written down. Nobody else may be running the query;
-    `fence` sees to it that what an older start has under way does not become visible any more, `forget_hosts` that what
-    other hosts hold does not count any more. Raises CheckpointMismatch, with what to do."""
-    with _undisturbed(data):
-        if is_changed(checkpoint, program):
-            fence()
-        upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
-        if upgrade.drops:
-            forget_hosts()
-            drop(data)
+    """The programs of the checkpoint with this one, which is written down. Nobody else may be running the query, and
+    what an older start has under way must not become visible any more; `forget_hosts` sees to it that what other hosts
+    hold does not count any more. Raises CheckpointMismatch, with what to do."""
+    upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
+    if upgrade.drops:
+        forget_hosts()
+        drop(data)
     checkpoint.bind(upgrade.history)
     for change in upgrade.later:
         place = about("program_changes", query=query, epoch=upgrade.since)
@@ -79,7 +76,7 @@ def consider(
 
 def _look(checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str) -> OpenEpoch:
     number = checkpoint.passed() + 1
-    if not is_changed(checkpoint, program):
+    if not is_another(checkpoint.history(), program):
         return OpenEpoch(number, begun=False, seen=number - 1)
     bound = checkpoint.history().at(number)
     return open_epoch(
@@ -131,13 +128,6 @@ def data_directory(location: str, query: str, settings: Settings) -> str:
         return inside
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
     return os.path.join(cache, "clonos", query)
-
-
-def is_changed(checkpoint: Checkpoint, program: Topology) -> bool:
-    """Whether it matters what has been seen of the open epoch: not to a program that has run, and goes on, alone."""
-    history = checkpoint.history()
-    changes = compare(history.bindings[-1].program, program)
-    return len(history.bindings) > 1 or any(change.when is When.EPOCH for change in changes)
 
 
 def _remains(
@@ -197,7 +187,7 @@ def read_store(path: Path, own: list[tuple[Origin, Segment]], deltas: list[bytes
 
 
 @contextlib.contextmanager
-def _undisturbed(data: str) -> Iterator[None]:
+def undisturbed(data: str) -> Iterator[None]:
     """While no replica server is at work in the data directory; one that is just dying is waited for."""
     Path(data).mkdir(parents=True, exist_ok=True)
     lock = lock_data(Path(data))

@@ -22,6 +22,7 @@ from clonos.protocol.engine.output_commit import SinkInstance
 from clonos.protocol.engine.waiting import Waiting
 from clonos.protocol.frontier import Frontier
 from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.recovery.causal import replacement, retrieval
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
@@ -32,9 +33,9 @@ from clonos.protocol.recovery.causal.recorder import StepRecorder
 from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.conduit_model import Conduit
+from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.sim import operator_host
 from clonos.sim.checkpoint import Snapshots
-from clonos.sim.coordinator import Coordinator
 from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault, Plan
 
@@ -365,17 +366,21 @@ def snapshot_of_another_attempt_is_taken(patch: Patch) -> None:
 
 def truncation_goes_one_epoch_too_far(patch: Patch) -> None:
     """Behind the snapshots of the epoch that is running."""
-    real = Coordinator.stable_offsets
-    patch.setattr(Coordinator, "stable_offsets", lambda self, epoch: real(self, epoch + 1))
+    real = QueryCoordinator.stable_offsets
+
+    def further(self: QueryCoordinator, record: CommitRecord) -> dict[Origin, int]:
+        return real(self, replace(record, ends=dict(self.records.ends(record.epoch + 1))))
+
+    patch.setattr(QueryCoordinator, "stable_offsets", further)
 
 
 def truncation_goes_too_far(patch: Patch) -> None:
-    real = Coordinator.stable_offsets
+    real = QueryCoordinator.stable_offsets
 
-    def further(self: Coordinator, epoch: int) -> dict[Origin, int]:
-        return {origin: offset + 20 for origin, offset in real(self, epoch).items()}
+    def further(self: QueryCoordinator, record: CommitRecord) -> dict[Origin, int]:
+        return {origin: offset + 20 for origin, offset in real(self, record).items()}
 
-    patch.setattr(Coordinator, "stable_offsets", further)
+    patch.setattr(QueryCoordinator, "stable_offsets", further)
 
 
 def journal_is_truncated_too_far(patch: Patch) -> None:
