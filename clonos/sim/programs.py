@@ -121,10 +121,7 @@ class Deployment:
         CheckpointMismatch; also where the function would find state that is not its own, which the user knows before it
         has run."""
         upgrade = take_over(self.history, self.program, self._look(number))
-        for node in self.program.nodes:
-            schedule = upgrade.history.schedule(node.number)
-            if node.kind is NodeKind.OPERATOR and not schedule.migrates[node.version]:
-                raise lacks_migrate(node.name, node.version, "nothing else can read it")
+        self._check_migrates(upgrade.history)
         if upgrade.drops:
             self._world.trace("driver", f"drops what is recorded of epoch {number}")
             for store in self._world.stores():
@@ -133,6 +130,14 @@ class Deployment:
         self._ran = self._versions()
         for change in upgrade.later:
             self._world.trace("driver", f"from epoch {upgrade.since} on {change}")
+
+    def _check_migrates(self, history: History) -> None:
+        for node in self.program.nodes:
+            migrates = (
+                node.kind is not NodeKind.OPERATOR or history.schedule(node.number).migrates[node.version]
+            )
+            if not migrates:
+                raise lacks_migrate(node.name, node.version, "nothing else can read it")
 
     def _look(self, number: int) -> OpenEpoch:
         world, kept = self._world, self._world.checkpoint
