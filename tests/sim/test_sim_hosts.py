@@ -63,7 +63,7 @@ def test_the_end_of_an_epoch_is_not_lost_with_its_host(seed: int, monkeypatch: P
 def test_the_end_of_a_real_time_epoch_is_in_its_last_snapshot(monkeypatch: Patch) -> None:
     """Until the commit it may be on one host only, whose standby was not there. The second line of defence, which asks
     whether what a snapshot depends on is known at all, is off: with it the query would begin the epoch anew."""
-    plan = replace(real_time(15), faults=25, epoch=4, records=25)
+    plan = replace(real_time(64), faults=25, epoch=4, records=25)
     plan = plan.with_rates(HOST_LOST=0.04, SERVER_CRASH=0.02)
     right(plan)
     monkeypatch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
