@@ -16,7 +16,7 @@ from clonos.protocol.channel_numbering import Page
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.ids import Origin
 from clonos.protocol.line import snapshot_name
-from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, Standing, since_of
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
@@ -98,13 +98,10 @@ class Snapshots:
         """Raises ResumeFailed."""
         return next((self._whole(name) for name in self.kept if str(name) == text), None)
 
-    def standing(self, epoch: int, since: Since | None) -> Standing:
-        """At the beginning of `epoch`, and in it, as the newest attempt to claim it left it."""
-        base = snapshot_name.ends(self.kept, epoch - 1, since)
-        inside = snapshot_name.of_newest_attempt(self.kept, epoch, self.claimed)
-        return Standing(
-            self.kept[base[0]].point if base else None, [self.kept[name].point for name in inside]
-        )
+    def inside(self, epoch: int) -> list[Point]:
+        """Inside the epoch, as the newest attempt to claim the instance left it."""
+        names = snapshot_name.of_newest_attempt(self.kept, epoch, self.claimed)
+        return [self.kept[name].point for name in names]
 
     def final(self, epoch: int, since: Since | None) -> Snapshot | None:
         """How it stood at the end of `epoch`, or of the last one before that it ran. Raises SnapshotCorrupt."""

@@ -8,6 +8,7 @@ also be unreadable for a while, to whoever answers for others: then there is no 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ from clonos.protocol.recovery.causal.holding import Damage, HolderReply, Index, 
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer, begun, truncated
 from clonos.protocol.recovery.causal.retrieval import OpenedLog
 from clonos.protocol.roles.admission import GENERATION, Fences
+from clonos.protocol.roles.crash_marks import Marks
 from clonos.protocol.roles.membership import sets_aside
 
 
@@ -267,6 +269,22 @@ def _folded(batches: list[Batch]) -> Batch:
     return Batch((fold_deltas(deltas),) if deltas else (), tuple(own), batches[0].synced)
 
 
+class MarkFile:
+    """The crash marks of one instance, as `clonos_standby.server.crash_mark_file` keeps them."""
+
+    def __init__(self) -> None:
+        self._kept: Marks | None = None
+
+    def read(self) -> Marks | None:
+        return self._kept
+
+    def write(self, marks: Marks) -> None:
+        self._kept = marks
+
+    def remove(self) -> None:
+        self._kept = None
+
+
 class Disk:
     """The data directory of a host: a store per instance; fences; what was set aside."""
 
@@ -275,6 +293,7 @@ class Disk:
         self.stores: dict[Origin, LogStore] = {}
         self.fences = Fences(self._keep_fence)
         self.set_aside: list[LogStore] = []
+        self.marks: defaultdict[Origin, MarkFile] = defaultdict(MarkFile)
         self._power_may_fail = power_may_fail
         self._fence_file: dict[Origin, int] = {}
         self._fences_on_disk: dict[Origin, int] = {}
@@ -296,6 +315,7 @@ class Disk:
             store.lose()
         generation = self._fence_file.get(GENERATION, 0)
         self._fence_file = {GENERATION: generation}
+        self.marks.clear()
         self._sync_fences()
         self._membership = None
 
@@ -312,6 +332,7 @@ class Disk:
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose_power(rng, torn=tears(store))
         self._fence_file = dict(self._fences_on_disk)
+        self.marks.clear()
 
     def back_up(self) -> None:
         """What `restore` brings back."""
@@ -327,6 +348,7 @@ class Disk:
         self.stores = {store.owner: store.copy() for store in stores}
         self._fence_file = dict(fences)
         self._sync_fences()
+        self.marks.clear()
 
     def open_fences(self) -> None:
         """By whoever serves here next."""

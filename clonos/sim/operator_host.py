@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clonos.errors import ClonosError, LogCorrupt, PoisonRecord, StorageUnavailable
+from clonos.errors import ClonosError, LogCorrupt, StorageUnavailable, Where
 from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
@@ -24,6 +24,8 @@ from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Output, Stable
+from clonos.protocol.roles.crash_marks import CrashMarks
+from clonos.protocol.roles.death import Death
 from clonos.protocol.roles.incarnation_ports import Reached
 from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, SnapshotStored
 from clonos.protocol.roles.operator_session import OperatorSession
@@ -67,11 +69,14 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.depends: dict[Origin, int] = {}  # for the checkers alone
         self.consumed: dict[int, int] = {}
         self.disks_restored = world.disks_restored()
+        assert world.driver is not None
+        marks = replica.server.disk.marks[replica.origin]
         self.session = OperatorSession(
             self._node.name,
             replica.origin,
             self,
             has_standby=bool(world.plan.standbys),
+            crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,
         )
 
@@ -104,31 +109,25 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     # ---------------------------------------------------------------- quarantine
 
     @property
-    def is_suspect(self) -> bool:
-        return self._world.poison.is_careful(self._origin)
-
-    def about_to_run(self, candidate: CandidateRecord) -> bool:
-        return self._world.poison.may_run(self._origin, candidate.row[1], candidate.row[3])
-
-    @property
     def keeps_dead_letters(self) -> bool:
         return True
 
-    def died_in_timers(self, candidate: CandidateRecord) -> bool:
-        return False
+    def checksum(self, candidate: CandidateRecord) -> int:
+        record: int = candidate.row[1]
+        return record
 
-    def poison(self, candidate: CandidateRecord, advice: str | None = None) -> ClonosError:
-        return PoisonRecord(f"record {candidate.row[1]} kills every process", hint=advice)
-
-    def write_dead_letter(self, candidate: CandidateRecord) -> None:
+    def write_dead_letter(self, candidate: CandidateRecord, where: Where, deaths: Sequence[Death]) -> None:
         self._replica.point("is about to write a letter")
         record, tag = candidate.row[1], candidate.row[3]
         self._world.poison.letter(self._origin, record, tag)
         self._world.trace(self._replica.name, f"passes over record {record}")
         self._replica.point("has written a letter")
 
-    def got_past(self) -> None:
-        self._world.poison.passed(self._origin)
+    @property
+    def in_hand(self) -> int | None:
+        """The record that the instance has in hand while it is in quarantine."""
+        candidate = self.session.quarantine.in_hand
+        return candidate.row[1] if candidate is not None else None
 
     # ----------------------------------------------- for its beginning
 
@@ -529,6 +528,6 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     def _die(self, record: int, tag: Tag) -> None:
         self._world.checks.victim(self._origin)
-        self._world.poison.died(self._origin, record, tag)
+        self._replica.signal = self._world.poison.signal(record)
         self._world.trace(self._replica.name, "is killed by a record")
         raise Died

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ClonosError
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Ended, Heartbeat, ReplicaError, Secure, Secured, Welcome
+from clonos.protocol.roles.death import KILLED, REPORTED, Death
 from clonos.protocol.roles.operator_ports import SnapshotStored
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.sim import network
@@ -37,6 +38,7 @@ WINDOW_BYTES = 1 << 20
 class Connect:
     hello: AttachRequest
     link: Link
+    previous: Death | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Replica(Process):
         self._inbox: deque[Any] = deque()
         self._link: Link | None = None
         self._secured = 0
+        self.exit_code: int | None = None
+        self.signal: str | None = KILLED
 
     def launch(self) -> None:
         self.begin(self._run())
@@ -120,6 +124,7 @@ class Replica(Process):
         self.until(lambda: self._secured >= log_start + len(log) or self._is_given_up)
         if self._is_given_up:
             self.world.trace(self.name, "ends, because its conduit is gone in the middle of a step")
+            self._reports()
             raise Died
 
     @property
@@ -156,11 +161,14 @@ class Replica(Process):
         if not link.open:
             return
         try:
-            yield from self._converse(word.hello)
+            # Without poison no death is told: then nobody goes carefully, and no seed has its steps apart.
+            previous = word.previous if self.world.plan.poison else None
+            yield from self._converse(replace(word.hello, previous=previous))
         except ClonosError as error:
             self.world.trace(self.name, f"fails: {type(error).__name__}: {error}")
             self.world.checks.replica_failed(self, error)
             self.send(ReplicaError(type(error).__name__, str(error), may_be_retried(error)))
+            self._reports()
             self.kill()
             yield None
         self._link = None
@@ -212,6 +220,15 @@ class Replica(Process):
 
     def ended(self, emitted_output: int) -> None:
         self.send(Ended(emitted_output))
+
+    def _reports(self) -> None:
+        """It ends by itself, and not because of a record."""
+        self.exit_code, self.signal = REPORTED, None
+
+    def struck(self) -> None:
+        """Its server has found it dead, and had not wanted that."""
+        if isinstance(self.host, OperatorHost) and self.host.in_hand is not None and self.exit_code is None:
+            self.world.poison.struck(self.origin, self.host.in_hand)
 
     def died(self) -> None:
         if self._link is not None:

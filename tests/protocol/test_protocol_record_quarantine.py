@@ -2,81 +2,134 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-from clonos.errors import ClonosError, PoisonRecord
+from clonos.errors import PoisonRecord, Where
 from clonos.protocol.engine.instance import Bundle
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.quarantine import CandidateRecord
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.crash_marks import CrashMarks, Marks
+from clonos.protocol.roles.death import Death
 from clonos.protocol.roles.record_quarantine import QuarantinePorts, RecordQuarantine, singly
 
+HERE = Where("op", 0, 5)
 RECORD = CandidateRecord(1, 7, ("row",), b"")
 PART = CandidateRecord(1, 7, ("row",), b"", alone=False)
 
 
 @dataclass
-class Deaths(QuarantinePorts):
-    is_suspect: bool = True  # type: ignore[assignment]
+class Host(QuarantinePorts):
+    """One host, on which processes of an instance follow each other; its marks are in memory."""
+
     keeps_dead_letters: bool = True  # type: ignore[assignment]
-    is_deadly: bool = False
-    in_timers: bool = False
     letters: list[CandidateRecord] = field(default_factory=list)
-    passed: int = 0
+    deaths: Sequence[Death] = ()
+    marks: Marks | None = None
+    pid: int = 0
 
-    def about_to_run(self, candidate: CandidateRecord) -> bool:
-        return not self.is_deadly
+    def checksum(self, candidate: CandidateRecord) -> int:
+        return hash(candidate.row)
 
-    def died_in_timers(self, candidate: CandidateRecord) -> bool:
-        return self.in_timers
-
-    def poison(self, candidate: CandidateRecord, advice: str | None = None) -> ClonosError:
-        return PoisonRecord("deadly", hint=advice or "Mend it")
-
-    def write_dead_letter(self, candidate: CandidateRecord) -> None:
+    def write_dead_letter(self, candidate: CandidateRecord, where: Where, deaths: Sequence[Death]) -> None:
+        assert (where.channel, where.position) == (candidate.channel, candidate.position)
         self.letters.append(candidate)
+        self.deaths = deaths
 
-    def got_past(self) -> None:
-        self.passed += 1
+    def read(self) -> Marks | None:
+        return self.marks
+
+    def write(self, marks: Marks) -> None:
+        self.marks = marks
+
+    def remove(self) -> None:
+        self.marks = None
+
+    def next_process(self) -> RecordQuarantine:
+        self.pid += 1
+        return RecordQuarantine(self, CrashMarks(self, start="q", pid=self.pid), lambda: HERE)
+
+    def after_a_crash(self) -> RecordQuarantine:
+        """The next process, which knows how the one before it died."""
+        quarantine = self.next_process()
+        assert quarantine.begin(attach(crash(self.pid - 1)))
+        return quarantine
+
+
+def crash(pid: int) -> Death:
+    return Death("signal", "died", 2, 0, pid, at=0.0, uptime=0.0, signal="SIGSEGV")
+
+
+def attach(previous: Death | None) -> AttachRequest:
+    return AttachRequest(
+        origin=Origin(2, 0),
+        epoch=5,
+        fence=Fence.of(1),
+        fresh=False,
+        again=False,
+        emitted_output=0,
+        log_start=0,
+        log=b"",
+        previous=previous,
+    )
+
+
+def test_without_a_death_there_is_none() -> None:
+    assert not Host().next_process().begin(attach(None))
 
 
 def test_it_is_over_behind_the_first_bundle_in_which_a_record_had_to_be_run() -> None:
-    deaths = Deaths()
-    quarantine = RecordQuarantine(deaths)
-    assert quarantine.begin()
+    host = Host()
+    quarantine = host.after_a_crash()
     assert not quarantine.is_over()  # all of it was repeated
-    assert quarantine.may_run(RECORD)
-    assert quarantine.is_over() and deaths.passed == 1
-    assert not quarantine.is_over() and deaths.passed == 1
-
-
-def test_another_conduit_has_another_bundle_in_doubt() -> None:
-    quarantine = RecordQuarantine(Deaths())
-    assert quarantine.begin() and quarantine.may_run(RECORD)
-    assert quarantine.begin()
+    assert quarantine.may_run(RECORD) and quarantine.in_hand == RECORD and host.marks is not None
+    assert quarantine.is_over() and quarantine.in_hand is None and host.marks is None
     assert not quarantine.is_over()
 
 
+def test_another_conduit_has_another_bundle_in_doubt() -> None:
+    host = Host()
+    quarantine = host.after_a_crash()
+    assert quarantine.may_run(RECORD)
+    assert quarantine.begin(attach(None))
+    assert not quarantine.is_over()
+
+
+def deadly(host: Host, *, in_timers: bool = False) -> RecordQuarantine:
+    """Two processes have died of the record."""
+    for _ in range(2):
+        quarantine = host.after_a_crash()
+        assert quarantine.may_run(RECORD)
+        if in_timers:
+            quarantine.timers_fire()
+    return host.after_a_crash()
+
+
 def test_a_deadly_record_is_kept_in_a_letter_and_passed_over() -> None:
-    deaths = Deaths(is_deadly=True)
-    assert not RecordQuarantine(deaths).may_run(RECORD)
-    assert deaths.letters == [RECORD]
+    host = Host()
+    assert not deadly(host).may_run(RECORD)
+    assert host.letters == [RECORD]
+    assert [death.pid for death in host.deaths] == [1, 2]
 
 
 @pytest.mark.parametrize(
-    ("deaths", "candidate", "advice"),
+    ("host", "candidate", "in_timers", "advice"),
     [
-        (Deaths(is_deadly=True, keeps_dead_letters=False), RECORD, "Mend it"),
-        (Deaths(is_deadly=True, in_timers=True), RECORD, "timers after it"),
-        (Deaths(is_deadly=True), PART, "its bundle, of which a part is recorded"),
+        (Host(keeps_dead_letters=False), RECORD, False, "Mend the function or the record"),
+        (Host(), RECORD, True, "timers after it"),
+        (Host(), PART, False, "its bundle, of which a part is recorded"),
     ],
 )
 def test_where_a_letter_cannot_help_the_query_ends(
-    deaths: Deaths, candidate: CandidateRecord, advice: str
+    host: Host, candidate: CandidateRecord, in_timers: bool, advice: str
 ) -> None:
     with pytest.raises(PoisonRecord, match=advice):
-        RecordQuarantine(deaths).may_run(candidate)
-    assert not deaths.letters
+        deadly(host, in_timers=in_timers).may_run(candidate)
+    assert not host.letters
 
 
 def test_records_come_singly_and_deltas_with_the_first() -> None:

@@ -29,6 +29,7 @@ from clonos.protocol.engine.step_executor import StepExecutor
 from clonos.protocol.engine.waiting import Waiting
 from clonos.protocol.frontier import Frontier
 from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.recovery.causal import replacement, retrieval
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
@@ -41,9 +42,9 @@ from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.conduit_model import Conduit
 from clonos.protocol.roles.operator_ports import SnapshotStored
 from clonos.protocol.roles.operator_session import OperatorSession
+from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.sim import operator_host
 from clonos.sim.checkpoint import Snapshots
-from clonos.sim.coordinator import Coordinator
 from clonos.sim.plan import Fault, Plan
 
 Patch = pytest.MonkeyPatch
@@ -378,17 +379,22 @@ def snapshot_of_another_attempt_is_taken(patch: Patch) -> None:
 
 def truncation_goes_one_epoch_too_far(patch: Patch) -> None:
     """Behind the snapshots of the epoch that is running."""
-    real = Coordinator.stable_offsets
-    patch.setattr(Coordinator, "stable_offsets", lambda self, epoch: real(self, epoch + 1))
+    real = QueryCoordinator.stable_offsets
+
+    def further(self: QueryCoordinator, record: CommitRecord) -> dict[Origin, int]:
+        finals = self.records.final_snapshots(record.epoch + 1)
+        return real(self, replace(record, ends={origin: final.ended for origin, final in finals.items()}))
+
+    patch.setattr(QueryCoordinator, "stable_offsets", further)
 
 
 def truncation_goes_too_far(patch: Patch) -> None:
-    real = Coordinator.stable_offsets
+    real = QueryCoordinator.stable_offsets
 
-    def further(self: Coordinator, epoch: int) -> dict[Origin, int]:
-        return {origin: offset + 20 for origin, offset in real(self, epoch).items()}
+    def further(self: QueryCoordinator, record: CommitRecord) -> dict[Origin, int]:
+        return {origin: offset + 20 for origin, offset in real(self, record).items()}
 
-    patch.setattr(Coordinator, "stable_offsets", further)
+    patch.setattr(QueryCoordinator, "stable_offsets", further)
 
 
 def journal_is_truncated_too_far(patch: Patch) -> None:

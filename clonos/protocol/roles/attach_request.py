@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from clonos.protocol.fence import generation_of
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
+from clonos.protocol.roles.death import Death
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class AttachRequest:
     `fresh`: the first incarnation of a task attempt. `again`: not the epoch's first attempt. `emitted_output`: the last
     output row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on.
     `failovers`: where the instance went on on another server. `recovered`: as far as a replica of this attempt has
-    recovered its log. `realtime`: Spark runs no task of the epoch again in this start of the query.
+    recovered its log. `realtime`: Spark runs no task of the epoch again in this start of the query. `previous`, which
+    the server adds: how the last process that has died here did.
     """
 
     origin: Origin
@@ -31,6 +33,7 @@ class AttachRequest:
     failovers: tuple[Move, ...] = ()
     recovered: int = 0
     realtime: bool = False
+    previous: Death | None = None
 
     @property
     def generation(self) -> int:

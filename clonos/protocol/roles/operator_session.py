@@ -22,6 +22,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.ports import Encoded
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, SnapshotStored
 from clonos.protocol.roles.record_quarantine import RecordQuarantine, singly
@@ -43,6 +44,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         ports: OperatorPorts[S, PendingT, FrameT],
         *,
         has_standby: bool,
+        crash_marks: CrashMarks,
         snapshot_limits: SnapshotLimits,
         output_number_floor: int = 0,
         damage_accepted: bool = False,
@@ -58,7 +60,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             output_number_floor=output_number_floor,
             damage_accepted=damage_accepted,
         )
-        self._quarantine = RecordQuarantine(ports)
+        self.quarantine = RecordQuarantine(ports, crash_marks, lambda: self.incarnation.where)
         self._schedule = SnapshotSchedule(snapshot_limits, now=ports.steady_clock(), work=ports.work())
         self._acked_input = 0
         self._storing: tuple[int, int] | None = None  # acknowledged bundles and log offset of a snapshot
@@ -86,8 +88,9 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def attach(self, request: AttachRequest) -> Steps:
         """A conduit has connected: restore, if the instance is not in memory."""
         self._acked_input = 0
+        is_suspect = self.quarantine.begin(request)
         yield from self.incarnation.serve(request)
-        self.live.care = self._quarantine if self._quarantine.begin() else None
+        self.live.care = self.quarantine if is_suspect else None
 
     def open_epoch(self) -> Steps:
         """The conduit has been welcomed. What was recovered is repeated from now on.
@@ -108,6 +111,9 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def stand_by(self, request: AttachRequest) -> Steps:
         """Restore, and follow the replica from there."""
         self._acked_input = 0
+        self.quarantine.begin(
+            request
+        )  # for those who are the replica later: a standby repeats what others have run
         yield from self.incarnation.stand_by(request)
         yield from self.perform(self.live.open_epoch(request.epoch, ends_at=self.incarnation.ends_at))
         yield from self.follow(request.log_start, request.log)
@@ -156,7 +162,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         """Each record is saved before the next one may end the process. The bundle is acknowledged by itself."""
         for record in singly(records):
             yield from self.perform(self.live.take(record))
-        if self._quarantine.is_over():
+        if self.quarantine.is_over():
             self.live.care = None
         return []
 

@@ -249,6 +249,12 @@ def _begun(epoch: int, why: str, *, missing: str | None = None) -> CheckpointMis
     )
 
 
+def is_another(history: History, program: Topology) -> bool:
+    """Whether it matters what has been seen of the open epoch: not to a program that has run, and goes on, alone."""
+    changes = compare(history.bindings[-1].program, program)
+    return len(history.bindings) > 1 or any(change.when is When.EPOCH for change in changes)
+
+
 @dataclass(frozen=True, slots=True)
 class Remains:
     """What there is behind the last commit. `ends` is where every instance stood at it: log offset, last output

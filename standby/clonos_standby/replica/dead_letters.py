@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from clonos.operators.rows import RowEncoder
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.quarantine import CandidateRecord
+from clonos.protocol.roles.death import Death
 from clonos.storage.dead_letters import DeadLetter, LetterBox, row_stream
 from clonos_standby.cluster.spec import NodeSpec
+
+_TOLD_OF_A_DEATH = ("kind", "signal", "code", "message", "at", "pid", "max_rss_kib", "stderr")
 
 
 class Letters:
@@ -27,7 +31,7 @@ class Letters:
         operator: Any,
         services: CausalServices,
         epoch: int,
-        deaths: list[dict[str, Any]],
+        deaths: Sequence[Death],
     ) -> str:
         """The letter's place. It is durable when this returns."""
         node = self._node
@@ -51,6 +55,6 @@ class Letters:
                 watermark=services.watermark,
                 random=services.random.getstate(),
                 recorded=doubt.recorded,
-                deaths=deaths,
+                deaths=[{name: getattr(death, name) for name in _TOLD_OF_A_DEATH} for death in deaths],
             )
         )

@@ -5,7 +5,6 @@ What is said to the conduit, and in which order, is the session's matter (`proto
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from clonos.protocol.engine.instance import Bundle as Records
@@ -27,8 +26,8 @@ class Host(Protocol):
         """How far this process has come, for whoever watches (`server_stats`)."""
         ...
 
-    def attach(self, hello: Hello, connection: Connection, previous: Mapping[str, Any] | None) -> None:
-        """A conduit has connected; how the process that served the instance before has died, if one has."""
+    def attach(self, connection: Connection) -> None:
+        """A conduit has connected."""
         ...
 
     def promote(self, hello: Hello) -> None:

@@ -14,13 +14,12 @@ import shutil
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from clonos.errors import ClonosError, LogCorrupt, ProtocolError, RecoveryTimeout, Where
+from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.ids import Origin
@@ -37,6 +36,8 @@ from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.crash_marks import CrashMarks
+from clonos.protocol.roles.death import Death
 from clonos.protocol.roles.incarnation_ports import Reached
 from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, SnapshotStored
 from clonos.protocol.roles.operator_session import OperatorSession
@@ -78,7 +79,7 @@ from clonos_standby.replica.outcomes import Outcomes
 from clonos_standby.replica.progress import Recovery
 from clonos_standby.replica.snapshot_upload import Upload
 from clonos_standby.replica.watchdog import Watchdog
-from clonos_standby.server.crash_marks import CrashMarks
+from clonos_standby.server.crash_mark_file import CrashMarkFile
 from clonos_standby.server.log import log
 
 _COMMIT_POLL_SECONDS = 0.05
@@ -123,19 +124,19 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._processed_before = 0
         start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
         path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
-        self._crash_marks = CrashMarks(path, start)
-        self._watchdog = Watchdog(query.settings.function_deadline)
-        self._watchdog.on_event_timers = self._crash_marks.timers_fire
         self._acts = False
         self._session = OperatorSession(
             node.name,
             self._origin,
             self,
             has_standby=bool(node.standbys),
+            crash_marks=CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid()),
             snapshot_limits=SnapshotLimits(query.settings.snapshot_work, query.settings.snapshot_interval),
             output_number_floor=query.numbers_from,
             damage_accepted=query.damage_accepted,
         )
+        self._watchdog = Watchdog(query.settings.function_deadline)
+        self._watchdog.on_event_timers = self._session.quarantine.timers_fire
 
     # ------------------------------------------------------------------ life
 
@@ -161,9 +162,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             "delta_bytes": self._delta_bytes,
         }
 
-    def attach(self, hello: Hello, connection: Connection, previous: Mapping[str, Any] | None) -> None:
+    def attach(self, connection: Connection) -> None:
         self._connection = connection
-        self._crash_marks.warn(hello, previous)
 
     def promote(self, hello: Hello) -> None:
         self._recovery = Recovery(hello.epoch, fresh=False, promoted=True)
@@ -180,7 +180,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def _stuck(self, where: Where, why: str, known: bool) -> None:
         """The process is about to end itself."""
         if known:
-            self._crash_marks.blame(where)
+            self._session.quarantine.is_stuck(where)
         with contextlib.suppress(ConduitGone):
             self._connection.send(pack_error("ReplicaLost", f"{why} ({where})", retryable=True))
 
@@ -200,45 +200,20 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     # ---------------------------------------------------------------- quarantine
 
     @property
-    def is_suspect(self) -> bool:
-        return self._crash_marks.careful
-
-    def about_to_run(self, candidate: CandidateRecord) -> bool:
-        digest = zlib.crc32(repr(candidate.row).encode("utf-8", "surrogatepass"))
-        return self._crash_marks.about_to_run(self._where_of(candidate), digest)
-
-    @property
     def keeps_dead_letters(self) -> bool:
         return self._node.dead_letters
 
-    def died_in_timers(self, candidate: CandidateRecord) -> bool:
-        return not self._crash_marks.by_itself(self._where_of(candidate))
+    def checksum(self, candidate: CandidateRecord) -> int:
+        return zlib.crc32(repr(candidate.row).encode("utf-8", "surrogatepass"))
 
-    def poison(self, candidate: CandidateRecord, advice: str | None = None) -> ClonosError:
-        where = self._where_of(candidate)
-        return self._crash_marks.poison(where) if advice is None else self._crash_marks.poison(where, advice)
-
-    def write_dead_letter(self, candidate: CandidateRecord) -> None:
-        where = self._where_of(candidate)
+    def write_dead_letter(self, candidate: CandidateRecord, where: Where, deaths: Sequence[Death]) -> None:
         (key,) = keys_of(self._node, self._state.tells_folds)([candidate.row])
-        place = self._letters.write(
-            candidate,
-            key,
-            self._operator,
-            self._services,
-            self._session.request.epoch,
-            self._crash_marks.deaths(where),
-        )
+        epoch = self._session.request.epoch
+        place = self._letters.write(candidate, key, self._operator, self._services, epoch, deaths)
         log(
             "record_passed_over",
             f"a record that ended every process was passed over ({where}); it is kept in {place}",
         )
-
-    def got_past(self) -> None:
-        self._crash_marks.passed()
-
-    def _where_of(self, candidate: CandidateRecord) -> Where:
-        return replace(self.where, channel=candidate.channel, position=candidate.position)
 
     # ----------------------------------------------- for its beginning
 

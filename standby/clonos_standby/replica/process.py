@@ -32,6 +32,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.death import REPORTED, Death
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.storage.disk_errors import unavailable
@@ -45,7 +46,6 @@ from clonos_standby.replica.operator_host import OperatorHost
 from clonos_standby.replica.sink_host import SinkHost
 from clonos_standby.replica.watchdog import end_stuck
 from clonos_standby.server.control import Control, ControlChannel, ControlClosed
-from clonos_standby.server.crash_marks import REPORTED
 from clonos_standby.server.log import Level, log, name_operators, speak_of
 
 HEARTBEAT_SECONDS = 0.5
@@ -148,11 +148,12 @@ class Replica:
         connection = self._connection = Connection(socket.socket(fileno=fd))
         heartbeat = Heartbeat(connection, HEARTBEAT_SECONDS, self._look)
         self._hello = hello
+        self._previous = Death(**previous) if previous is not None else None
         try:
             if self._host is None or self._session is None:
                 self._host = self._build()
                 self._session = ReplicaSession(self._host.session, self)
-            self._host.attach(hello, connection, previous)
+            self._host.attach(connection)
             self._converse(self._host, self._session, connection, heartbeat)
         except ConduitGone as error:
             log("conduit_gone", f"epoch {hello.epoch}: {error}", level=Level.INFO)
@@ -246,6 +247,7 @@ class Replica:
             failovers=hello.moves,
             recovered=hello.recovered,
             realtime=hello.mode == "realtime",
+            previous=self._previous,
         )
 
     def _tell(self, host: Host) -> None:

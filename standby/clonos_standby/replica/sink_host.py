@@ -3,7 +3,6 @@ them, and in which order, is `protocol.roles.sink_session`'s matter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from clonos.protocol.engine.instance import Bundle as Records
@@ -43,7 +42,7 @@ class SinkHost(SinkPorts):
     def look(self) -> None:
         """How long a sink may wait for the outside is its own matter."""
 
-    def attach(self, hello: Hello, connection: Connection, previous: Mapping[str, Any] | None) -> None:
+    def attach(self, connection: Connection) -> None:
         self._connection = connection
 
     def promote(self, hello: Hello) -> None:

@@ -34,8 +34,9 @@ from clonos.errors import (
 )
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
-from clonos.protocol.roles.death import KILLED, Death, certify
+from clonos.protocol.roles.death import Death, certify
 from clonos.protocol.roles.host_placement import HostPlacement
+from clonos.protocol.roles.spare_pool import PROVEN_SECONDS, SparePool
 from clonos.wire.messages import Hello
 from clonos_standby.server.acceptor import Acceptor
 from clonos_standby.server.control import ControlChannel
@@ -52,9 +53,6 @@ from clonos_standby.server.spares import Spare, fork_spare
 DUMP_SECONDS = 0.25
 _QUIET_SECONDS = 0.02
 _REAP_SECONDS = 20.0
-_GIVE_UP_AFTER = 3
-_PROVEN_SECONDS = 1.0
-_LONGEST_PAUSE = 5.0
 _FAILURES_KEPT = 32
 _LIFELINES = 1024
 
@@ -124,12 +122,10 @@ class Supervisor:
         self._data = data
         self._entry = entry
         self._spec_path = spec_path
-        self._wanted = spares
+        self._pool = SparePool(spares)
         self._children: dict[int, Replica] = {}
         self._placement: HostPlacement[Replica, _Connection] = HostPlacement(self, self._fence_table.fences)
         self._recovering: set[Origin] = set()
-        self._failures = 0
-        self._next_fork = 0.0
         self._oom_seen = oom_kills()
         lifelines = Lifelines.if_possible(_LIFELINES)
         self._notice = None if lifelines is None else DeathNotice(loop, lifelines, self._dying, self._living)
@@ -200,23 +196,21 @@ class Supervisor:
         return [child for child in self._children.values() if child.origin is None]
 
     def idle(self) -> bool:
-        """Forks one missing spare; whether more are missing. What it imports would take processors from a recovery."""
-        spares = len(self._spares())
-        if spares >= self._wanted or (spares and self._recovering):
-            return False
-        if time.monotonic() < self._next_fork:
+        """Forks one missing spare, if it is time for that; whether more are missing."""
+        now, recovering = time.monotonic(), bool(self._recovering)
+        if not self._pool.starts_one(len(self._spares()), now, recovering=recovering):
             return False
         with contextlib.suppress(ReplicaLost):
             self._fork()
-            return len(self._spares()) < self._wanted
+            return self._pool.lacks(len(self._spares()))
         return False
 
     def _take_spare(self) -> Replica:
-        proven = time.monotonic() - (_PROVEN_SECONDS if self._failures >= _GIVE_UP_AFTER else 0.0)
+        now = time.monotonic()
         for spare in self._spares():
-            if spare.spare.started <= proven and not look_at(spare.pid).exiting:
+            if self._pool.may_serve(spare.spare.started, now) and not look_at(spare.pid).exiting:
                 return spare
-        if self._failures >= _GIVE_UP_AFTER:
+        if self._pool.has_given_up:
             last = self.deaths.recent[-1] if self.deaths.recent else None
             raise ConfigurationError(
                 f"replica processes do not start: {last.message if last else 'no reason is known'}\n"
@@ -233,11 +227,11 @@ class Supervisor:
             )
         except OSError as error:
             self._no_longer_held(lifeline)
-            self._back_off()
+            self._look_again(self._pool.cannot_start(time.monotonic()))
             raise ReplicaLost(f"no process can be started on this host: {error}") from None
         self._children[replica.pid] = replica
-        if self._failures:
-            self._loop.later(_PROVEN_SECONDS, lambda: self._proven(replica))
+        if self._pool.doubts:
+            self._loop.later(PROVEN_SECONDS, lambda: self._proven(replica))
         self._watch_control(replica)
         self._watch_output(replica)
         return replica
@@ -254,11 +248,10 @@ class Supervisor:
     def _proven(self, replica: Replica) -> None:
         """A spare that is still alive after a while means that replicas start again."""
         if replica.pid in self._children and self._placement.killed_for(replica) is None:
-            self._failures = 0
+            self._pool.lives()
 
-    def _back_off(self) -> None:
-        pause = min(0.05 * 2**self._failures, _LONGEST_PAUSE)
-        self._next_fork = time.monotonic() + pause
+    def _look_again(self, pause: float) -> None:
+        """The loop becomes idle then."""
         self._loop.later(pause, lambda: None)
 
     # -- what replicas say -------------------------------------------------------------------------------------
@@ -416,9 +409,9 @@ class Supervisor:
             log("replica_died", death.message, node=death.node, instance=death.instance)
             self.deaths.add(death)
         if replica.origin is None:
-            if death.signal != KILLED:
-                self._failures += 1
-                self._back_off()
+            pause = self._pool.died(death, time.monotonic())
+            if pause is not None:
+                self._look_again(pause)
         else:
             self._recovering.discard(replica.origin)
         self._placement.reaped(replica, death)
