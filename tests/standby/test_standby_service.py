@@ -35,6 +35,7 @@ from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.leased_server import Named, NamedServer
 from clonos_standby.cluster.spec import QuerySpec
+from clonos_standby.cluster.spec_file import read_document
 from clonos_standby.server import admin
 from clonos_standby.service.environment import environment, modules_of
 
@@ -89,7 +90,7 @@ def test_a_query_is_hosted_renewed_taken_over_and_released(
     with pytest.raises(LeaseEnded, match="not hosted here under this lease"):
         client.renew("q1", first.lease, 1)
     (file,) = (shared.data / "q1").glob("spec-*.msgpack")  # the first one's is gone
-    spec = msgpack.unpackb(file.read_bytes(), strict_map_key=False)
+    spec = read_document(file)
     assert spec["driver_pids"] == [] and spec["data"] == str(shared.data / "q1")
     assert file.stat().st_mode & 0o077 == 0
     assert client.describe()["free"] == 2
