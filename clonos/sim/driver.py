@@ -165,7 +165,7 @@ class Driver(Process):
                 server = self.world.servers[at]
                 if server is not asked and server.alive and self.world.ways.answers(0, at):
                     asked = server
-                    server.set_generation(generation, functools.partial(reached.append, True))
+                    server.call(server.set_generation, generation, functools.partial(reached.append, True))
                 yield 200
         self.world.apply_store_losses()
         yield from self._reach(Place.STORAGE)

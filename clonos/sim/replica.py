@@ -210,7 +210,7 @@ class Replica(Process):
                 yield from host.tick()
             elif isinstance(word, End):
                 passed = yield from host.end(word.seq)
-                self.server.at_end(self, hello.epoch)
+                self.server.call(self.server.at_end, self, hello.epoch)
                 self.send(Ended(passed))
                 self._link = None
                 return
@@ -240,6 +240,7 @@ class Replica(Process):
                 self.send(OutputFrame(Output(0, host.live.passed, host.live.log_offset, b"", 0, 0, 0), ()))
             elif isinstance(word, Promote):
                 promoted = replace(hello, fence=word.fence, passed=word.passed, standby=False)
+                yield from self._until_server_goes_on()
                 if not self.server.promoted(self, promoted):
                     raise Fenced(f"fence {word.fence:x} of {self.origin} has been overtaken")
                 self.fence = word.fence
@@ -248,11 +249,16 @@ class Replica(Process):
                 return promoted
             elif isinstance(word, EndStandby):
                 host.end_standby(word.seq)
-                self.server.at_end(self, hello.epoch)
+                self.server.call(self.server.at_end, self, hello.epoch)
                 self._link = None
                 if next_one is not None:
                     self._inbox.appendleft(next_one)
                 return hello
+
+    def _until_server_goes_on(self) -> Steps:
+        """One that stands still hears nothing."""
+        while self.server.stopped:
+            yield 500
 
     def died(self) -> None:
         if self._link is not None:

@@ -379,7 +379,28 @@ def test_a_lease_that_its_driver_hears_nothing_of_is_not_prolonged(tmp_path: Pat
 
 
 def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:
-    """It stood still for longer than its lease, which the service was asked to prolong all the time."""
+    """It stood still for longer than its lease, and so did the service, or it would have replaced the server."""
+    with service(tmp_path / "service", lease=LEASE) as running:
+        named = Named(services=(running.address,), service_token=TOKEN)
+        driver = NamedServer(
+            running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None, hosts(tmp_path)
+        )
+        driver.start()
+        first = driver.status()
+        assert first is not None
+        server = Watched(first["pid"])
+        running.process.send_signal(signal.SIGSTOP)
+        os.kill(server.pid, signal.SIGSTOP)
+        over = time.monotonic() + 2 * LEASE
+        until(lambda: time.monotonic() > over)
+        os.kill(server.pid, signal.SIGCONT)
+        running.process.send_signal(signal.SIGCONT)
+        assert server.gone()
+        until(lambda: driver.status())
+        driver.stop()
+
+
+def test_a_server_that_stands_still_is_replaced(tmp_path: Path) -> None:
     with service(tmp_path / "service", lease=LEASE) as running:
         named = Named(services=(running.address,), service_token=TOKEN)
         driver = NamedServer(
@@ -390,9 +411,6 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
         assert first is not None
         server = Watched(first["pid"])
         os.kill(server.pid, signal.SIGSTOP)
-        over = time.monotonic() + 2 * LEASE
-        until(lambda: time.monotonic() > over)
-        os.kill(server.pid, signal.SIGCONT)
         assert server.gone()
         until(lambda: driver.status())
         driver.stop()

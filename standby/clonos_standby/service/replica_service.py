@@ -224,7 +224,12 @@ class Service:
 
         def started(port: int) -> ReplicaServer:
             return ReplicaServer(
-                spec, data, entry=self._entry, tcp=f"{self._host}:{port}", lease=self._lease
+                spec,
+                data,
+                entry=self._entry,
+                tcp=f"{self._host}:{port}",
+                lease=self._lease,
+                silence=self._lease,
             ).start()
 
         if wanted.port:
