@@ -100,7 +100,7 @@ class Coordinator(QueryCoordinator):
                 server = self._world.servers[at]
                 if server is not asked and server.alive and self._world.ways.answers(0, at):
                     asked = server
-                    server.set_generation(generation, functools.partial(reached.append, True))
+                    server.call(server.set_generation, generation, functools.partial(reached.append, True))
                 yield 200
         self._world.apply_store_losses()
         yield from self._reach(Place.STORAGE)

@@ -42,6 +42,8 @@ WAYS = (
 )
 HEARTBEATS_MISSED = 100_000
 """After that Spark takes an executor for lost."""
+FOR_EVER = 1_000_000_000
+"""Longer than any run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,11 @@ class Faults:
             self._world.checks.victim(None)
             servers = len(self._world.servers)
             self._world.lose_server(self._rng.randrange(servers) if servers > 1 else 0)
+        if self.strikes(Fault.SERVER_STOP, "server"):
+            self._world.checks.victim(None)
+            self._rng.choice(self._world.servers).stop(
+                self._rng.choice((self._duration(1_000, 400_000), FOR_EVER))
+            )
         if self._world.plan.loses_hosts and self.strikes(Fault.HOST_LOST, "second host"):
             self._world.checks.victim(None)
             self._world.lose_host(1)

@@ -157,7 +157,7 @@ class Leased:
                 self._is_there = True
                 self._world.trace(self._driver.name, "counts the second server")
 
-        self._to_host(server.set_generation, generation, told)
+        self._to_host(server.call, server.set_generation, generation, told)
 
     def _renewed(self, lease: HostLease, heard: int) -> None:
         number = self._world.hosting.renew(lease, heard)

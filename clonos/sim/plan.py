@@ -26,6 +26,7 @@ class Fault(Enum):
     TASK_PAUSE = "task attempt pauses"
     TASK_ZOMBIE = "task attempt is given up, but goes on"
     SERVER_CRASH = "replica server is lost with all replicas"
+    SERVER_STOP = "replica server stands still for a while, and does not answer"
     SERVICE_DOWN = "determinant service does not answer for a while"
     QUERY_RESTART = "query is restarted"
     DRIVER_LOSS = "driver is lost"

@@ -209,14 +209,14 @@ class Replica(Process):
         """Nobody asks for it here."""
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
-        yield from ()
+        yield from self._until_server_goes_on()
         is_promoted = self.server.promoted(self, promoted)
         if is_promoted:
             self.fence = promoted.fence
         return is_promoted
 
     def at_end(self, epoch: int) -> None:
-        self.server.at_end(self, epoch)
+        self.server.call(self.server.at_end, self, epoch)
 
     def ended(self, emitted_output: int) -> None:
         self.send(Ended(emitted_output))
@@ -229,6 +229,11 @@ class Replica(Process):
         """Its server has found it dead, and had not wanted that."""
         if isinstance(self.host, OperatorHost) and self.host.in_hand is not None and self.exit_code is None:
             self.world.poison.struck(self.origin, self.host.in_hand)
+
+    def _until_server_goes_on(self) -> Steps:
+        """One that stands still hears nothing."""
+        while self.server.stopped:
+            yield 500
 
     def died(self) -> None:
         if self._link is not None:

@@ -59,7 +59,7 @@ class ReplicaServer(Process):
         """For the role: its process is started now, so it is always one that can run."""
         node = self.world.plan.dataflow.topology.node(origin.node)
         replica = Replica(self.world, origin, self, sink=node.kind is NodeKind.SINK)
-        replica.mourners.append(lambda: self._later(self._reap, replica))
+        replica.mourners.append(lambda: self._later(self.call, self._reap, replica))
         replica.launch()
         return replica
 
@@ -96,7 +96,7 @@ class ReplicaServer(Process):
         """For the role. Nobody reads stacks here, so a second kill is no quicker than the first."""
         if process not in self._killed:
             self._killed.add(process)
-            self._later(process.kill)
+            self._later(self.call, process.kill)
 
     def _reap(self, replica: Replica) -> None:
         if not self.alive:

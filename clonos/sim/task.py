@@ -272,7 +272,7 @@ class Task(Process):
     def _open(self, at: int) -> Link | None:
         server = self._server = self.world.servers[at]
         ways = self.world.ways
-        if not server.alive or server.stopped or not ways.answers(self.host, at):
+        if not server.alive or not ways.answers(self.host, at):
             return None
         end = End(self, lambda _: None, lambda _: None)
         link = Link(self.kernel, self.world.choices.schedule, end, ways, (self.host, at))

@@ -38,6 +38,7 @@ from clonos.sim.programs import Deployment
 from clonos.sim.records import Record, Tag
 from clonos.sim.replica import Replica
 from clonos.sim.server import ReplicaServer
+from clonos.sim.server_watch import ServerWatch
 from clonos.sim.sinks import KINDS, SinkCommits, SinkPlace
 from clonos.sim.task import Task
 from clonos.sim.trace import Trace
@@ -192,6 +193,8 @@ class World:
 
     def start(self) -> None:
         self.servers = [ReplicaServer(self, disk) for disk in self.disks]
+        for at in range(len(self.servers)):
+            ServerWatch(self, at)
         if self.plan.partitions:
             self.hosting = Hosting(self)
         if self.plan.may(Fault.OLD_DISK):
@@ -207,6 +210,7 @@ class World:
         """In the place of one that may be alive."""
         self.servers[at].kill()
         self.servers[at] = ReplicaServer(self, self.disks[at])
+        ServerWatch(self, at)
         return self.servers[at]
 
     def start_driver(self) -> None:
@@ -410,7 +414,7 @@ class World:
     def tell_commit(self, epoch: int, stable: dict[Origin, int]) -> None:
         for at, server in enumerate(self.servers):
             if server.alive and self.ways.passes(Place.DRIVER_HOST, at):
-                server.commit(epoch, stable)
+                server.call(server.commit, epoch, stable)
 
     # -------------------------------------------------------------- outside
 

@@ -69,6 +69,7 @@ class Service:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        self._close_output()
 
     def end(self) -> int:
         """As an init system ends it; its exit code."""
@@ -78,6 +79,9 @@ class Service:
     def close(self) -> None:
         if self.process.poll() is None:
             self.end()
+        self._close_output()
+
+    def _close_output(self) -> None:
         assert self.process.stdout is not None
         self.process.stdout.close()
 

@@ -10,6 +10,7 @@ from planted import OTHERS, Planted, planted
 
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.roles.lease import HostLease
+from clonos.protocol.roles.server_silence import ServerSilence
 from clonos.sim import disk
 from clonos.sim.disk import LogStore
 from clonos.sim.leases import Hosting
@@ -76,6 +77,13 @@ def logs_of_a_host_that_was_away_count(patch: Patch) -> None:
     patch.setattr(disk, "sets_aside", lambda kept, asked: False)
 
 
+# ------------------------------------------------------------------- servers
+
+
+def server_that_does_not_answer_is_waited_for(patch: Patch) -> None:
+    patch.setattr(ServerSilence, "is_hung", False)
+
+
 POWER: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 0, "faults": 30}
 POWER_RATES = {Fault.POWER_LOSS: 0.02, Fault.REPLICA_CRASH: 0.004}
 APART: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 1, "effects": False, "faults": 30}
@@ -83,6 +91,8 @@ APART_RATES = {Fault.PARTITION: 0.03, Fault.QUERY_RESTART: 0.01}
 
 AWAY: dict[str, Any] = {**APART, "faults": 300, "records": 100, "epoch": 60, "realtime": False}
 AWAY_RATES = {Fault.PARTITION: 0.15, Fault.DRIVER_LOSS: 0.05, Fault.STORE_LOST: 0.6, Fault.TASK_CRASH: 0.01}
+
+HUNG_RATES = {Fault.SERVER_STOP: 0.01, Fault.REPLICA_CRASH: 0.01}
 
 WORLD: dict[str, Planted] = {
     bug.plant.__name__: bug
@@ -102,5 +112,6 @@ WORLD: dict[str, Planted] = {
             **APART,
         ),
         planted(logs_of_a_host_that_was_away_count, first=250, rates=AWAY_RATES, **AWAY),
+        planted(server_that_does_not_answer_is_waited_for, rates=HUNG_RATES, **OTHERS),
     )
 }

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,22 @@ def test_a_server_has_a_spec_of_its_own_which_goes_with_it(tmp_path: Path) -> No
     assert not list(tmp_path.glob("*/spec*"))
 
 
-def test_a_server_whose_directory_was_removed_begins_anew_with_the_next_start(tmp_path: Path) -> None:
+def damage_spec(data: Path) -> None:
+    for spec in data.glob("spec*"):
+        spec.write_bytes(b"\0garbage")
+
+
+@pytest.mark.parametrize("damage", [shutil.rmtree, damage_spec])
+def test_a_server_whose_directory_was_removed_or_damaged_begins_anew_with_the_next_start(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     data = tmp_path / "data"
     with ReplicaServer(SPEC, data, entry=ENTRY, determinants=False) as server:
         (spec,) = data.glob("spec*")
         said, before = spec.read_bytes(), server.pid
         server.set_generation(6)
         assert server.pid == before
-        shutil.rmtree(data)
+        damage(data)
         server.set_generation(7)
         assert server.pid != before and server.restarts == 1
         assert spec.read_bytes() == said
@@ -222,7 +231,7 @@ def test_a_fork_of_the_driver_that_keeps_its_pipe_does_not_keep_the_server(tmp_p
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({**SPEC, "version": 99}, "version 1"),
+        ({**SPEC, "version": 99}, "spec version 99"),
         ({**SPEC, "settings": {"spares": "many"}}, "setting spares is 'many'"),
         ({**SPEC, "token": ""}, "no token"),
     ],

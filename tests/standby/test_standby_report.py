@@ -13,6 +13,7 @@ from clonos.protocol.fence import Fence
 from clonos.spark.failure import named
 from clonos.wire.messages import Hello
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec, load
+from clonos_standby.cluster.spec_file import SpecFile
 from clonos_standby.replica.process import Replica
 
 
@@ -44,6 +45,16 @@ def test_a_spec_that_is_gone_is_the_storages_fault(tmp_path: Path) -> None:
         StorageUnavailable, match=rf"from its data directory {tmp_path}: .*next start .* writes it"
     ):
         load(str(tmp_path / "spec-x.msgpack"))
+
+
+def test_so_is_a_spec_that_is_damaged(tmp_path: Path) -> None:
+    file = SpecFile(tmp_path / "spec-x.msgpack", {"version": 1, "token": "t"})
+    file.write()
+    whole = file.path.read_bytes()
+    for damaged in (b"", whole[:-1], whole.replace(b"token", b"taken"), b"\0garbage\xff" * 20):
+        file.path.write_bytes(damaged)
+        with pytest.raises(StorageUnavailable, match=r"is damaged.*next start of the query writes it again"):
+            load(str(file.path))
 
 
 def test_an_error_of_the_operating_system_is_not_the_functions() -> None:

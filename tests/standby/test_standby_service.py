@@ -35,6 +35,7 @@ from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.leased_server import Named, NamedServer
 from clonos_standby.cluster.spec import QuerySpec
+from clonos_standby.cluster.spec_file import read_document
 from clonos_standby.server import admin
 from clonos_standby.service.environment import environment, modules_of
 
@@ -89,7 +90,7 @@ def test_a_query_is_hosted_renewed_taken_over_and_released(
     with pytest.raises(LeaseEnded, match="not hosted here under this lease"):
         client.renew("q1", first.lease, 1)
     (file,) = (shared.data / "q1").glob("spec-*.msgpack")  # the first one's is gone
-    spec = msgpack.unpackb(file.read_bytes(), strict_map_key=False)
+    spec = read_document(file)
     assert spec["driver_pids"] == [] and spec["data"] == str(shared.data / "q1")
     assert file.stat().st_mode & 0o077 == 0
     assert client.describe()["free"] == 2
@@ -378,7 +379,28 @@ def test_a_lease_that_its_driver_hears_nothing_of_is_not_prolonged(tmp_path: Pat
 
 
 def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:
-    """It stood still for longer than its lease, which the service was asked to prolong all the time."""
+    """It stood still for longer than its lease, and so did the service, or it would have replaced the server."""
+    with service(tmp_path / "service", lease=LEASE) as running:
+        named = Named(services=(running.address,), service_token=TOKEN)
+        driver = NamedServer(
+            running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None, hosts(tmp_path)
+        )
+        driver.start()
+        first = driver.status()
+        assert first is not None
+        server = Watched(first["pid"])
+        running.process.send_signal(signal.SIGSTOP)
+        os.kill(server.pid, signal.SIGSTOP)
+        over = time.monotonic() + 2 * LEASE
+        until(lambda: time.monotonic() > over)
+        os.kill(server.pid, signal.SIGCONT)
+        running.process.send_signal(signal.SIGCONT)
+        assert server.gone()
+        until(lambda: driver.status())
+        driver.stop()
+
+
+def test_a_server_that_stands_still_is_replaced(tmp_path: Path) -> None:
     with service(tmp_path / "service", lease=LEASE) as running:
         named = Named(services=(running.address,), service_token=TOKEN)
         driver = NamedServer(
@@ -389,9 +411,6 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
         assert first is not None
         server = Watched(first["pid"])
         os.kill(server.pid, signal.SIGSTOP)
-        over = time.monotonic() + 2 * LEASE
-        until(lambda: time.monotonic() > over)
-        os.kill(server.pid, signal.SIGCONT)
         assert server.gone()
         until(lambda: driver.status())
         driver.stop()

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import msgpack
 import pytest
 from standby_conduit import SPEC
 
@@ -32,6 +31,7 @@ from clonos.storage.log_store import LogStore
 from clonos.wire.determinant_client import fetch
 from clonos.wire.determinant_service import DeterminantServer
 from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
+from clonos_standby.cluster.spec_file import SpecFile
 from clonos_standby.replica import holders
 from clonos_standby.server.holdings import Holdings
 
@@ -69,7 +69,7 @@ def service(data: Path, *, files: int | None = None) -> Iterator[tuple[str, int]
     """The real process; its address and id."""
     data.mkdir(parents=True, exist_ok=True)
     spec = data / "spec.msgpack"
-    spec.write_bytes(msgpack.packb(SPEC))
+    SpecFile(spec, SPEC).write()
     limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
     process = subprocess.Popen(
         [

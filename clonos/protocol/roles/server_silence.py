@@ -1,8 +1,8 @@
-"""When a driver takes a replica server of its own for hung.
+"""When a replica server is taken for hung by the process that started it: the driver, or a replica service.
 
 A server that is stopped by a signal, or waits for a disk that does not answer, lives on: its process does not end, and
-its socket still accepts connections. So the driver pings it, several times within the deadline, and each ping is waited
-for until the next is due. Of the time between two looks no more than that counts as silence: where the driver itself
+its socket still accepts connections. So it is pinged, several times within the deadline, and each ping is waited
+for until the next is due. Of the time between two looks no more than that counts as silence: where the one that looks
 stood still, or its whole host did, the server has not had the time to answer. Times are in any one unit.
 """
 

@@ -17,6 +17,7 @@ from clonos.sim.dimensions.counters import counters
 from clonos.sim.dimensions.drivers import drivers
 from clonos.sim.dimensions.holders import unreadable_holders
 from clonos.sim.dimensions.hosts import hosts
+from clonos.sim.dimensions.hung_servers import hung_servers
 from clonos.sim.dimensions.identity import identity
 from clonos.sim.dimensions.old_checkpoints import old_checkpoints
 from clonos.sim.dimensions.partitions import partitions
@@ -43,6 +44,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "drivers": drivers,
     "counters": counters,
     "values": values,
+    "hung servers": hung_servers,
 }
 """By the name of its stream, in the order of application."""
 

@@ -26,12 +26,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.storage.disk_errors import disk
-from clonos.storage.durable_files import PRIVATE, replace_file
 from clonos_standby.cluster.server_watch import is_hung, readable, say
+from clonos_standby.cluster.spec_file import SpecFile
 from clonos_standby.replica.holders import HOLDERS_FILE
 from clonos_standby.server import admin
 from clonos_standby.server.log import about, inherited
@@ -100,7 +98,7 @@ class ReplicaServer:
                 left.unlink(missing_ok=True)
             self._directory = _short_directory()
             try:
-                self._write_spec()
+                self._spec_file().write()
                 self._spawn()
             except BaseException:
                 self._remove_directory()
@@ -164,7 +162,8 @@ class ReplicaServer:
         return True
 
     def _begin_anew_if_removed(self) -> None:
-        """A server whose data directory was removed goes on in files that nobody finds: another one takes its place."""
+        """A server whose data directory was removed goes on in files that nobody finds: another one takes its place.
+        So it is where only the spec's file is missing or damaged: nobody knows what else of the directory is."""
         with self._lock:
             process = self._process
             if self._stopping.is_set() or process is None or not self._keep_spec():
@@ -269,16 +268,17 @@ class ReplicaServer:
     # -- the process -------------------------------------------------------------------------------------------
 
     def _keep_spec(self) -> bool:
-        """Where the data directory was removed, it is made again; whether that was so. Raises StorageUnavailable."""
+        """Where the spec's file is missing or damaged, it is written again; whether that was so. Raises
+        StorageUnavailable."""
         with disk(f"writing the query's spec to {self.data}", corrupt=StorageUnavailable):
-            if self._spec_path().exists():
+            file = self._spec_file()
+            if file.is_whole():
                 return False
-            self.data.mkdir(parents=True, exist_ok=True)
-            self._write_spec()
+            file.write()
         return True
 
-    def _write_spec(self) -> None:
-        replace_file(self._spec_path(), msgpack.packb(self._spec, use_bin_type=True), mode=PRIVATE)
+    def _spec_file(self) -> SpecFile:
+        return SpecFile(self._spec_path(), self._spec)
 
     def _spec_path(self) -> Path:
         """A name of its own: a server that is still ending must not start replicas by its successor's spec."""

@@ -8,22 +8,19 @@ never a stored format: a new driver writes a new one.
 from __future__ import annotations
 
 import enum
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
-import msgpack
 import pyarrow as pa
 
-from clonos.errors import ConfigurationError, ProtocolError, StorageUnavailable
+from clonos.errors import ConfigurationError, ProtocolError
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.wire.tls import Tls
+from clonos_standby.cluster.spec_file import VERSION, read_document
 from clonos_standby.server.log import LogFormat
-
-VERSION = 1
 
 CHANNEL = pa.field("_clonos_channel", pa.int64(), nullable=False)
 POSITION = pa.field("_clonos_position", pa.int64(), nullable=False)
@@ -152,20 +149,8 @@ class QuerySpec:
 
 def load(path: str) -> QuerySpec:
     """Read a spec file. Raises StorageUnavailable where it cannot be read, ConfigurationError where it is not one."""
+    said = read_document(path)
     try:
-        with open(path, "rb") as file:
-            raw = file.read()
-    except OSError as error:
-        raise StorageUnavailable(
-            f"what the query consists of cannot be read from its data directory {os.path.dirname(path)}: {error}",
-            hint="Was the directory removed, or its disk taken away? The next start of the query writes it again",
-        ) from error
-    try:
-        said = msgpack.unpackb(raw, strict_map_key=False)
-        if said["version"] != VERSION:
-            raise ConfigurationError(
-                f"{path} has spec version {said['version']}, this library reads {VERSION}"
-            )
         return QuerySpec(
             query=said["query"],
             token=said["token"],

@@ -26,13 +26,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
 from clonos.errors import ClonosError, ConfigurationError, ProtocolError
 from clonos.wire.framing import FrameType
 from clonos.wire.messages import VERSION, Admin, pack_json
 from clonos_standby.cluster.launcher import LEASE_ENDED
 from clonos_standby.cluster.server_watch import PING
+from clonos_standby.cluster.spec_file import read_document
 from clonos_standby.replica import holders
 from clonos_standby.replica.holders import PORT_FILE
 from clonos_standby.server import running, spares
@@ -51,15 +50,8 @@ _LOCK_SECONDS = 5.0
 
 
 def read_spec(path: str) -> dict[str, Any]:
-    """The query's spec, of which the server reads the token and its own settings."""
-    try:
-        spec = msgpack.unpackb(Path(path).read_bytes(), raw=False, strict_map_key=False)
-    except OSError as error:
-        raise ConfigurationError(f"the spec file {path} cannot be read: {error}") from None
-    except Exception as error:  # msgpack raises many kinds
-        raise ConfigurationError(f"the spec file {path} is not msgpack: {error}") from None
-    if not isinstance(spec, dict) or spec.get("version") != 1:
-        raise ConfigurationError(f"the spec file {path} is not of version 1")
+    """The query's spec, of which the server reads the token and its own settings. Raises as read_document does."""
+    spec = read_document(path)
     if not isinstance(spec.get("token"), str) or not spec["token"]:
         raise ConfigurationError(f"the spec file {path} has no token")
     return spec

@@ -19,7 +19,7 @@ from typing import Any
 
 from clonos._version import __version__
 from clonos.wire.messages import VERSION as WIRE
-from clonos_standby.cluster.spec import VERSION as SPEC
+from clonos_standby.cluster.spec_file import VERSION as SPEC
 
 DISTRIBUTIONS = ("cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "pyspark", "rocksdict", "sqlalchemy")
 ABSENT = "absent"

@@ -30,7 +30,7 @@ from clonos.wire.replica_service import Granted, LeaseEnded, NoRoom, Wanted
 from clonos.wire.strikes import FaultCommand, Kind, NoProcess
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.launcher import ReplicaServer
-from clonos_standby.cluster.spec import VERSION
+from clonos_standby.cluster.spec_file import VERSION
 from clonos_standby.server.log import Level, log
 from clonos_standby.server.strike import strike
 from clonos_standby.service.environment import differences, environment
@@ -224,7 +224,12 @@ class Service:
 
         def started(port: int) -> ReplicaServer:
             return ReplicaServer(
-                spec, data, entry=self._entry, tcp=f"{self._host}:{port}", lease=self._lease
+                spec,
+                data,
+                entry=self._entry,
+                tcp=f"{self._host}:{port}",
+                lease=self._lease,
+                silence=self._lease,
             ).start()
 
         if wanted.port:
