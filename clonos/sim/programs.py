@@ -18,6 +18,7 @@ from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.protocol.versions.upgrade import (
     History,
+    LastCommit,
     OpenEpoch,
     Remains,
     is_another,
@@ -145,7 +146,7 @@ class Deployment:
             return OpenEpoch(number, begun=False, seen=number - 1)
         origins = world.plan.dataflow.instances(NodeKind.OPERATOR)
         ends = {
-            origin: (found.instance.log_offset, found.instance.emitted)
+            origin: LastCommit(found.instance.log_offset, found.instance.emitted)
             for origin in origins
             if (found := kept.ended(origin, number - 1)) is not None
         }

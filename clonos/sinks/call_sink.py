@@ -31,6 +31,7 @@ from clonos.errors import (
     SinkUnavailable,
     Where,
 )
+from clonos.protocol.ids import Origin
 from clonos.sinks.bundle import channel_of, check_bundle, position_of
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
@@ -161,7 +162,7 @@ class CallableWriter:
         if self._last_written is not None and instance != 0:
             raise SinkError("a checkable sink has one instance: its function cannot tell instances apart")
         self._prefix = f"{query}/" if self._id_prefix is None else self._id_prefix
-        self._patience.run(lambda _: self._recover(self._log.open(query, (node, instance), fence)))
+        self._patience.run(lambda _: self._recover(self._log.open(query, Origin(node, instance), fence)))
         self._started = True
         return SinkPosition(cursors=dict(self._cursors))
 

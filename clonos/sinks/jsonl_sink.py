@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clonos.errors import ConfigurationError, LogCorrupt, QueryDefinitionError, SinkError
+from clonos.protocol.ids import Origin
 from clonos.sinks.bundle import check_bundle, check_counts
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
@@ -121,7 +122,7 @@ class JsonlWriter:
     def open(self, *, query: str, node: int, instance: int, fence: int) -> SinkPosition:
         self.close()
         self._file = self._folder / f"part-{file_name(query)}-{node}-{instance}.jsonl"
-        self._patience.run(lambda _: self._recover(self._log.open(query, (node, instance), fence)))
+        self._patience.run(lambda _: self._recover(self._log.open(query, Origin(node, instance), fence)))
         self._started = True
         return SinkPosition(cursors=dict(self._cursors))
 

@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from clonos.protocol.ids import Origin
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = tuple[Any, ...]
 Cursors = dict[int, int]
-Origin = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

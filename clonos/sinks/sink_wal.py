@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clonos.errors import LogCorrupt, SinkError, SinkUnavailable, Where
+from clonos.protocol.ids import Origin
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.roles.sink_fence import Holder, check_driver, check_holding, check_taking
 from clonos.sinks.patience import Patience
-from clonos.sinks.port import Cursors, Origin
+from clonos.sinks.port import Cursors
 from clonos.sinks.wal_files import (
     file_name,
     locked,
@@ -60,7 +61,7 @@ class AheadLog:
         self._segment_bytes = segment_bytes
         self._owner = secrets.token_hex(8)
         self._directory = self._base
-        self._origin: Origin = (0, 0)
+        self._origin: Origin = Origin(0, 0)
         self._mine = Holder(-1)
         self._descriptor = -1
         self._number = 0
@@ -169,7 +170,7 @@ def instances(base: str, query: str) -> list[tuple[Origin, Path]]:
     except FileNotFoundError:
         return []
     matches = (_INSTANCE.fullmatch(name) for name in names)
-    return sorted(((int(match[1]), int(match[2])), whole / match[0]) for match in matches if match)
+    return sorted((Origin(int(match[1]), int(match[2])), whole / match[0]) for match in matches if match)
 
 
 def raise_floor(base: str, query: str, fence: int, *, durable: bool) -> None:

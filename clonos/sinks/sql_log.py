@@ -17,11 +17,12 @@ from sqlalchemy.engine import Connection, Engine
 
 from clonos.errors import SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.line.sink_trim import Entry, Page, next_number
 from clonos.protocol.roles.sink_fence import NOBODY, Holder, check_driver, check_holding, check_taking
 from clonos.sinks.patience import Patience
-from clonos.sinks.port import Cursors, Origin
+from clonos.sinks.port import Cursors
 from clonos.sinks.sql_dialect import is_unavailable, reason
 from clonos.sinks.sql_tables import FLOOR, Books, at
 
@@ -74,7 +75,7 @@ def read_floor(connection: Connection, books: Books, query: str) -> int:
     if all(column["name"] != "owner" for column in inspector.get_columns(table.name, schema=table.schema)):
         return 0  # tables from before fences had owners: their starts are in the checkpoint's old counter
     chosen: sa.Select[Any] = sa.select(table.c.fence, table.c.owner).filter_by(
-        query=query, node=FLOOR[0], instance=FLOOR[1]
+        query=query, node=FLOOR.node, instance=FLOOR.instance
     )
     found = connection.execute(chosen).one_or_none()
     return _holder(found).fence if found is not None else 0
@@ -111,7 +112,7 @@ def raise_floor(connection: Connection, books: Books, query: str, fence: int) ->
         standing = _holder(row)
         raised = standing.raised_to(fence)
         if raised != standing:
-            _write_fence(connection, books, query, (row.node, row.instance), raised)
+            _write_fence(connection, books, query, Origin(row.node, row.instance), raised)
 
 
 def read_cursors(connection: Connection, books: Books, query: str, origin: Origin) -> Cursors:
@@ -173,7 +174,7 @@ class SqlLogReader:
                 for node, instance, channel, position in connection.execute(
                     chosen.filter_by(query=self._query)
                 ):
-                    found.setdefault((node, instance), {})[channel] = position
+                    found.setdefault(Origin(node, instance), {})[channel] = position
             return found
 
         return self._patience.run(lambda _: transact(self._engine, read))
@@ -210,7 +211,7 @@ def pages(engine: Engine, books: Books, query: str, patience: Patience) -> Itera
             last = (row.node, row.instance, row.seq)
             content = bytes(row.bytes)
             intact = zlib.crc32(content) == row.checksum
-            yield Found((row.node, row.instance), Entry(row.seq, row.checksum), content, intact)
+            yield Found(Origin(row.node, row.instance), Entry(row.seq, row.checksum), content, intact)
         if len(page) < _PAGE:
             return
 

@@ -24,6 +24,7 @@ from clonos.protocol.topology import NodeKind, Topology
 from clonos.protocol.versions.binding import Change
 from clonos.protocol.versions.upgrade import (
     History,
+    LastCommit,
     OpenEpoch,
     Remains,
     Upgrade,
@@ -154,7 +155,7 @@ def _remains(
     whole = _is_here(checkpoint, data) and whole
     for path in _stores(data):
         whole = read_store(path, own, deltas) and whole
-    stood = {origin: (final.point.log_offset, final.emitted) for origin, final in finals.items()}
+    stood = {origin: LastCommit(final.point.log_offset, final.emitted) for origin, final in finals.items()}
     return Remains(stood, own, deltas, cursors, whole)
 
 

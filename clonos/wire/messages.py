@@ -64,7 +64,7 @@ class Hello:
         return bool(self.stage_attempt or self.task_attempt)
 
     def to_dict(self) -> dict[str, Any]:
-        moves = [[Fence(fence).text, offset] for fence, offset in self.moves]
+        moves = [[Fence(move.fence).text, move.known_upto] for move in self.moves]
         return {**asdict(self), "fence": self.fence.text, "moves": moves}
 
     @classmethod
@@ -456,7 +456,8 @@ def _moves(said: Any) -> tuple[Move, ...]:
     for move in said:
         if not isinstance(move, list) or len(move) != 2:
             raise ProtocolError(f"HELLO: move {move!r} is not a fence and a log offset")
-        moves.append((_fence(move[0], "HELLO"), _whole({"offset": move[1]}, "offset", "HELLO", 0, MAX_LONG)))
+        offset = _whole({"offset": move[1]}, "offset", "HELLO", 0, MAX_LONG)
+        moves.append(Move(_fence(move[0], "HELLO"), offset))
     return tuple(moves)
 
 

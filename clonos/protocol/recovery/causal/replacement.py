@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
 from clonos.protocol.fence import generation_of, of_same_attempt
 
-Move: TypeAlias = tuple[int, int]
-"""An instance went on on another server: under which fence, and up to which offset the conduit knew its log then."""
+
+class Move(NamedTuple):
+    """An instance went on on another server: under which fence, and up to which offset the conduit knew its log."""
+
+    fence: int
+    known_upto: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ def binds(ended: int, fence: int) -> bool:
 def is_of_this_history(fence: int, log_offset: int, moves: Iterable[Move]) -> bool:
     """Whether a snapshot taken under `fence` lies before every later move: what a lost replica did beyond the log that
     its conduit knew, its standby has not repeated."""
-    return all(log_offset <= known for moved, known in moves if moved > fence)
+    return all(log_offset <= move.known_upto for move in moves if move.fence > fence)
 
 
 def stands_for_known_output(emitted: int, *, passed: int, before: Callable[[], int]) -> bool:

@@ -148,7 +148,7 @@ def retrieve(
     too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
     stayed = alone or (
         of_same_attempt(standing.fence, known.fence)
-        and all(moved <= standing.fence for moved, _ in known.moves)
+        and all(move.fence <= standing.fence for move in known.moves)
     )
     name = "the instance's own log store"
     if alone and not damaged:
