@@ -285,7 +285,7 @@ class Driver(Process):
             epoch=epoch,
             generation=self.generation,
             attempt=next(self._attempts),
-            again=(self.generation, epoch) == self._began.get(origin),
+            is_retry=(self.generation, epoch) == self._began.get(origin),
             channels=self._channels_into(origin),
             wires=wires,
             over=lambda task, result: self.world.report(self, task, result),

@@ -43,7 +43,7 @@ class Task(Process):
         epoch: int,
         generation: int,
         attempt: int,
-        again: bool,
+        is_retry: bool,
         channels: list[int],
         wires: Wires | None,
         over: Callable[[Task, tuple[str, str] | None], None],
@@ -53,7 +53,7 @@ class Task(Process):
         self.origin = origin
         self.epoch = epoch
         self.generation = generation
-        self.again = again
+        self.is_retry = is_retry
         self.host = world.host()
         self.result: tuple[str, str] | None = None
         self.finished = False
@@ -304,7 +304,7 @@ class Task(Process):
             self.epoch,
             hello.fence,
             hello.fresh,
-            self.again,
+            self.is_retry,
             resume.passed,
             resume.log_start,
             resume.log,

@@ -59,7 +59,7 @@ class Hello:
         return Origin(self.node, self.instance)
 
     @property
-    def again(self) -> bool:
+    def is_retry(self) -> bool:
         """Whether there was an attempt before."""
         return bool(self.stage_attempt or self.task_attempt)
 

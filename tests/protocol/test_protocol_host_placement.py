@@ -24,7 +24,7 @@ def attempt(number: int, *, generation: int = 1, replacement: int = 0, epoch: in
         epoch=epoch,
         fence=Fence.of(generation, number, replacement),
         fresh=replacement == 0,
-        again=False,
+        is_retry=False,
         emitted_output=0,
         log_start=0,
         log=b"",

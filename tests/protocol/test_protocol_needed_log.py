@@ -99,11 +99,11 @@ def test_a_damaged_store_proves_nothing() -> None:
     assert needed(store(5, Writer(OLD, 0), damaged=True)) == 0
 
 
-def begin(*, alone: bool = False, **how: Any) -> Any:
+def begin(*, has_standby: bool = True, **how: Any) -> Any:
     known = ConduitProgress(NEW, 0, 0, 0, ())
     opened = OpenedLog(OwnLog(upto(4), (Writer(OLD, 0), Writer(OLD, 2 * ONE, copy=True))))
     how = {"fresh": True, **how}
-    return retrieve(ORIGIN, 0, opened, b"", known=known, where=HERE, alone=alone, **how)
+    return retrieve(ORIGIN, 0, opened, b"", known=known, where=HERE, has_standby=has_standby, **how)
 
 
 def repeated(found: Any, *replies: HolderReply) -> int:
@@ -127,7 +127,7 @@ def test_nothing_is_where_something_is_damaged_that_may_depend_on_it() -> None:
 
 
 def test_an_instance_that_is_alone_repeats_all_that_its_store_holds() -> None:
-    assert repeated(begin(alone=True)) == 4
+    assert repeated(begin(has_standby=False)) == 4
 
 
 def test_a_copy_takes_nobodys_place_and_is_told_once() -> None:

@@ -19,7 +19,7 @@ from clonos.protocol.roles.record_quarantine import QuarantinePorts, RecordQuara
 
 HERE = Where("op", 0, 5)
 RECORD = CandidateRecord(1, 7, ("row",), b"")
-PART = CandidateRecord(1, 7, ("row",), b"", alone=False)
+PART = CandidateRecord(1, 7, ("row",), b"", is_whole_step=False)
 
 
 @dataclass
@@ -70,7 +70,7 @@ def attach(previous: Death | None) -> AttachRequest:
         epoch=5,
         fence=Fence.of(1),
         fresh=False,
-        again=False,
+        is_retry=False,
         emitted_output=0,
         log_start=0,
         log=b"",

@@ -27,7 +27,7 @@ from clonos.protocol.roles.steps import Steps, carry_out
 
 FENCE = Fence.of(1)
 REQUEST = AttachRequest(
-    Origin(2, 0), epoch=3, fence=FENCE, fresh=True, again=False, emitted_output=0, log_start=0, log=b""
+    Origin(2, 0), epoch=3, fence=FENCE, fresh=True, is_retry=False, emitted_output=0, log_start=0, log=b""
 )
 STANDBY = replace(REQUEST, standby=True)
 RAISED = Fence.of(1, 0, 1)

@@ -34,7 +34,7 @@ class Said(Protocol):
     def fresh(self) -> bool: ...
 
     @property
-    def again(self) -> bool: ...
+    def is_retry(self) -> bool: ...
 
     @property
     def standby(self) -> bool: ...
@@ -97,7 +97,7 @@ def goes_on(said: Said, *, last: Said | None, at_end: int | None) -> bool:
     `at_end` is the epoch at whose end it stands, if it does."""
     if not said.fresh or last is None or generation_of(last.fence) != generation_of(said.fence):
         return False
-    if said.again and not said.standby:
+    if said.is_retry and not said.standby:
         return False  # the attempt before may have run elsewhere
     if at_end is not None:
         return at_end < said.epoch  # Spark runs no task of a stage that it knows to have no input

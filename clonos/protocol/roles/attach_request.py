@@ -25,7 +25,7 @@ class AttachRequest:
     epoch: int
     fence: int
     fresh: bool
-    again: bool
+    is_retry: bool
     emitted_output: int
     log_start: int
     log: bytes

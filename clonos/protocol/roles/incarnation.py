@@ -220,7 +220,7 @@ class Incarnation(Generic[S]):
     def _bound_by(self) -> Candidate | None:
         """How an earlier attempt has ended the epoch, where this one has to end alike."""
         request = self.request
-        ended = self._ports.snapshots.binding(request.epoch, request.fence) if request.again else None
+        ended = self._ports.snapshots.binding(request.epoch, request.fence) if request.is_retry else None
         return self._ports.candidate(ended) if ended is not None else None
 
     @property
@@ -467,7 +467,7 @@ class Incarnation(Generic[S]):
             known=request.known,
             fresh=request.fresh,
             where=self.where,
-            alone=not self._has_standby,
+            has_standby=self._has_standby,
             since=self._log_wanted_from(snapshot, opened),
             recovered=request.recovered,
             settled=settled.log_offset if settled is not None else 0,

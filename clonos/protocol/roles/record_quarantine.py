@@ -65,7 +65,7 @@ class RecordQuarantine:
             return True
         if not self._ports.keeps_dead_letters:
             raise self._marks.poison(where)
-        if not candidate.alone:
+        if not candidate.is_whole_step:
             raise self._no_letter(where, "its bundle, of which a part is recorded,")
         if not self._marks.by_itself(where):
             raise self._no_letter(where, "timers after it")

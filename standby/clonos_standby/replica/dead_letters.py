@@ -26,7 +26,7 @@ class Letters:
 
     def write(
         self,
-        doubt: CandidateRecord,
+        candidate: CandidateRecord,
         key: tuple[Any, ...],
         operator: Any,
         services: CausalServices,
@@ -36,7 +36,7 @@ class Letters:
         """The letter's place. It is durable when this returns."""
         node = self._node
         assert node.output is not None
-        row = RowEncoder(node.input, node.zone, node.name).batch([doubt.row])
+        row = RowEncoder(node.input, node.zone, node.name).batch([candidate.row])
         return self._box.write(
             DeadLetter(
                 operator=node.name,
@@ -45,8 +45,8 @@ class Letters:
                 node=self._origin.node,
                 instance=self._origin.instance,
                 epoch=epoch,
-                channel=doubt.channel,
-                position=doubt.position,
+                channel=candidate.channel,
+                position=candidate.position,
                 zone=node.zone,
                 row=row_stream(row),
                 output=node.output.serialize().to_pybytes(),
@@ -54,7 +54,7 @@ class Letters:
                 state=operator.kept(key),
                 watermark=services.watermark,
                 random=services.random.getstate(),
-                recorded=doubt.recorded,
+                recorded=candidate.recorded,
                 deaths=[{name: getattr(death, name) for name in _TOLD_OF_A_DEATH} for death in deaths],
             )
         )

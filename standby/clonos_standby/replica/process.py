@@ -239,7 +239,7 @@ class Replica:
             epoch=hello.epoch,
             fence=hello.fence,
             fresh=hello.fresh,
-            again=hello.again,
+            is_retry=hello.is_retry,
             emitted_output=resume.passed,
             log_start=resume.log_start,
             log=bytes(resume.log),
