@@ -130,11 +130,11 @@ def retrieve(
 
     `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
     this attempt has recovered the log; only with standbys may an instance have run elsewhere. Inside an epoch, the log
-    is wanted `since` the epoch began; with `repeats_all` nothing that is known of it is done anew. Nobody asks for what lies
-    before `settled` any more, the end of the last epoch that is not run again: a store that comes back from long ago
-    may say there what has been lost since, and was done anew. `history` is the snapshot's: a store of another
-    history is not believed from that epoch on. Raises StorageUnavailable where the conduit has forgotten what the
-    snapshot needs.
+    is wanted `since` the epoch began; with `repeats_all` nothing that is known of it is done anew. Nobody asks for
+    what lies before `settled` any more, the end of the last epoch that is not run again: a store that comes back
+    from long ago may say there what has been lost since, and was done anew. `history` is the snapshot's: a store of
+    another history is not believed from that epoch on. Raises StorageUnavailable where the conduit has forgotten
+    what the snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
