@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from clonos.protocol.ids import RecordId
 from clonos.protocol.roles.crash_marks import InHand, Mark, Marks
 from clonos.protocol.roles.death import Death
 from clonos_standby.server.crash_mark_file import CrashMarkFile
@@ -13,7 +14,7 @@ from clonos_standby.server.crash_mark_file import CrashMarkFile
 DEATH = Death("signal", "died of SIGSEGV", 2, 0, pid=7, at=1.5, uptime=1.0, signal="SIGSEGV", stderr="in f")
 
 
-@pytest.mark.parametrize("in_hand", [None, InHand((1, 3), 8)])
+@pytest.mark.parametrize("in_hand", [None, InHand(RecordId(1, 3), 8)])
 def test_what_was_written_is_read(tmp_path: Path, in_hand: InHand | None) -> None:
     marks = Marks("s", in_hand, {(1, 2): Mark(), (1, 3): Mark(7, True, (DEATH, DEATH))})
     file = CrashMarkFile(tmp_path / "m")

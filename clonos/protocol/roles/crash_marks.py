@@ -18,18 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from clonos.errors import PoisonRecord, Where
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import RecordId
 from clonos.protocol.roles.death import KILLED, REPORTED, Death
 
 DEADLY: Final = 2
 _OWN_DOING: Final = ("exit", "signal", "oom", "hang")
 _LONGEST: Final = 4000
-
-Record: TypeAlias = tuple[int, int]
-"""Channel and position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Mark:
 class InHand:
     """A record that a process is running, or has died at."""
 
-    record: Record
+    record: RecordId
     pid: int
 
 
@@ -55,7 +53,7 @@ class Marks:
 
     start: str
     in_hand: InHand | None
-    marks: Mapping[Record, Mark]
+    marks: Mapping[RecordId, Mark]
 
 
 class MarkStore(Protocol):
@@ -80,8 +78,8 @@ class CrashMarks:
         self._start = start
         self._pid = pid
         self._last = "nothing is known of its end"
-        self._marks: dict[Record, Mark] = {}
-        self._running: Record | None = None
+        self._marks: dict[RecordId, Mark] = {}
+        self._running: RecordId | None = None
 
     def warn(self, fence: Fence, *, fresh: bool, previous: Death | None) -> None:
         """A connection begins; `previous` is how the last process that has died here did."""
@@ -167,9 +165,9 @@ class CrashMarks:
         self._store.write(Marks(self._start, in_hand, dict(self._marks)))
 
 
-def _record(where: Where) -> Record:
+def _record(where: Where) -> RecordId:
     assert where.channel is not None and where.position is not None
-    return where.channel, where.position
+    return RecordId(where.channel, where.position)
 
 
 def _shortened(death: Death) -> Death:

@@ -59,7 +59,7 @@ class Replica:
     def __init__(self, control: ControlChannel, spec_path: str) -> None:
         self._control = control
         self._spec_path = spec_path
-        self._instance: tuple[int, int] | None = None
+        self._origin: Origin | None = None
         self._host: Host | None = None
         self._host_due = float("inf")
         self._preparing = threading.Thread(target=self._prepare, name="prepare", daemon=True)
@@ -82,7 +82,7 @@ class Replica:
         with contextlib.suppress(Exception):
             query = load(self._spec_path)
             for number in query.nodes:
-                if self._instance is not None:
+                if self._origin is not None:
                     return
                 with contextlib.suppress(Exception):
                     query.node(number)
@@ -90,7 +90,7 @@ class Replica:
     def _hear(self, control: Control) -> None:
         said = control.message
         if "assign" in said:
-            self._instance = said["assign"]["node"], said["assign"]["instance"]
+            self._origin = Origin(said["assign"]["node"], said["assign"]["instance"])
         elif "connect" in said:
             self._serve(Hello.from_dict(said["connect"]), control.fds[0], said.get("previous"))
         elif "commit" in said:
@@ -103,9 +103,9 @@ class Replica:
     def _build(self) -> Host:
         """What it is to be. It imports the modules of the user's functions, which may take longer than a conduit would
         wait for a silent process: heartbeats run already."""
-        if self._instance is None:
+        if self._origin is None:
             raise ProtocolError("a connection came before the process was told which instance it is")
-        number, instance = self._instance
+        number, instance = self._origin
         self._query = load(self._spec_path)
         self._host_due = time.monotonic() + self._query.settings.function_deadline
         self._preparing.join()

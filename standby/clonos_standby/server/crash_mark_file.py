@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from clonos.protocol.ids import RecordId
 from clonos.protocol.roles.crash_marks import InHand, Mark, Marks
 from clonos.protocol.roles.death import Death
 from clonos.storage.durable_files import replace_file
@@ -22,7 +23,7 @@ class CrashMarkFile:
         try:
             said = json.loads(self._path.read_bytes())
             marks = {
-                (int(channel), int(position)): Mark(
+                RecordId(int(channel), int(position)): Mark(
                     row, bool(in_timers), tuple(Death(**one) for one in deaths)
                 )
                 for channel, position, row, in_timers, deaths in said["marks"]
@@ -30,7 +31,7 @@ class CrashMarkFile:
             in_hand = None
             if said["in_hand"] is not None:
                 channel, position, pid = said["in_hand"]
-                in_hand = InHand((int(channel), int(position)), int(pid))
+                in_hand = InHand(RecordId(int(channel), int(position)), int(pid))
             return Marks(str(said["start"]), in_hand, marks)
         except (OSError, ValueError, TypeError, KeyError, IndexError):
             return None
