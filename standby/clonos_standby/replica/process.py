@@ -46,6 +46,21 @@ from clonos_standby.replica.operator_host import OperatorHost
 from clonos_standby.replica.sink_host import SinkHost
 from clonos_standby.replica.watchdog import end_stuck
 from clonos_standby.server.control import Control, ControlChannel, ControlClosed
+from clonos_standby.server.control_messages import (
+    AskPromotion,
+    Assign,
+    AtEnd,
+    Committed,
+    Connect,
+    ControlMessage,
+    Failed,
+    Figures,
+    Follows,
+    Granted,
+    Recovered,
+    pack_control,
+    parse_control,
+)
 from clonos_standby.server.log import Level, log, name_operators, speak_of
 
 HEARTBEAT_SECONDS = 0.5
@@ -88,17 +103,13 @@ class Replica:
                     query.node(number)
 
     def _hear(self, control: Control) -> None:
-        said = control.message
-        if "assign" in said:
-            self._origin = Origin(said["assign"]["node"], said["assign"]["instance"])
-        elif "connect" in said:
-            self._serve(Hello.from_dict(said["connect"]), control.fds[0], said.get("previous"))
-        elif "commit" in said:
-            self._commit(said)
-        elif "exit" in said:
-            if self._host is not None:
-                self._host.close()
-            raise SystemExit(0)
+        message = parse_control(control.message)
+        if isinstance(message, Assign):
+            self._origin = message.origin
+        elif isinstance(message, Connect):
+            self._serve(message.hello, control.fds[0], message.previous)
+        elif isinstance(message, Committed):
+            self._commit(message)
 
     def _build(self) -> Host:
         """What it is to be. It imports the modules of the user's functions, which may take longer than a conduit would
@@ -137,18 +148,18 @@ class Replica:
                 hint="Its modules must be importable in the processes that run it",
             ) from error
 
-    def _commit(self, said: Mapping[str, Any]) -> None:
+    def _commit(self, committed: Committed) -> None:
         if self._session is not None:
-            self._session.commit(said["commit"], stable_offsets(said.get("truncate", {})))
+            self._session.commit(committed.epoch, stable_offsets(committed.truncate))
 
     # -------------------------------------------------------- one connection
 
-    def _serve(self, hello: Hello, fd: int, previous: Mapping[str, Any] | None) -> None:
+    def _serve(self, hello: Hello, fd: int, previous: Death | None) -> None:
         speak_of(epoch=hello.epoch)
         connection = self._connection = Connection(socket.socket(fileno=fd))
         heartbeat = Heartbeat(connection, HEARTBEAT_SECONDS, self._look)
         self._hello = hello
-        self._previous = Death(**previous) if previous is not None else None
+        self._previous = previous
         try:
             if self._host is None or self._session is None:
                 self._host = self._build()
@@ -193,14 +204,9 @@ class Replica:
             text = text if shows_traceback(error) else ""
         else:
             name, message = "ReplicaFailed", f"{name}: {message}"
-        failed = {
-            "generation": hello.generation,
-            "error": name,
-            "message": f"{message}\n{text}".strip()[:_LONGEST_REASON],
-        }
         if not hello.standby:  # the loss of a standby is nobody's failure
             with contextlib.suppress(ControlClosed):
-                self._control.send({"failed": failed})
+                self._say(Failed(hello.generation, name, f"{message}\n{text}".strip()[:_LONGEST_REASON]))
         with contextlib.suppress(ConduitGone):
             connection.send(pack_error(name, message, retryable=retryable, traceback=text))
 
@@ -254,11 +260,11 @@ class Replica:
         """The supervisor hears of a recovery at once, of the rest now and then."""
         now = time.monotonic()
         if host.recovered is not None:
-            self._control.send({"recovered": host.recovered})
+            self._say(Recovered(host.recovered))
             host.recovered = None
         if now >= self._figures_due:
             self._figures_due = now + FIGURES_SECONDS
-            self._control.send({"figures": host.figures()})
+            self._say(Figures(host.figures()))
 
     # --------------------------------------------------------- for the role
 
@@ -267,7 +273,7 @@ class Replica:
         self._connection.send(pack_welcome(settings.window, settings.window_bytes, log_end))
 
     def follows(self, epoch: int) -> None:
-        self._control.send({"follows": epoch})
+        self._say(Follows(epoch))
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
         """Ask the supervisor to raise the fence, and wait for it."""
@@ -281,23 +287,27 @@ class Replica:
         return True
 
     def _is_raised(self, hello: Hello) -> bool:
-        self._control.send({"promote": hello.to_dict()})
+        self._say(AskPromotion(hello))
         while True:
             control = self._control.receive()
             assert control is not None
-            if "cannot" in control.message:
-                raise StorageUnavailable(control.message["cannot"])
-            if "promoted" in control.message:
-                return bool(control.message["promoted"])
-            self._words.append(control)
+            message = parse_control(control.message)
+            if not isinstance(message, Granted):
+                self._words.append(control)
+            elif message.cannot is not None:
+                raise StorageUnavailable(message.cannot)
+            else:
+                return message.is_granted
 
     def at_end(self, epoch: int) -> None:
         assert self._host is not None
-        figures = {} if self._hello.standby else {"figures": self._host.figures()}
-        self._control.send({"at_end": epoch, **figures})
+        self._say(AtEnd(epoch, None if self._hello.standby else self._host.figures()))
 
     def ended(self, emitted_output: int) -> None:
         self._connection.send(pack_ended(emitted_output))
+
+    def _say(self, message: ControlMessage) -> None:
+        self._control.send(pack_control(message))
 
     # -------------------------------------------------------------- waiting
 
@@ -311,14 +321,13 @@ class Replica:
         ready = select.select(watched, [], [], 0 if connection.buffered else None)[0]
         if self._control in ready:
             for control in self._control.poll():
-                if "commit" in control.message:
-                    self._commit(control.message)
+                message = parse_control(control.message)
+                if isinstance(message, Committed):
+                    self._commit(message)
                 else:
                     self._words.append(control)
-                    if "connect" in control.message and session.gives_way:
+                    if isinstance(message, Connect) and session.gives_way:
                         raise ConduitGone("another connection has come")
-                    if "exit" in control.message:
-                        raise ConduitGone("the supervisor says so")
         if wakeups is not None and wakeups in ready:
             host.finished()
         return connection.buffered or connection in ready

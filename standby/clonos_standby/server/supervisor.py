@@ -20,7 +20,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,20 @@ from clonos.protocol.roles.spare_pool import PROVEN_SECONDS, SparePool
 from clonos.wire.messages import Hello
 from clonos_standby.server.acceptor import Acceptor
 from clonos_standby.server.control import ControlChannel
+from clonos_standby.server.control_messages import (
+    AskPromotion,
+    Assign,
+    AtEnd,
+    Committed,
+    Connect,
+    Failed,
+    Figures,
+    Follows,
+    Granted,
+    Recovered,
+    pack_control,
+    parse_control,
+)
 from clonos_standby.server.death import DeathLog, ending_of
 from clonos_standby.server.death_notice import DeathNotice
 from clonos_standby.server.event_loop import READ, WRITE, Loop, Timer
@@ -148,7 +162,7 @@ class Supervisor:
             replica.origin = origin
             replica.spare.output.name(self._data / "replicas" / f"{origin.node}-{origin.instance}.err")
             with contextlib.suppress(ProtocolError):  # it is dead; the hand-over finds out
-                replica.control.send({"assign": {"node": origin.node, "instance": origin.instance}})
+                replica.control.send(pack_control(Assign(origin)))
             return replica
 
     def catch_up(self, process: Replica) -> None:
@@ -161,11 +175,10 @@ class Supervisor:
         process.busy = hello.epoch
         if not hello.fresh and not hello.standby:
             self._recovering.add(hello.origin)
-        message = {"connect": hello.to_dict(), "previous": previous.to_dict() if previous else None}
         with _shortage_is_told():
             sock.setblocking(True)
             try:
-                process.control.send(message, [sock.fileno()])
+                process.control.send(pack_control(Connect(hello, previous)), [sock.fileno()])
             except ProtocolError:
                 return False
         if self._notice is not None:
@@ -280,39 +293,38 @@ class Supervisor:
         for control in said:
             for fd in control.fds:
                 os.close(fd)
-            if "failed" in control.message:
+            message = parse_control(control.message)
+            if isinstance(message, Failed):
                 node, instance = replica.origin if replica.origin is not None else (None, None)
                 place = {"node": node, "instance": instance}
-                self.failed({"at": time.time(), **place, **control.message["failed"]})
-            self._note(replica, control.message)
-            if "follows" in control.message:
-                replica.follows = control.message["follows"]
-            if "promote" in control.message:
-                self._promote(replica, Hello.from_dict(control.message["promote"]))
-            for name in ("at_end", "busy"):
-                epoch = control.message.get(name)
-                if isinstance(epoch, int):
-                    self._placement.stands_at_end(replica, epoch if name == "at_end" else None)
-                    replica.busy = epoch if name == "busy" else None
+                self.failed({"at": time.time(), **place, **asdict(message)})
+            elif isinstance(message, Follows):
+                replica.follows = message.epoch
+            elif isinstance(message, AskPromotion):
+                self._promote(replica, message.hello)
+            elif isinstance(message, AtEnd):
+                self._placement.stands_at_end(replica, message.epoch)
+                replica.busy = None
+            if isinstance(message, AtEnd | Figures | Recovered) and replica.origin is not None:
+                self._count(replica, replica.origin, message)
 
-    def _note(self, replica: Replica, said: Mapping[str, Any]) -> None:
-        """Words for whoever watches: nothing here depends on them."""
-        if replica.origin is not None:
-            if "figures" in said:
-                self.account.heard(replica.origin, replica.pid, said["figures"])
-            if said.keys() & {"recovered", "figures", "at_end"}:
-                self._recovering.discard(replica.origin)
-            if "recovered" in said:
-                death = self._placement.last_death(replica.origin)
-                self.account.recovered(replica.origin, said["recovered"], death)
+    def _count(self, replica: Replica, origin: Origin, message: AtEnd | Figures | Recovered) -> None:
+        """For the status and the metrics: nothing here depends on them."""
+        self._recovering.discard(origin)
+        if isinstance(message, Recovered):
+            self.account.recovered(origin, message.said, self._placement.last_death(origin))
+            return
+        figures = message.figures if isinstance(message, AtEnd) else message.said
+        if figures is not None:
+            self.account.heard(origin, replica.pid, figures)
 
     def _promote(self, replica: Replica, hello: Hello) -> None:
         try:
-            answer: dict[str, Any] = {"promoted": self._placement.promotes(replica, hello)}
+            answer = Granted(self._placement.promotes(replica, hello))
         except StorageUnavailable as error:
-            answer = {"promoted": False, "cannot": error.message}
+            answer = Granted(False, cannot=error.message)
         with contextlib.suppress(ProtocolError):  # it is dead, which shows by itself
-            replica.control.send(answer)
+            replica.control.send(pack_control(answer))
             self._watch_control(replica)
 
     def failed(self, failure: dict[str, Any]) -> None:
@@ -332,9 +344,10 @@ class Supervisor:
 
         self._loop.watch(output.fd, ready)
 
-    def broadcast(self, message: dict[str, Any]) -> int:
+    def commit(self, epoch: int, truncate: Mapping[str, int]) -> int:
         """Tells every replica that serves an instance; how many there are."""
-        self.account.committed = message.get("commit", self.account.committed)
+        self.account.committed = epoch
+        message = pack_control(Committed(epoch, truncate))
         serving = len(self._placement.serving)
         for replica in self._placement.not_given_up:
             try:
