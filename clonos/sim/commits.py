@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from clonos.protocol.fence import Fence, generation_of
+from clonos.protocol.fence import LOWEST_FENCE, Fence, generation_of
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
@@ -76,7 +76,7 @@ class Commits:
         self._checkpoint.sync_spark_files()
 
     def standing_generation(self) -> int:
-        return generation_of(max(self._world.sink_commits.floor, 0))
+        return generation_of(max(self._world.sink_commits.floor, LOWEST_FENCE))
 
     def shown_generation(self) -> int:
         return self._shown.generation if self._shown is not None else 0

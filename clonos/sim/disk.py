@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from clonos.errors import LogConflict, LogCorrupt, StorageUnavailable
+from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_before
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -295,14 +296,14 @@ class Disk:
         self.set_aside: list[LogStore] = []
         self.marks: defaultdict[Origin, MarkFile] = defaultdict(MarkFile)
         self._power_may_fail = power_may_fail
-        self._fence_file: dict[Origin, int] = {}
-        self._fences_on_disk: dict[Origin, int] = {}
-        self._copy: tuple[list[LogStore], dict[Origin, int], str | None] = ([], {}, None)
+        self._fence_file: dict[Origin, Fence] = {}
+        self._fences_on_disk: dict[Origin, Fence] = {}
+        self._copy: tuple[list[LogStore], dict[Origin, Fence], str | None] = ([], {}, None)
         self._membership: str | None = None
         self.times_set_aside = 0
         self.times_restored = 0
 
-    def _keep_fence(self, origin: Origin, fence: int) -> None:
+    def _keep_fence(self, origin: Origin, fence: Fence) -> None:
         self._fence_file[origin] = fence
         self._sync_fences()
 
@@ -313,7 +314,7 @@ class Disk:
         """Everything but what the driver tells whoever serves here next."""
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose()
-        generation = self._fence_file.get(GENERATION, 0)
+        generation = self._fence_file.get(GENERATION, LOWEST_FENCE)
         self._fence_file = {GENERATION: generation}
         self.marks.clear()
         self._sync_fences()

@@ -13,6 +13,7 @@ from clonos.errors import ClonosError, LogCorrupt, StorageUnavailable, Where
 from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
@@ -145,7 +146,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
                 "the checkpoint storage cannot be reached", where=self.session.incarnation.where
             )
 
-    def claim(self, fence: int) -> None:
+    def claim(self, fence: Fence) -> None:
         self._reach_storage()
         self._snapshots.claim(fence)
         self._world.checks.acts(self._origin, fence, "claims its snapshots")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ClonosError
+from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Ended, Heartbeat, ReplicaError, Secure, Secured, Welcome
@@ -65,7 +66,7 @@ class Replica(Process):
         self.origin = origin
         self.number = world.next_number("replica")
         self.name += f".{self.number}"
-        self.fence = 0
+        self.fence = LOWEST_FENCE
         self.server = server
         self.host: OperatorHost | SinkHost = (SinkHost if sink else OperatorHost)(world, self)
         self.session = ReplicaSession(self.host.session, self)

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.sink_trim import numbers
 from clonos.protocol.roles.sink_fence import Holder
@@ -77,7 +78,7 @@ class SqlWriter:
         # Whether the database knows that this query's rows are in this table.
         self._target_kept = False
 
-    def open(self, *, query: str, node: int, instance: int, fence: int) -> SinkPosition:
+    def open(self, *, query: str, node: int, instance: int, fence: Fence) -> SinkPosition:
         # The same at each attempt of one writer, so that it knows what it took when it was not told.
         self._query, self._origin, self._mine = query, Origin(node, instance), Holder(fence, self._owner)
         self._patience.run(lambda _: self._transact(self._take_over))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 
+from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.final_snapshot import FinalSnapshot
 from clonos.protocol.line.recovery_line import Point, since_of
@@ -47,4 +48,4 @@ def snapshot_stores(checkpoint: str, topology: Topology) -> Iterator[tuple[Origi
     with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
         for origin in topology.instances(NodeKind.OPERATOR):
             root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"
-            yield origin, SnapshotStore(root, fence=0, pending=scratch)
+            yield origin, SnapshotStore(root, fence=LOWEST_FENCE, pending=scratch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clonos.protocol.fence import generation_of
+from clonos.protocol.fence import Fence, generation_of
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
 from clonos.protocol.roles.death import Death
@@ -23,7 +23,7 @@ class AttachRequest:
 
     origin: Origin
     epoch: int
-    fence: int
+    fence: Fence
     fresh: bool
     is_retry: bool
     emitted_output: int

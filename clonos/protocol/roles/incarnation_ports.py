@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
@@ -44,7 +45,7 @@ class IncarnationPorts(ABC, Generic[S]):
         """As the request has it: a standby only looks."""
 
     @abstractmethod
-    def claim(self, fence: int) -> None:
+    def claim(self, fence: Fence) -> None:
         """The snapshots. Raises Fenced."""
 
     @abstractmethod

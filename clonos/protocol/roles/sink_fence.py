@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.errors import Fenced, SinkError, Where
+from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 
 NOBODY = ""
@@ -24,15 +25,15 @@ NOBODY = ""
 class Holder:
     """A fence, and who took it: a name that no other writer has."""
 
-    fence: int = 0
+    fence: Fence = LOWEST_FENCE
     owner: str = NOBODY
 
-    def raised_to(self, fence: int) -> Holder:
+    def raised_to(self, fence: Fence) -> Holder:
         """Whoever held it holds it no more, if the new fence is higher."""
         return Holder(fence) if fence > self.fence else self
 
 
-def check_taking(offered: Holder, standing: Holder, *, floor: int, origin: Origin) -> None:
+def check_taking(offered: Holder, standing: Holder, *, floor: Fence, origin: Origin) -> None:
     """Raises Fenced unless `offered` may become the holder."""
     highest = max(floor, standing.fence)
     if offered.fence < highest:
@@ -58,7 +59,7 @@ def check_holding(mine: Holder, standing: Holder, *, origin: Origin, kept_in: st
         raise _fenced(mine, standing.fence, origin)
 
 
-def check_driver(fence: int, *, floor: int) -> None:
+def check_driver(fence: Fence, *, floor: Fence) -> None:
     """Raises Fenced where a later start of the query has raised the floor: this driver changes nothing any more."""
     if fence < floor:
         raise Fenced(
@@ -66,7 +67,7 @@ def check_driver(fence: int, *, floor: int) -> None:
         )
 
 
-def _fenced(mine: Holder, standing: int, origin: Origin) -> Fenced:
+def _fenced(mine: Holder, standing: Fence, origin: Origin) -> Fenced:
     return Fenced(
         f"sink node {origin.node} was taken over: fence {standing:x} stands, this writer holds {mine.fence:x}",
         where=Where(instance=origin.instance),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import Emit, Row
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import Recovered
@@ -203,7 +204,7 @@ class Checks:
 
     # -------------------------------------------------------------- a sink
 
-    def shows(self, place: SinkPlace, identity: str, row: Row, fence: int) -> None:
+    def shows(self, place: SinkPlace, identity: str, row: Row, fence: Fence) -> None:
         tag: Tag = row[3]
         self.fencing.shows(place.origin, fence)
         self.outputs.shows(place.origin, identity, row)
@@ -215,15 +216,15 @@ class Checks:
     def repeats(self, place: SinkPlace, identity: str, row: Row) -> None:
         self.outputs.repeats(identity, row)
 
-    def sink_fenced(self, origin: Origin, fence: int) -> None:
+    def sink_fenced(self, origin: Origin, fence: Fence) -> None:
         self.fencing.sink_raised(origin, fence)
 
     # -------------------------------------------------- fences and forgetting
 
-    def fence_raised(self, server: str, origin: Origin, fence: int) -> None:
+    def fence_raised(self, server: str, origin: Origin, fence: Fence) -> None:
         self.fencing.raised(server, origin, fence)
 
-    def acts(self, origin: Origin, fence: int, what: str) -> None:
+    def acts(self, origin: Origin, fence: Fence, what: str) -> None:
         self.fencing.acts(origin, fence, what)
 
     @contextmanager

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Protocol
 
 from clonos.errors import LogConflict
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, encode_entry
@@ -188,13 +189,13 @@ def rewriting_keeps_what_lies_before(place: LogPlace) -> None:
 def who_wrote_it_is_known_for_all_that_is_kept(place: LogPlace) -> None:
     with closing(place.open()) as store:
         same("the incarnations at first", store.incarnations() or (), ())
-        store.begin(Writer(5, 0))
-        store.begin(Writer(6, 0))  # it takes the place of one that has written nothing
+        store.begin(Writer(Fence(5), 0))
+        store.begin(Writer(Fence(6), 0))  # it takes the place of one that has written nothing
         store.append([], (0, b"0123"))
-        store.begin(Writer(9, 4))
+        store.begin(Writer(Fence(9), 4))
         store.append([], (4, b"45678"))
-        store.begin(Writer(11, 8, copy=True))
-        writers = (Writer(6, 0), Writer(9, 4), Writer(11, 8, copy=True))
+        store.begin(Writer(Fence(11), 8, copy=True))
+        writers = (Writer(Fence(6), 0), Writer(Fence(9), 4), Writer(Fence(11), 8, copy=True))
         same("the incarnations", store.incarnations(), writers)
     with closing(place.open()) as store:
         same("the incarnations for the next process", store.incarnations(), writers)

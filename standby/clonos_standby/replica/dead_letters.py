@@ -7,6 +7,7 @@ from typing import Any
 
 from clonos.operators.rows import RowEncoder
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.death import Death
@@ -19,7 +20,7 @@ _TOLD_OF_A_DEATH = ("kind", "signal", "code", "message", "at", "pid", "max_rss_k
 class Letters:
     """The letters of one instance, as its replica writes them."""
 
-    def __init__(self, node: NodeSpec, origin: Origin, checkpoint: str, fence: int) -> None:
+    def __init__(self, node: NodeSpec, origin: Origin, checkpoint: str, fence: Fence) -> None:
         self._node = node
         self._origin = origin
         self._box = LetterBox(checkpoint, origin.node, origin.instance, fence=fence)

@@ -22,6 +22,7 @@ from uuid import uuid4
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
@@ -225,15 +226,15 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._recovery = Recovery(request.epoch, fresh=request.fresh)
         self._before = _set_aside(self._state_path)
         if request.standby:
-            self._snapshots = self._reading = self._reading or self._store_under(0)
+            self._snapshots = self._reading = self._reading or self._store_under(LOWEST_FENCE)
         else:
             self._snapshots = self._store_under(request.fence)
 
-    def _store_under(self, fence: int) -> SnapshotStore:
+    def _store_under(self, fence: Fence) -> SnapshotStore:
         """With fence 0 to read only, as standbys do."""
         return SnapshotStore(self._snapshot_root, fence=fence, pending=self._pending_path)
 
-    def claim(self, fence: int) -> None:
+    def claim(self, fence: Fence) -> None:
         self._snapshots.claim(fence)
 
     def discard_from(self, epoch: int) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from clonos.protocol.fence import NO_FENCE, Fence
 from clonos.protocol.recovery.causal.causal_log import Segment, pieces_before
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.replacement import Move
@@ -24,7 +25,7 @@ from clonos.protocol.recovery.causal.replacement import Move
 class Writer(NamedTuple):
     """Who wrote a store from a log offset on: under this fence, live or, where it is a `copy`, behind who was live."""
 
-    fence: int
+    fence: Fence
     since: int
     copy: bool = False
 
@@ -61,14 +62,14 @@ class OwnLog:
     damaged: bool = False
 
     @property
-    def fence(self) -> int:
+    def fence(self) -> Fence:
         """Of the last incarnation that wrote it live, -1 where none did."""
-        return max((one.fence for one in self.incarnations if not one.copy), default=-1)
+        return max((one.fence for one in self.incarnations if not one.copy), default=NO_FENCE)
 
     @property
-    def history(self) -> int:
+    def history(self) -> Fence:
         """The fence of the incarnation that it is the log of, written by itself or copied, -1 where nobody knows."""
-        return max((one.fence for one in self.incarnations), default=-1)
+        return max((one.fence for one in self.incarnations), default=NO_FENCE)
 
     @property
     def end(self) -> int:
