@@ -482,7 +482,7 @@ class SnapshotStore:
             self._sweep()
             self._swept = True
 
-    def _not_overtaken(self, claims: dict[int, str]) -> None:
+    def _not_overtaken(self, claims: dict[Fence, str]) -> None:
         highest = max(claims, default=0)
         if highest > self.fence:
             raise Fenced(

@@ -150,11 +150,7 @@ def retrieve(
         of_same_attempt(standing.fence, known.fence)
         and all(move.fence <= standing.fence for move in known.moves)
     )
-    name = "the instance's own log store"
-    if has_standby or damaged:
-        store = HolderReply(name, damaged=damaged, own=(replace(standing, damaged=bool(damaged)),))
-    else:
-        store = HolderReply(name, standing.segments)
+    store = _told_by_own_store(standing, damaged, has_standby=has_standby)
     return Retrieval(
         origin,
         snapshot,
@@ -183,6 +179,14 @@ def retrieve(
         anew_from=max(known.log_end, recovered) if fresh and has_standby and not repeats_all else None,
         history=history,
     )
+
+
+def _told_by_own_store(standing: OwnLog, damaged: tuple[Damage, ...], *, has_standby: bool) -> HolderReply:
+    """Where others may hold a newer history, the store says who has written what it holds."""
+    name = "the instance's own log store"
+    if has_standby or damaged:
+        return HolderReply(name, damaged=damaged, own=(replace(standing, damaged=bool(damaged)),))
+    return HolderReply(name, standing.segments)
 
 
 def _suffices(own: OwnLog, start: int, upto: int) -> bool:
