@@ -10,6 +10,7 @@ from clonos.errors import Where
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal import determinant_codec as codec
+from clonos.protocol.recovery.causal.determinant import Outcome
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.protocol.recovery.causal.longest_prefix import longest_prefix
 from clonos.protocol.recovery.causal.needed_log import needed_end
@@ -50,6 +51,18 @@ def test_what_others_hold_is_repeated_and_nothing_else_of_a_copy() -> None:
     assert needed(store(5), HolderReply("downstream", upto(2))) == 2 * ONE
     assert needed(store(5), HolderReply("downstream", upto(2), required=3 * ONE)) == 3 * ONE
     assert needed(store(5), HolderReply("downstream", required=9 * ONE)) == 5 * ONE
+
+
+def test_what_has_acted_is_repeated() -> None:
+    entries = bytearray()
+    codec.append_order(entries, [(1, 2)])
+    codec.append_effect(entries, "key")
+    open_step = codec.seal(entries)
+    codec.append_effect_done(entries, Outcome("key", True, b"1"))
+    codec.append_sent(entries, 0, 7)
+    acted = codec.seal(entries)
+    assert needed(log=LOG + acted + step()) == len(LOG + acted)
+    assert needed(log=LOG + open_step) == len(LOG + open_step)
 
 
 def test_what_it_wrote_live_is_repeated() -> None:
@@ -119,6 +132,17 @@ def test_only_where_the_epoch_begins_anew_something_is_done_anew() -> None:
     assert repeated(begin(repeats_all=True)) == 4
     assert repeated(begin(recovered=3 * ONE)) == 3  # a standby repeats what its primary does
     assert repeated(begin(fresh=False)) == 4
+
+
+def test_what_lies_before_the_settled_epochs_is_not_copied_again() -> None:
+    """A copy from there on would hide what the store has written live."""
+    opened = OpenedLog(OwnLog([(2 * ONE, LOG[2 * ONE : 4 * ONE])], (Writer(OLD, 0),)))
+    known = ConduitProgress(NEW, 0, 0, 0, ())
+    found = retrieve(
+        ORIGIN, 2 * ONE, opened, b"", known=known, where=HERE, has_standby=True, fresh=True, settled=2 * ONE
+    )
+    whole = HolderReply("the second server", own=(OwnLog(upto(4), (Writer(OLD, 0, copy=True),)),))
+    assert found.put_together([whole], where=HERE).missing(opened.own) == (4 * ONE, [])
 
 
 def test_nothing_is_where_something_is_damaged_that_may_depend_on_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
 
-from clonos.protocol.recovery.causal import retrieval
+from clonos.protocol.recovery.causal import needed_log, retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.recovery.causal.holding import HolderReply
@@ -92,6 +92,12 @@ def what_effects_depend_on_is_done_anew(patch: Patch) -> None:
         return real(self, bound) and not self._may_begin_anew(bound)
 
     patch.setattr(Incarnation, "_repeats_all", repeats_all)
+    what_has_acted_is_done_anew(patch)  # which saves most runs
+
+
+def what_has_acted_is_done_anew(patch: Patch) -> None:
+    """The checkpoint is an older copy, from before it said that there are effects; the log says so still."""
+    patch.setattr(needed_log, "_acted_end", lambda start, recorded: start)
 
 
 def a_store_of_another_history_is_believed(patch: Patch) -> None:
@@ -151,6 +157,17 @@ DISKS: dict[str, Planted] = {
             what_effects_depend_on_is_done_anew,
             rates={Fault.SERVER_CRASH: 0.02, Fault.QUERY_RESTART: 0.02},
             **{**STANDBYS, "effects": True, "realtime": True},
+        ),
+        planted(
+            what_has_acted_is_done_anew,
+            first=52,
+            rates={
+                Fault.CHECKPOINT_OLDER: 0.8,
+                Fault.DRIVER_LOSS: 0.02,
+                Fault.STORE_LOST: 0.4,
+                Fault.TASK_CRASH: 0.01,
+            },
+            **{**STANDBYS, "effects": True, "realtime": True, "faults": 60, "epoch": 8, "records": 34},
         ),
         planted(
             fences_are_not_synced,

@@ -137,6 +137,7 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
             901018, id="an attempt that could not end as the one before had begun, and only then said so"
         ),
         pytest.param(1100627, id="an old copy of a disk brought back a log whose input had gone another way"),
+        pytest.param(3003246, id="an older copy of the checkpoint did not say that there had been effects"),
         pytest.param(2000171, id="an old copy of a disk held what an instance did before it did otherwise"),
         pytest.param(
             2008866, id="a conduit had heard that a snapshot was durable, and then somebody removed it"

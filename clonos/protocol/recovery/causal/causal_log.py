@@ -21,6 +21,15 @@ def pieces_before(pieces: Iterable[Segment], end: int) -> list[Segment]:
     return [(start, data[: end - start]) for start, data in pieces if start < end]
 
 
+def pieces_between(pieces: Iterable[Segment], begin: int, end: int) -> list[Segment]:
+    """What of the pieces lies from one offset to another."""
+    return [
+        (max(start, begin), data[max(begin - start, 0) :])
+        for start, data in pieces_before(pieces, end)
+        if start + len(data) > begin
+    ]
+
+
 class CausalLog:
     """Disjoint segments in order of offset."""
 

@@ -10,7 +10,8 @@ says, and its function would seem to be nondeterministic.
 So an instance that begins its epoch anew repeats of its log
 
 - what another instance or a sink holds, which was sent the deltas together with it (invariant I1);
-- what it wrote itself, live, and kept in a store that can be read.
+- what it wrote itself, live, and kept in a store that can be read;
+- every step in which it has acted on the outside (`ctx.effect`).
 
 The rest was never seen by anybody, and is done anew. That holds for all instances together: whoever holds a log holds
 what the log depends on, so what one of them repeats finds the input that it had. It does not hold where the query has
@@ -39,7 +40,14 @@ def needed_end(start: int, recorded: bytes, replies: Iterable[HolderReply]) -> i
     live = max((store.written_live for store in believed(stores) if not store.damaged), default=0)
     if max(held, live) >= known:
         return known
-    return max(held, _last_chunk(start, recorded, live))
+    return max(held, _last_chunk(start, recorded, live), _acted_end(start, recorded))
+
+
+def _acted_end(start: int, recorded: bytes) -> int:
+    """Behind the last step that has acted. The checkpoint says in general that there are effects, and then everything
+    is repeated; one that was restored from an older copy need not say it any more."""
+    acted = [step.stop for step in codec.decode_steps(recorded, start) if step.effects]
+    return max(acted, default=start)
 
 
 def _last_chunk(start: int, recorded: bytes, end: int) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.fence import of_same_attempt
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_before
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_between
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
@@ -34,6 +34,8 @@ class Recovered:
 
     before: list[Segment]
     recorded: bytes
+    base: int = 0
+    """Nobody needs what lies before."""
     received: list[bytes] = field(default_factory=list)
     """Deltas that it received elsewhere."""
     log: CausalLog = field(default_factory=CausalLog)
@@ -52,7 +54,7 @@ class Recovered:
         known = CausalLog()
         for start, data in own.segments:
             known.merge(start, data)
-        at = 0
+        at = self.base
         for start, data in self.log:
             at = start + known.agreement(start, data)
             if at < start + len(data):
@@ -205,18 +207,17 @@ def put_together(
     log = known_between(base, snapshot, replies)
     before = list(log)
     log.merge(snapshot, recorded)
-    return Recovered(before, recorded, log=log)
+    return Recovered(before, recorded, base, log=log)
 
 
 def known_between(base: int, end: int, replies: Iterable[HolderReply]) -> CausalLog:
-    """What there is of an instance's log before `end`, and not before `base` if it was handed on."""
+    """What there is of an instance's log from `base` to `end`."""
     log = CausalLog()
     stores: list[OwnLog] = []
     for reply in replies:
         stores += reply.own
-        for offset, data in reply.segments:
-            if offset < end and offset + len(data) > base:
-                log.merge(max(offset, base), data[max(base - offset, 0) : end - offset])
+        for at, data in pieces_between(reply.segments, base, end):
+            log.merge(at, data)
     for store in believed(stores):
-        log.merge_agreeing(pieces_before(store.segments, end))
+        log.merge_agreeing(pieces_between(store.segments, base, end))
     return log
