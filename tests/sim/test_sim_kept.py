@@ -159,7 +159,7 @@ def test_what_a_start_began_behind_is_settled(monkeypatch: pytest.MonkeyPatch) -
     nobody has seen of a copied log is done anew would hide it."""
 
     def recorded(self: Incarnation[Any]) -> int:
-        record = self.commit_record()
+        record = self._ports.commit_record()
         return record.epoch if record is not None else -1
 
     monkeypatch.setattr(Incarnation, "_committed", recorded)
