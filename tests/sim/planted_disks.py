@@ -155,6 +155,7 @@ DISKS: dict[str, Planted] = {
         ),
         planted(
             what_effects_depend_on_is_done_anew,
+            first=217,
             rates={Fault.SERVER_CRASH: 0.02, Fault.QUERY_RESTART: 0.02},
             **{**STANDBYS, "effects": True, "realtime": True},
         ),
