@@ -55,12 +55,16 @@ class LogStore:
         self._power_may_fail = power_may_fail
         self._on_disk: tuple[list[Batch], tuple[Writer, ...] | None] = ([], None)
         self._not_synced: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        # Who began behind a batch that is not synced, which is lost only together with it.
+        self._begun_behind: list[tuple[Batch, tuple[Writer, ...] | None]] = []
 
     def begin(self, incarnation: Writer) -> None:
         """As `clonos.storage.log_store.LogStore.begin`."""
         self._change(self._begin, incarnation)
 
     def _begin(self, incarnation: Writer) -> None:
+        if self._batches and not self._batches[-1].synced:
+            self._begun_behind.append((self._batches[-1], self.incarnations))
         self.incarnations = begun(self.incarnations or (), incarnation)
 
     def _change(self, change: Callable[..., None], *arguments: Any) -> None:
@@ -104,6 +108,7 @@ class LogStore:
     def sync(self) -> None:
         for batch in self._batches:
             batch.synced = True
+        self._begun_behind.clear()
         self._is_on_disk()
 
     def _is_on_disk(self) -> None:
@@ -196,9 +201,11 @@ class LogStore:
             batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)
         self._drop_empty()
 
-    def rewrite_own(self, offset: int, pieces: Sequence[Segment]) -> None:
-        """Put these in the place of the own log from `offset` on: all or nothing, and durable."""
+    def rewrite_own(self, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None) -> None:
+        """As `clonos.storage.log_store.LogStore.rewrite_own`: all or nothing, and durable."""
         self._check_room()
+        if copied_by is not None:
+            self._begin(copied_by)
         for batch in self._batches:
             batch.own = tuple(pieces_before(batch.own, offset))
         self._drop_empty()
@@ -247,12 +254,17 @@ class LogStore:
         self.sync()
 
     def lose_tail(self, rng: Random) -> None:
-        """Writes that were not synced may be gone, the latest first."""
+        """Writes that were not synced may be gone, the latest first; what is there after that is on disk."""
         self.version += 1
         self.whole_since = None
         synced = sum(batch.synced for batch in self._batches)
-        del self._batches[rng.randint(synced, len(self._batches)) :]
-        self._is_on_disk()
+        kept = rng.randint(synced, len(self._batches))
+        lost = {id(batch) for batch in self._batches[kept:]}
+        self.incarnations = next(
+            (before for batch, before in self._begun_behind if id(batch) in lost), self.incarnations
+        )
+        del self._batches[kept:]
+        self.sync()
 
     def damage(self, rng: Random) -> bool:
         if not self._batches:

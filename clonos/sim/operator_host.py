@@ -213,8 +213,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def log_is_whole(self, since: int) -> None:
         self._store.is_whole(since)
 
-    def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
-        self._store.rewrite_own(at, list(pieces))
+    def rewrite_log(self, at: int, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
+        self._store.rewrite_own(at, list(pieces), copied_by)
 
     @property
     def log_end(self) -> int:

@@ -492,8 +492,7 @@ class Incarnation(Generic[S]):
         if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)
         at, pieces = recovered.missing(opened.own)
-        if pieces and self._has_standby:
-            self._ports.begin_log(Writer(request.fence, at, copy=True))
         if pieces or at < self._ports.log_end:
-            self._ports.rewrite_log(at, pieces)
+            copies = bool(pieces) and self._has_standby
+            self._ports.rewrite_log(at, pieces, Writer(request.fence, at, copy=True) if copies else None)
         return recovered

@@ -80,8 +80,9 @@ class IncarnationPorts(ABC, Generic[S]):
         """What this host has kept. A damaged store is set aside, and what can be read of it is in its place."""
 
     @abstractmethod
-    def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
-        """From an offset on the log store holds these."""
+    def rewrite_log(self, at: int, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
+        """From an offset on the log store holds these, and says who has copied them: both in one write, or what was
+        there before would count as that incarnation's where the process dies in between, or the disk is full."""
 
     @abstractmethod
     def log_is_whole(self, since: int) -> None:

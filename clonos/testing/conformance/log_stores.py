@@ -49,7 +49,9 @@ class KeepsLog(Protocol):
 
     def truncate(self, stable: Mapping[Origin, int]) -> None: ...
 
-    def rewrite_own(self, offset: int, pieces: Sequence[Segment]) -> None: ...
+    def rewrite_own(
+        self, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None
+    ) -> None: ...
 
     def sync(self) -> None: ...
 
@@ -186,6 +188,17 @@ def rewriting_keeps_what_lies_before(place: LogPlace) -> None:
         holds(store, [(5, b"abcXnew")], [(0, b"x")])
 
 
+def who_has_copied_it_is_kept_with_the_copy(place: LogPlace) -> None:
+    with closing(place.open()) as store:
+        store.begin(Writer(Fence(5), 0))
+        store.append([], (0, b"0123"))
+        store.rewrite_own(2, [(2, b"xyz")], Writer(Fence(7), 2, copy=True))
+        same("the incarnations", store.incarnations(), (Writer(Fence(5), 0), Writer(Fence(7), 2, copy=True)))
+        holds(store, [(0, b"01xyz")], [])
+    with closing(place.open()) as store:
+        same("them again", store.incarnations(), (Writer(Fence(5), 0), Writer(Fence(7), 2, copy=True)))
+
+
 def who_wrote_it_is_known_for_all_that_is_kept(place: LogPlace) -> None:
     with closing(place.open()) as store:
         same("the incarnations at first", store.incarnations() or (), ())
@@ -219,6 +232,7 @@ LOG_CHECKS: tuple[Callable[[LogPlace], None], ...] = (
     folding_forgets_nothing,
     truncation_forgets_what_lies_before_and_nothing_else,
     rewriting_keeps_what_lies_before,
+    who_has_copied_it_is_kept_with_the_copy,
     who_wrote_it_is_known_for_all_that_is_kept,
     syncing_changes_nothing_that_is_seen,
 )

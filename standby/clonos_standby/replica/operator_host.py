@@ -319,8 +319,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def log_is_whole(self, since: int) -> None:
         self._log.is_whole(since, boot_id())
 
-    def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
-        self._log.rewrite_own(at, list(pieces))
+    def rewrite_log(self, at: int, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
+        self._log.rewrite_own(at, list(pieces), copied_by)
 
     @property
     def log_end(self) -> int:
