@@ -11,7 +11,7 @@ from clonos.protocol.line import commit_reconciliation, final_snapshot
 from clonos.protocol.line.commit_reconciliation import Course
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.recovery.causal.delta_journal import FULL
-from clonos.protocol.roles import commit_records
+from clonos.protocol.roles import commit_records, incarnation
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.checkpoint import Checkpoint
@@ -69,6 +69,12 @@ def start_goes_back_behind_the_one_before(patch: Patch) -> None:
 def an_instance_of_which_no_snapshot_is_there_is_new(patch: Patch) -> None:
     """Whatever its receivers have of it, as long as no record names it."""
     patch.setattr(final_snapshot, "check_no_end_is_missing", lambda *given, **named: None)
+    the_log_of_an_earlier_epoch_is_no_proof(patch)  # which would tell, too
+
+
+def the_log_of_an_earlier_epoch_is_no_proof(patch: Patch) -> None:
+    """In micro-batch, of an instance whose rows only a sink has."""
+    patch.setattr(incarnation, "check_log_has_no_earlier_epoch", lambda *given, **named: None)
 
 
 WORLD: dict[str, Any] = {**OTHERS, "depth": FULL, "standbys": 0, "effects": False, "faults": 30}
@@ -92,6 +98,11 @@ COMMITS: dict[str, Planted] = {
             an_instance_of_which_no_snapshot_is_there_is_new,
             rates={**GONE, Fault.QUERY_RESTART: 0.02},
             **{**WORLD, "realtime": True},
+        ),
+        planted(
+            the_log_of_an_earlier_epoch_is_no_proof,
+            rates={**GONE, Fault.QUERY_RESTART: 0.02},
+            **{**WORLD, "realtime": False},
         ),
         planted(start_that_the_checkpoint_has_not_heard_of_is_given_again, rates=OLDER, **WORLD),
     )

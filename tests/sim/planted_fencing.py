@@ -69,7 +69,13 @@ FENCING: dict[str, Planted] = {
         planted(
             replicas_of_an_older_start_are_not_waited_for,
             first=1100,
-            rates={Fault.QUERY_RESTART: 0.03, Fault.REPLICA_STOP: 0.02, Fault.REPLICA_SLOW: 0.02},
+            rates={
+                Fault.QUERY_RESTART: 0.03,
+                Fault.REPLICA_STOP: 0.02,
+                Fault.REPLICA_SLOW: 0.02,
+                Fault.STORE_LOST: 0.0,
+                Fault.STORE_TAIL: 0.0,
+            },
             **{**STANDBYS, "effects": True},
         ),
         planted(

@@ -29,6 +29,7 @@ from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
 from clonos.protocol.ids import Origin
+from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.ports import InstancePorts
@@ -488,6 +489,8 @@ class Incarnation(Generic[S]):
         if found is not None and (ended := self._ports.candidate(found).own_log).segments:
             answers.append(HolderReply("the snapshot that it returns to", own=(ended,)))
         recovered = retrieval.put_together(answers, where=self.where)
+        if snapshot is None and not self._damage_accepted:
+            check_log_has_no_earlier_epoch(recovered.recorded, epoch=request.epoch, where=self.where)
         reached = begins + len(recovered.recorded)
         if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)
