@@ -11,8 +11,6 @@ from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
 from clonos.protocol.recovery.causal import needed_log, retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL
-from clonos.protocol.recovery.causal.holding import HolderReply
-from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim import disk
 from clonos.sim.disk import Batch, Disk, LogStore
@@ -100,26 +98,6 @@ def what_has_acted_is_done_anew(patch: Patch) -> None:
     patch.setattr(needed_log, "_acted_end", lambda start, recorded: start)
 
 
-def who_copies_a_log_is_kept_before_the_copy(patch: Patch) -> None:
-    """Where the disk is full, what was there before counts as what the newer incarnation has copied."""
-    real = LogStore.rewrite_own
-
-    def rewrite_own(
-        self: LogStore, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None
-    ) -> None:
-        if copied_by is not None:
-            self.begin(copied_by)
-        real(self, offset, pieces)
-
-    patch.setattr(LogStore, "rewrite_own", rewrite_own)
-
-
-def a_store_of_another_history_is_believed(patch: Patch) -> None:
-    """An old copy of a disk goes on in what was done before the epoch was done anew."""
-    patch.setattr(HolderReply, "of_history", lambda self, mark: self)
-    patch.setattr(OwnLog, "of_history", lambda self, mark: self)
-
-
 # --------------------------------------------------------------------- fences
 
 
@@ -162,28 +140,10 @@ DISKS: dict[str, Planted] = {
             **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
         ),
         planted(
-            a_store_of_another_history_is_believed,
-            first=115,
-            rates={Fault.OLD_DISK: 0.01, Fault.STORE_LOST: 1.2, Fault.QUERY_RESTART: 0.05},
-            **{**STANDBYS, **OLD, "realtime": False, "faults": 100, "epoch": 10, "records": 100},
-        ),
-        planted(
             what_effects_depend_on_is_done_anew,
             first=217,
             rates={Fault.SERVER_CRASH: 0.02, Fault.QUERY_RESTART: 0.02},
             **{**STANDBYS, "effects": True, "realtime": True},
-        ),
-        planted(
-            who_copies_a_log_is_kept_before_the_copy,
-            rates={
-                Fault.DISK_FULL: 0.02,
-                Fault.STORE_LOST: 0.0,
-                Fault.STORE_TAIL: 0.0,
-                Fault.REPLICA_CRASH: 0.03,
-                Fault.SERVER_CRASH: 0.005,
-                Fault.DRIVER_LOSS: 0.01,
-            },
-            **{**STANDBYS, "effects": True, "realtime": True, "faults": 60},
         ),
         planted(
             what_has_acted_is_done_anew,

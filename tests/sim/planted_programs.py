@@ -122,7 +122,7 @@ CHANGING: dict[str, Planted] = {
     for bug in (
         planted(new_version_repeats_the_old_epoch, rates=RATES, **CHANGES),
         planted(binding_is_accepted_while_an_epoch_is_open, rates=RATES, **CHANGES),
-        planted(remains_of_the_open_epoch_are_not_dropped, first=531, rates=RATES, **CHANGES),
+        planted(remains_of_the_open_epoch_are_not_dropped, first=1340, rates=RATES, **CHANGES),
         planted(version_changes_in_the_middle_of_an_epoch, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
         planted(state_is_migrated_twice, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
         planted(state_is_not_migrated_after_a_restore, rates=RATES, **CHANGES),

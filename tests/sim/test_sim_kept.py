@@ -10,8 +10,6 @@ import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
 from planted_standbys import whatever_a_snapshot_depends_on
 
-from clonos.protocol.recovery.causal import retrieval
-from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.command import run_storm
 from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.run import run
@@ -154,20 +152,6 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
 def test_a_storm_in_all_dimensions_that_once_went_wrong_is_right(seed: int) -> None:
     report = run_storm(seed)
     assert report.right, str(report)
-
-
-def test_what_a_start_began_behind_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A storm kept above, without the rule: two histories of an epoch that nobody runs again stop the query. That what
-    nobody has seen of a copied log is done anew would hide it."""
-
-    def recorded(self: Incarnation[Any]) -> int:
-        record = self._ports.commit_record()
-        return record.epoch if record is not None else -1
-
-    monkeypatch.setattr(Incarnation, "_committed", recorded)
-    monkeypatch.setattr(retrieval, "needed_end", lambda start, recorded, replies: start + len(recorded))
-    report = run_storm(303618)
-    assert "two histories" in str(report.violation), str(report)
 
 
 def test_a_promoted_standby_is_not_taken_to_hold_what_a_snapshot_depends_on(
