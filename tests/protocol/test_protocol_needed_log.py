@@ -108,6 +108,14 @@ def test_a_copy_of_what_a_newer_incarnation_has_overtaken_is_not_believed() -> N
     assert longest_prefix(ORIGIN, 0, [of_the_newer, newer], where=HERE) == LOG
 
 
+def test_extents_alone_do_not_tell_two_histories_apart() -> None:
+    """A finite sharing depth says how far a log is depended on, and not by whom it was written: a limit that the
+    documentation states."""
+    overtaken = HolderReply("the first store", own=(OwnLog(upto(4), (Writer(OLD, 0),)),))
+    depends = HolderReply("a sink that saw rows of the promoted standby", required=4 * ONE)
+    assert longest_prefix(ORIGIN, 0, [overtaken, depends], where=HERE) == LOG[: 4 * ONE]
+
+
 def test_a_damaged_store_proves_nothing() -> None:
     assert needed(store(5, Writer(OLD, 0), damaged=True)) == 0
 
