@@ -32,8 +32,11 @@ import pyarrow as pa
 from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.steps import carry_out
 from clonos.testing.faults import FaultInjector
-from clonos.wire.messages import Bundle, Hello, Resume
+from clonos.wire.messages import Bundle, Hello
 from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
@@ -135,11 +138,18 @@ def make_host(data: Path, checkpoint: Path, interval: float) -> OperatorHost:
 
 def open_host(host: OperatorHost, *, fence: Fence, epoch: int) -> Watched:
     connection: Any = Discard()
-    resume = Resume(0, 0, memoryview(b""))
-    host.open(Hello("", 1, 2, 0, epoch, fence, True), resume, connection)
+    host.attach(Hello("", 1, 2, 0, epoch, fence, True), connection, None)
+    carry_out(host.session.attach(first_request(epoch, fence)))
     host._snapshots = watched = Watched(host._snapshots)  # type: ignore[assignment]
-    host.start()
+    carry_out(host.session.open_epoch())
     return watched
+
+
+def first_request(epoch: int, fence: Fence) -> AttachRequest:
+    """Of an epoch's first task attempt."""
+    return AttachRequest(
+        Origin(2, 0), epoch, fence, fresh=True, again=False, emitted_output=0, log_start=0, log=b""
+    )
 
 
 class Driver:
@@ -164,7 +174,8 @@ class Driver:
         self._number += 1
         message = pa.RecordBatch.from_arrays(columns, schema=self._schema).serialize()
         start = time.perf_counter()
-        self._host.bundle(Bundle(self._number, rows, memoryview(message)))
+        records = self._host.read(Bundle(self._number, rows, memoryview(message)))
+        carry_out(self._host.session.bundle(self._number, records))
         if select.select([self._host.wakeups()], [], [], 0)[0]:
             self._host.finished()
         self.spent.append(time.perf_counter() - start)
@@ -172,9 +183,8 @@ class Driver:
     def next_epoch(self, epoch: int, fence: Fence) -> None:
         """The same host goes on; a conduit numbers its bundles from 1."""
         self._number = 0
-        hello = Hello("", 1, 2, 0, epoch, fence, True)
-        self._host.open(hello, Resume(0, 0, memoryview(b"")), self._host._connection)
-        self._host.start()
+        carry_out(self._host.session.attach(first_request(epoch, fence)))
+        carry_out(self._host.session.open_epoch())
 
     def steadily(self, keys: int, rate: int, seconds: float) -> None:
         generator = np.random.default_rng(1)
@@ -189,7 +199,7 @@ class Driver:
 
     def end(self) -> float:
         start = time.perf_counter()
-        self._host.end(self._number)
+        carry_out(self._host.session.end(self._number))
         return time.perf_counter() - start
 
 

@@ -25,11 +25,14 @@ import pyarrow as pa
 from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.steps import carry_out
 from clonos.storage.recovery_line_file import write_line
 from clonos.testing.faults import FaultInjector
 from clonos.testing.ledger import LEDGER_SCHEMA, ledger
-from clonos.wire.messages import Bundle, Hello, Resume
+from clonos.wire.messages import Bundle, Hello
 from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
@@ -75,12 +78,19 @@ def make_host(base: str, recording: bool) -> OperatorHost:
     )
     connection: Any = Discard()
     write_line(query.checkpoint, RecoveryLine(GENERATION, 0))
-    host.open(
-        Hello("", GENERATION, NODE, 0, 0, Fence.of(GENERATION), True),
-        Resume(0, 0, memoryview(b"")),
-        connection,
+    host.attach(Hello("", GENERATION, NODE, 0, 0, Fence.of(GENERATION), True), connection, None)
+    request = AttachRequest(
+        Origin(NODE, 0),
+        0,
+        Fence.of(GENERATION),
+        fresh=True,
+        again=False,
+        emitted_output=0,
+        log_start=0,
+        log=b"",
     )
-    host.start()
+    carry_out(host.session.attach(request))
+    carry_out(host.session.open_epoch())
     return host
 
 
@@ -107,7 +117,7 @@ def round_of(host: OperatorHost, bundles: list[Bundle], clock: Callable[[], floa
     """Seconds."""
     start = clock()
     for bundle in bundles:
-        host.bundle(bundle)
+        carry_out(host.session.bundle(bundle.seq, host.read(bundle)))
     return clock() - start
 
 

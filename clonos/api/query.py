@@ -1,8 +1,8 @@
 """The handle of a running causal query: Spark's methods, and restarts.
 
-A retryable failure does not end the query: the handle raises the generation, builds the Spark query anew over the same
-checkpoint and starts it, with back-off, up to a number of times without an epoch committed in between. Everything else
-ends it, with the error translated to one of ours; so does the end of the Spark session under it.
+After a failure that does not end the query (`clonos.protocol.roles.restart_policy`) the handle builds the Spark query
+anew over the same checkpoint and starts it. Everything else ends it, with the error translated to one of ours; so does
+the end of the Spark session under it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from clonos.errors import ClonosError, Fenced, GapError
+from clonos.errors import ClonosError, Fenced
 from clonos.protocol.recovery.causal.longest_prefix import OnGap
+from clonos.protocol.roles.restart_policy import QueryFailed, Restart, RestartPolicy
 from clonos.spark.coordinator import Coordinator
-from clonos.spark.failure import QueryFailed, SessionStopped, translate
+from clonos.spark.failure import SessionStopped, translate
 from clonos.spark.settings import Settings
 from clonos_standby.server.log import about
 
 LOG = logging.getLogger("clonos")
 
-LONGEST_BACKOFF_SECONDS = 30.0
 CHANGE_SECONDS = 60.0
 
 
@@ -94,7 +94,12 @@ class CausalQuery:
 
     def _keep(self) -> None:
         try:
-            failures, committed = 0, self._coordinator.committed
+            policy = RestartPolicy(
+                limit=self._settings.restart_limit,
+                backoff=self._settings.restart_backoff,
+                committed=self._coordinator.committed(),
+                repeats_output=self._settings.on_gap is OnGap.AT_LEAST_ONCE,
+            )
             error = self._wait_for_end()
             while error is not None and not self._stopping.is_set():
                 if self._session_stopped():
@@ -103,20 +108,17 @@ class CausalQuery:
                         hint="A new session continues the query from its checkpoint",
                     )
                     return
-                now = self._coordinator.committed
-                failures = 1 if now > committed else failures + 1
-                committed = now
-                given_up = isinstance(error, GapError) and self._settings.on_gap is OnGap.AT_LEAST_ONCE
-                if not (error.retryable or given_up) or failures > self._settings.restart_limit:
+                again = policy.failed(error, self._coordinator.committed())
+                if again is None:
                     self._error = self._coordinator.named(error)
                     return
                 try:
-                    if given_up:
+                    if again.gives_up_history:
                         self._warn(
                             "history_given_up", f"output since the last committed epoch may repeat: {error}"
                         )
                         self._coordinator.give_up_history()
-                    if not self._restart(error, failures):
+                    if not self._restart(error, again):
                         return
                 except Exception as failure:  # it could not even be started: that is one more failure
                     error = translate(failure)
@@ -143,16 +145,15 @@ class CausalQuery:
         return self._taken.error
 
     def _warn(self, event: str, text: str) -> None:
-        where = about(event, query=self._coordinator.query, epoch=self._coordinator.committed + 1)
+        where = about(event, query=self._coordinator.query, epoch=self._coordinator.committed() + 1)
         LOG.warning("%s", text, extra=where)
 
-    def _restart(self, error: ClonosError, failures: int) -> bool:
-        pause = min(self._settings.restart_backoff * 2 ** (failures - 1), LONGEST_BACKOFF_SECONDS)
+    def _restart(self, error: ClonosError, again: Restart) -> bool:
         self._warn(
             "query_restarts",
-            f"restarting the query in {pause:.1f} s (failure {failures}): {_first_line(error)}",
+            f"restarting the query in {again.pause:.1f} s (failure {again.failures}): {_first_line(error)}",
         )
-        if self._stopping.wait(pause):
+        if self._stopping.wait(again.pause):
             return False
         with self._lock:
             if self._stopping.is_set():
@@ -254,9 +255,9 @@ class CausalQuery:
     def wait_for_epoch(self, epoch: int, timeout: float) -> bool:
         """Wait until Spark has committed an epoch; whether it has."""
         until = time.monotonic() + timeout
-        while self._coordinator.committed < epoch:
+        while self._coordinator.committed() < epoch:
             if self._ended.wait(0.05) or time.monotonic() > until:
-                return self._coordinator.committed >= epoch
+                return self._coordinator.committed() >= epoch
         return True
 
 

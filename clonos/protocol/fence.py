@@ -122,17 +122,23 @@ class Fence(int):
         )
 
 
-def generation_of(fence: int) -> int:
+NO_FENCE: Final = Fence(-1)
+"""Below every fence: where none was shown."""
+LOWEST_FENCE: Final = Fence(0)
+"""Below every fence that a task attempt shows: where none was raised yet."""
+
+
+def generation_of(fence: Fence) -> int:
     """The start of the query that a fence is of."""
     return fence >> _GENERATION_SHIFT
 
 
-def attempt_of(fence: int) -> int:
+def attempt_of(fence: Fence) -> int:
     """What all fences of one task attempt have in common, and those of no other: generation and attempt."""
     return fence >> REPLACEMENT_BITS
 
 
-def of_same_attempt(fence: int, other: int) -> bool:
+def of_same_attempt(fence: Fence, other: Fence) -> bool:
     """Whether two fences are of one task attempt.
 
     A snapshot inside an epoch is for replacements in the attempt that took it. A new attempt discards those of earlier

@@ -29,6 +29,13 @@ class Origin(NamedTuple):
         return f"{self.node}/{self.instance}"
 
 
+class RecordId(NamedTuple):
+    """A record, across every re-execution: its channel, and its position in that."""
+
+    channel: int
+    position: int
+
+
 def channel_id(node: int, local: int) -> int:
     """The channel that leaves instance (or source partition) `local` of `node`."""
     if not 0 < node <= NODE_MAX:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 from clonos.protocol.channel_numbering import Page
 from clonos.protocol.engine.instance import InstanceSnapshot
+from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line import snapshot_name
-from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, Standing, since_of
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
@@ -38,7 +39,7 @@ class Snapshot:
     def point(self) -> Point:
         return Point(str(self.name), self.instance.log_offset, self.instance.sent, self.instance.reached)
 
-    def resumed_under(self, fence: int, resume: Resume) -> Snapshot:
+    def resumed_under(self, fence: Fence, resume: Resume) -> Snapshot:
         """The same, as where an attempt begins."""
         instance = replace(self.instance)
         instance.resume(resume.owed)
@@ -50,14 +51,14 @@ class Snapshots:
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self.claimed = 0
+        self.claimed = LOWEST_FENCE
         self.kept: dict[SnapshotName, Snapshot] = {}
 
-    def claim(self, fence: int) -> None:
+    def claim(self, fence: Fence) -> None:
         self.check(fence)
         self.claimed = fence
 
-    def check(self, fence: int) -> None:
+    def check(self, fence: Fence) -> None:
         """Whether nobody has a newer claim."""
         if fence < self.claimed:
             raise Fenced(
@@ -73,7 +74,7 @@ class Snapshots:
         self,
         *,
         epoch: int,
-        fence: int,
+        fence: Fence,
         since: Since | None,
         final_only: bool,
         usable: Callable[[Snapshot], bool],
@@ -85,11 +86,11 @@ class Snapshots:
                     return self.kept[name]
         return self.beginning(epoch, fence, since)
 
-    def beginning(self, epoch: int, fence: int, since: Since | None) -> Snapshot | None:
+    def beginning(self, epoch: int, fence: Fence, since: Since | None) -> Snapshot | None:
         """Where the attempt of `fence` began `epoch`."""
         return self.resumed(epoch, fence) or self.final(epoch - 1, since)
 
-    def resumed(self, epoch: int, fence: int) -> Snapshot | None:
+    def resumed(self, epoch: int, fence: Fence) -> Snapshot | None:
         """Where it resumed, if it did so inside the epoch. Raises ResumeFailed."""
         found = snapshot_name.resumed(self.kept, epoch, fence)
         return self._whole(found[0]) if found else None
@@ -98,13 +99,10 @@ class Snapshots:
         """Raises ResumeFailed."""
         return next((self._whole(name) for name in self.kept if str(name) == text), None)
 
-    def standing(self, epoch: int, since: Since | None) -> Standing:
-        """At the beginning of `epoch`, and in it, as the newest attempt to claim it left it."""
-        base = snapshot_name.ends(self.kept, epoch - 1, since)
-        inside = snapshot_name.of_newest_attempt(self.kept, epoch, self.claimed)
-        return Standing(
-            self.kept[base[0]].point if base else None, [self.kept[name].point for name in inside]
-        )
+    def inside(self, epoch: int) -> list[Point]:
+        """Inside the epoch, as the newest attempt to claim the instance left it."""
+        names = snapshot_name.of_newest_attempt(self.kept, epoch, self.claimed)
+        return [self.kept[name].point for name in names]
 
     def final(self, epoch: int, since: Since | None) -> Snapshot | None:
         """How it stood at the end of `epoch`, or of the last one before that it ran. Raises SnapshotCorrupt."""
@@ -123,16 +121,16 @@ class Snapshots:
             raise ResumeFailed(f"the snapshot of {self.origin} inside epoch {name.epoch} is damaged")
         return self.kept[name]
 
-    def binding(self, epoch: int, fence: int) -> Snapshot | None:
+    def binding(self, epoch: int, fence: Fence) -> Snapshot | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
         found = snapshot_name.binding(self.kept, epoch, fence)
         return self.kept[found[0]] if found else None
 
-    def discard_from(self, epoch: int, fence: int) -> None:
+    def discard_from(self, epoch: int, fence: Fence) -> None:
         """What attempts before that of `fence` left of the epoch, but how one that binds has ended it."""
         self._drop(snapshot_name.overtaken(self.kept, epoch, fence))
 
-    def forget(self, before_epoch: int, fence: int, since: Since | None) -> None:
+    def forget(self, before_epoch: int, fence: Fence, since: Since | None) -> None:
         self._drop(snapshot_name.outlived(self.kept, before_epoch, fence, since))
 
     def _drop(self, names: list[SnapshotName]) -> None:

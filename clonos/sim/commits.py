@@ -1,17 +1,17 @@
-"""Commits as the driver records them, and compares them at a start by the core's rules: `clonos.spark.commits` here."""
+"""What there is of commits in the checkpoint and in the sinks: `clonos.spark.commits` here."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from clonos.protocol.fence import Fence, generation_of
+from clonos.protocol.fence import LOWEST_FENCE, Fence, generation_of
 from clonos.protocol.ids import Origin
-from clonos.protocol.line.commit_reconciliation import Found, newest_of, reconcile
+from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
-from clonos.protocol.line.missing_end import check_no_end_is_missing
-from clonos.protocol.line.recovery_line import ran_in_real_time
+from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -21,30 +21,23 @@ _COMMIT = b"v1"  # Spark's file of a commit
 
 
 class Commits:
-    """Of one driver."""
+    """For `protocol.roles.commit_records`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._checkpoint = world.checkpoint
 
-    def record(self, epoch: int, generation: int) -> CommitRecord:
-        """Before anything is forgotten because of it."""
-        record = CommitRecord(
+    def record_of(self, epoch: int, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+        """Spark's files may be lost even now, unlike on a real disk: they are written again from the record."""
+        return CommitRecord(
             query="simulated",
             epoch=epoch,
             generation=generation,
-            ends=self.ends(epoch),
+            ends=ends,
             cursors={origin: dict(place.cursors) for origin, place in self._world.sinks.items()},
             offsets=written(self._checkpoint.offsets[epoch]),
             commits=_COMMIT,
         )
-        record.check_follows(self.newest)
-        self.keep(record)
-        return record
-
-    def keep(self, record: CommitRecord) -> None:
-        self.keep_in_checkpoint(record)
-        self.keep_in_sink(record)
 
     def keep_in_checkpoint(self, record: CommitRecord) -> None:
         self._checkpoint.record, self._checkpoint.recorded = record.to_bytes(), record.epoch
@@ -53,46 +46,44 @@ class Commits:
         fence = Fence.of(record.generation)
         self._world.sink_commits.record_commit(fence, record.epoch, record.to_bytes())
 
-    def reconcile(self, generation: int) -> None:
-        """Raises CheckpointMismatch where the checkpoint, the sink and Spark's logs do not tell one history."""
+    def found(self) -> Found:
         line = self._checkpoint.newest_line
-        ours = self._kept
-        course = reconcile(
-            Found(
-                committed=self._checkpoint.committed,
-                passed=self._checkpoint.passed,
-                begun=line.epoch if line is not None else 0,
-                offsets={epoch: written(each) for epoch, each in self._checkpoint.offsets.items()},
-                commits=dict.fromkeys(self._checkpoint.commits, _COMMIT),
-                kept=ours,
-                shown=self.shown,
-                cursors={origin: place.cursors for origin, place in self._world.sinks.items()},
-                snapshots={
-                    origin: list(map(str, self._checkpoint.snapshots(origin).kept))
-                    for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR)
-                },
-            )
+        return Found(
+            committed=self._checkpoint.committed,
+            passed=self._checkpoint.passed,
+            begun=line.epoch if line is not None else 0,
+            offsets={epoch: written(each) for epoch, each in self._checkpoint.offsets.items()},
+            commits=dict.fromkeys(self._checkpoint.commits, _COMMIT),
+            kept=self._kept,
+            shown=self._shown,
+            cursors={origin: place.cursors for origin, place in self._world.sinks.items()},
+            snapshots={
+                origin: list(map(str, self._checkpoint.snapshots(origin).kept))
+                for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR)
+            },
         )
-        if course.repair is not None:
-            epoch = course.repair.epoch
-            self._world.trace("driver", f"writes Spark's commit of epoch {epoch} again")
-            self._checkpoint.offsets[epoch] = read(course.repair.offsets)
-            self._checkpoint.commits.add(epoch)
-        if course.completes is not None:
-            self._checkpoint.commits.add(course.completes)
-        self._checkpoint.sync_spark_files()
-        if course.newest is not None:
-            self.keep(replace(course.newest, generation=generation))
 
-    @property
-    def last_generation(self) -> int:
-        """The highest start that the sinks have heard of."""
-        standing = generation_of(max(self._world.sink_commits.floor, 0))
-        return max(standing, self.shown.generation if self.shown is not None else 0)
+    def repair(self, record: CommitRecord) -> None:
+        self._world.trace("driver", f"writes Spark's commit of epoch {record.epoch} again")
+        self._checkpoint.offsets[record.epoch] = read(record.offsets)
+        self._checkpoint.commits.add(record.epoch)
+
+    def complete(self, epoch: int, commits: bytes) -> None:
+        self._world.trace("driver", f"writes Spark's commit of epoch {epoch}, which nobody has recorded")
+        self._checkpoint.commits.add(epoch)
+
+    def sync_spark_files(self) -> None:
+        self._checkpoint.sync_spark_files()
+
+    def standing_generation(self) -> int:
+        return generation_of(max(self._world.sink_commits.floor, LOWEST_FENCE))
+
+    def shown_generation(self) -> int:
+        return self._shown.generation if self._shown is not None else 0
 
     @property
     def newest(self) -> CommitRecord | None:
-        return newest_of(self._kept, self.shown)
+        return newest_of(self._kept, self._shown)
 
     @property
     def _kept(self) -> CommitRecord | None:
@@ -100,25 +91,23 @@ class Commits:
         return CommitRecord.from_bytes(raw, "the checkpoint") if raw is not None else None
 
     @property
-    def shown(self) -> CommitRecord | None:
+    def _shown(self) -> CommitRecord | None:
         said = self._world.sink_commits.last_commit()
         return CommitRecord.from_bytes(said[1], "the sink") if said is not None else None
 
-    def ends(self, epoch: int) -> dict[Origin, Ended]:
-        found, reached = {}, {}
-        for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
-            snapshot = self._checkpoint.ended(origin, epoch)
-            if snapshot is not None:
-                instance = snapshot.instance
-                found[origin] = Ended(str(snapshot.name), instance.log_offset, instance.emitted)
-                reached[origin] = instance.reached
-        check_no_end_is_missing(
-            self._world.plan.dataflow.topology,
-            reached,
-            epoch=epoch,
-            realtime=ran_in_real_time(self._checkpoint.newest_line, epoch),
-        )
-        return found
+    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+        found = {
+            origin: self._checkpoint.ended(origin, epoch)
+            for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR)
+        }
+        return {
+            origin: FinalSnapshot(snapshot.point, snapshot.instance.emitted)
+            for origin, snapshot in found.items()
+            if snapshot is not None
+        }
+
+    def newest_line(self) -> RecoveryLine | None:
+        return self._checkpoint.newest_line
 
 
 def written(offsets: dict[Origin, int]) -> bytes:

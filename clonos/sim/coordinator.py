@@ -1,23 +1,29 @@
-"""The driver's watch over commits: when something may be forgotten. Mirrors `clonos.spark.coordinator`.
-
-Only when `commits/<N>` stands, and has been recorded, may anything go, and only what lies before the snapshots at the
-end of epoch N.
-"""
+"""The driver's side of a running query: a thin driver of `protocol.roles.query_coordinator`, as
+`clonos.spark.coordinator` is one."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from clonos.errors import ClonosError, Fenced
+from clonos.errors import CheckpointMismatch, ClonosError, Fenced
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
+from clonos.protocol.roles.commit_records import CommitRecords
+from clonos.protocol.roles.query_coordinator import QueryCoordinator
+from clonos.protocol.topology import NodeKind
+from clonos.sim.channel_pages import Channels
+from clonos.sim.commits import Commits
+from clonos.sim.kernel import Steps
+from clonos.sim.partitions import Place
 
 if TYPE_CHECKING:
-    from clonos.sim.commits import Commits
     from clonos.sim.driver import Driver
     from clonos.sim.sinks import SinkPlace
     from clonos.sim.world import World
@@ -25,37 +31,122 @@ if TYPE_CHECKING:
 POLL = 8_000
 
 
-class Coordinator:
-    """A thread of the driver."""
+class ProgramRefused(Exception):
+    """The checkpoint does not take this program."""
 
-    def __init__(self, world: World, driver: Driver, commits: Commits) -> None:
-        self._commits = commits
+
+class Coordinator(QueryCoordinator):
+    """A thread of the driver looks for commits."""
+
+    def __init__(self, world: World, driver: Driver) -> None:
+        topology = world.plan.dataflow.topology
+        super().__init__(topology, is_realtime=world.plan.realtime)
+        self.channels = Channels(world, driver)
+        self._records = CommitRecords(Commits(world), topology)
         self._world = world
         self._driver = driver
-        self._truncated = -1
+        self._checkpoint = world.checkpoint
+
+    @property
+    def records(self) -> CommitRecords:
+        return self._records
 
     def launch(self) -> None:
         self._world.kernel.after(POLL, self._driver.call, self._watch)
 
     def _watch(self) -> None:
-        committed = self._world.checkpoint.committed
-        if committed > self._truncated and self._driver.generation and self._driver.is_reachable:
+        if self._driver.is_reachable:
             try:
-                self._driver.leaders.check()
-                self._truncate(committed)
-                self._truncated = committed
+                self.look_for_commits()
             except ClonosError as error:
                 self._world.trace(self._driver.name, f"logs were not truncated: {error}")
         self.launch()
 
-    def _truncate(self, epoch: int) -> None:
-        self._world.faults.at_unrecorded_commit()
-        self._commits.record(epoch, self._driver.generation)
-        stable = self.stable_offsets(epoch)
+    # ------------------------------------------------------------------ starts
+
+    def campaign(self, *, above: int) -> Steps:
+        return self._driver.leaders.campaign(above=above)
+
+    def check_leads(self) -> None:
+        self._driver.leaders.check()
+
+    def begin_channels(self, generation: int, heard_of: int) -> Steps:
+        return self.channels.begin(generation, heard_of=heard_of)
+
+    def program_is_another(self) -> bool:
+        return self._world.deployment.is_another
+
+    def take_over_program(self, generation: int) -> None:
+        try:
+            self._world.deployment.take_over(self.passed() + 1)
+        except CheckpointMismatch as refused:
+            raise ProgramRefused(str(refused)) from refused
+
+    def program_changes_at(self, epoch: int) -> bool:
+        return self._world.deployment.history.changes_at(epoch)
+
+    def fence_sinks(self, generation: int) -> Steps:
+        self._world.trace(self._driver.name, f"generation {generation}, passed is {self.passed()}")
+        for place in self._world.sinks.values():
+            yield self._world.choices.schedule.randint(10, 200)
+            yield from self._reach(Place.SINKS)
+            place.raise_fence(Fence.of(generation))
+
+    def fence_servers(self, generation: int) -> Steps:
+        for at in range(len(self._world.servers)):
+            reached: list[bool] = []
+            asked: Any = None
+            while not reached and self._driver.leased.counts(at):
+                server = self._world.servers[at]
+                if server is not asked and server.alive and self._world.ways.answers(0, at):
+                    asked = server
+                    server.call(server.set_generation, generation, functools.partial(reached.append, True))
+                yield 200
+        self._world.apply_store_losses()
+        yield from self._reach(Place.STORAGE)
+
+    def begin_hosts(self, generation: int) -> Steps:
+        yield from self._driver.leased.begins()
+        self._world.begins_start(generation, self._driver)
+
+    def _reach(self, place: Place) -> Steps:
+        while not self._world.ways.answers(Place.DRIVER_HOST, place):
+            yield 1_000
+
+    def passed(self) -> int:
+        return self._checkpoint.passed
+
+    def snapshots_inside(self, epoch: int) -> Mapping[Origin, Sequence[Point]]:
+        return {
+            origin: self._checkpoint.snapshots(origin).inside(epoch)
+            for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR)
+        }
+
+    def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
+        return {origin: place.cursors for origin, place in self._world.sinks.items()}
+
+    def keep_line(self, line: RecoveryLine) -> None:
+        self._checkpoint.lines[line.generation] = line
+        self._world.checks.truncation.query_begins(line.generation, line.epoch)
+        self._world.copies_checkpoint()
+
+    # ----------------------------------------------------------------- commits
+
+    def committed(self) -> int:
+        return self._checkpoint.committed
+
+    def look_for_commits(self) -> None:
+        if self.generation and self.committed() > self.forgotten:
+            self._world.faults.at_unrecorded_commit()
+        super().look_for_commits()
+
+    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
         self._world.trace(self._driver.name, f"truncates before the end of epoch {epoch}")
         for delay in self._world.faults.deliveries(f"commit of epoch {epoch}"):
             self._world.kernel.after(delay, self._world.tell_commit, epoch, stable)
-        fence = Fence.of(self._driver.generation)
+
+    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
+        fence = Fence.of(self.generation)
         for place in self._world.sinks.values():
             page = place.page(lambda raw: still_needed(raw, stable))
             if not self._world.plan.late_trims:
@@ -75,10 +166,6 @@ class Coordinator:
             self._remove(place, fence, page)
         except Fenced as error:
             self._world.trace(f"sink {place.origin}", f"drops nothing: {error}")
-
-    def stable_offsets(self, epoch: int) -> dict[Origin, int]:
-        """Log offset of every instance's snapshot at the end of the epoch, or of the last one that it ran."""
-        return {origin: end.log_offset for origin, end in self._commits.ends(epoch).items()}
 
 
 def look_up_sinks(world: World, origin: Origin) -> HolderReply:

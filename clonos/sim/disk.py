@@ -8,6 +8,7 @@ also be unreadable for a while, to whoever answers for others: then there is no 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +16,7 @@ from random import Random
 from typing import Any
 
 from clonos.errors import LogConflict, LogCorrupt, StorageUnavailable
+from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_before
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -23,6 +25,7 @@ from clonos.protocol.recovery.causal.holding import Damage, HolderReply, Index, 
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer, begun, truncated
 from clonos.protocol.recovery.causal.retrieval import OpenedLog
 from clonos.protocol.roles.admission import GENERATION, Fences
+from clonos.protocol.roles.crash_marks import Marks
 from clonos.protocol.roles.membership import sets_aside
 
 
@@ -52,12 +55,16 @@ class LogStore:
         self._power_may_fail = power_may_fail
         self._on_disk: tuple[list[Batch], tuple[Writer, ...] | None] = ([], None)
         self._not_synced: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        # Who began behind a batch that is not synced, which is lost only together with it.
+        self._begun_behind: list[tuple[Batch, tuple[Writer, ...] | None]] = []
 
     def begin(self, incarnation: Writer) -> None:
         """As `clonos.storage.log_store.LogStore.begin`."""
         self._change(self._begin, incarnation)
 
     def _begin(self, incarnation: Writer) -> None:
+        if self._batches and not self._batches[-1].synced:
+            self._begun_behind.append((self._batches[-1], self.incarnations))
         self.incarnations = begun(self.incarnations or (), incarnation)
 
     def _change(self, change: Callable[..., None], *arguments: Any) -> None:
@@ -70,7 +77,7 @@ class LogStore:
     def own_log(self) -> OwnLog:
         return OwnLog(list(self._own()), self.incarnations or ())
 
-    def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
+    def append(self, deltas: Sequence[bytes], own: Segment | None) -> None:
         self._check_room()
         pieces: tuple[Segment, ...] = ()
         if own is not None:
@@ -80,7 +87,7 @@ class LogStore:
                 start, data = self.end, data[self.end - start :]
             pieces = ((start, data),) if data else ()
         if deltas or pieces:
-            self._change(self._append, deltas, pieces)
+            self._change(self._append, tuple(deltas), pieces)
 
     def _append(self, deltas: tuple[bytes, ...], pieces: tuple[Segment, ...]) -> None:
         self._batches.append(Batch(deltas, pieces))
@@ -101,6 +108,7 @@ class LogStore:
     def sync(self) -> None:
         for batch in self._batches:
             batch.synced = True
+        self._begun_behind.clear()
         self._is_on_disk()
 
     def _is_on_disk(self) -> None:
@@ -193,9 +201,11 @@ class LogStore:
             batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)
         self._drop_empty()
 
-    def rewrite_own(self, offset: int, pieces: Sequence[Segment]) -> None:
-        """Put these in the place of the own log from `offset` on: all or nothing, and durable."""
+    def rewrite_own(self, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None) -> None:
+        """As `clonos.storage.log_store.LogStore.rewrite_own`: all or nothing, and durable."""
         self._check_room()
+        if copied_by is not None:
+            self._begin(copied_by)
         for batch in self._batches:
             batch.own = tuple(pieces_before(batch.own, offset))
         self._drop_empty()
@@ -244,12 +254,17 @@ class LogStore:
         self.sync()
 
     def lose_tail(self, rng: Random) -> None:
-        """Writes that were not synced may be gone, the latest first."""
+        """Writes that were not synced may be gone, the latest first; what is there after that is on disk."""
         self.version += 1
         self.whole_since = None
         synced = sum(batch.synced for batch in self._batches)
-        del self._batches[rng.randint(synced, len(self._batches)) :]
-        self._is_on_disk()
+        kept = rng.randint(synced, len(self._batches))
+        lost = {id(batch) for batch in self._batches[kept:]}
+        self.incarnations = next(
+            (before for batch, before in self._begun_behind if id(batch) in lost), self.incarnations
+        )
+        del self._batches[kept:]
+        self.sync()
 
     def damage(self, rng: Random) -> bool:
         if not self._batches:
@@ -267,6 +282,22 @@ def _folded(batches: list[Batch]) -> Batch:
     return Batch((fold_deltas(deltas),) if deltas else (), tuple(own), batches[0].synced)
 
 
+class MarkFile:
+    """The crash marks of one instance, as `clonos_standby.server.crash_mark_file` keeps them."""
+
+    def __init__(self) -> None:
+        self._kept: Marks | None = None
+
+    def read(self) -> Marks | None:
+        return self._kept
+
+    def write(self, marks: Marks) -> None:
+        self._kept = marks
+
+    def remove(self) -> None:
+        self._kept = None
+
+
 class Disk:
     """The data directory of a host: a store per instance; fences; what was set aside."""
 
@@ -275,15 +306,16 @@ class Disk:
         self.stores: dict[Origin, LogStore] = {}
         self.fences = Fences(self._keep_fence)
         self.set_aside: list[LogStore] = []
+        self.marks: defaultdict[Origin, MarkFile] = defaultdict(MarkFile)
         self._power_may_fail = power_may_fail
-        self._fence_file: dict[Origin, int] = {}
-        self._fences_on_disk: dict[Origin, int] = {}
-        self._copy: tuple[list[LogStore], dict[Origin, int], str | None] = ([], {}, None)
+        self._fence_file: dict[Origin, Fence] = {}
+        self._fences_on_disk: dict[Origin, Fence] = {}
+        self._copy: tuple[list[LogStore], dict[Origin, Fence], str | None] = ([], {}, None)
         self._membership: str | None = None
         self.times_set_aside = 0
         self.times_restored = 0
 
-    def _keep_fence(self, origin: Origin, fence: int) -> None:
+    def _keep_fence(self, origin: Origin, fence: Fence) -> None:
         self._fence_file[origin] = fence
         self._sync_fences()
 
@@ -294,8 +326,9 @@ class Disk:
         """Everything but what the driver tells whoever serves here next."""
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose()
-        generation = self._fence_file.get(GENERATION, 0)
+        generation = self._fence_file.get(GENERATION, LOWEST_FENCE)
         self._fence_file = {GENERATION: generation}
+        self.marks.clear()
         self._sync_fences()
         self._membership = None
 
@@ -312,6 +345,7 @@ class Disk:
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose_power(rng, torn=tears(store))
         self._fence_file = dict(self._fences_on_disk)
+        self.marks.clear()
 
     def back_up(self) -> None:
         """What `restore` brings back."""
@@ -327,6 +361,7 @@ class Disk:
         self.stores = {store.owner: store.copy() for store in stores}
         self._fence_file = dict(fences)
         self._sync_fences()
+        self.marks.clear()
 
     def open_fences(self) -> None:
         """By whoever serves here next."""

@@ -1,4 +1,5 @@
-"""The driver: Spark's scheduling of epochs and tasks, and the query handle's restarts.
+"""The driver: Spark's scheduling of epochs and tasks. What a start does, and whether there is another one, is decided
+by `protocol.roles.query_coordinator` and `protocol.roles.restart_policy`.
 
 Micro-batch mode: the end offsets of an epoch are written down first, stages run one after another over shuffle files,
 a lost task is tried again. Real-time mode: all stages run at once over pipelined channels, any lost task ends the
@@ -8,25 +9,18 @@ epoch is running already.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter, deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from clonos import errors
-from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout, ResumeFailed
-from clonos.protocol.fence import Fence
+from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout
 from clonos.protocol.ids import Origin
-from clonos.protocol.line.recovery_line import RecoveryLine, beginnings, ends_among, recovery_line
+from clonos.protocol.roles.restart_policy import QueryFailed, RestartPolicy, cause_of, may_resume, named
 from clonos.protocol.topology import NodeKind
-from clonos.sim.channel_pages import Channels
-from clonos.sim.commits import Commits
-from clonos.sim.coordinator import Coordinator
+from clonos.sim.coordinator import Coordinator, ProgramRefused
 from clonos.sim.kernel import Process, Steps
 from clonos.sim.leaders import Leaders
 from clonos.sim.leases import Leased
-from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
 from clonos.sim.records import Record
 from clonos.sim.task import Task
@@ -36,22 +30,19 @@ if TYPE_CHECKING:
 
 TASK_FAILURES = 4
 TIMEOUTS = 4
-"""So many starts of the query in a row may end because a holder does not answer, before the query ends."""
+"""So many starts of the query in a row may end because a holder does not answer, before the user stops the query."""
+PATIENCE = 1_000_000
+"""So many starts in a row may fail for other reasons: a run has as many faults as it likes."""
 Lost = tuple[Task, tuple[str, str] | None]
 
 
-class QueryFailed(Exception):
+class SparkQueryFailed(Exception):
     """The Spark query has ended with an error."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(f"{error}: {message}")
         self.error = error
         self.message = message
-
-    @property
-    def retryable(self) -> bool:
-        kind = getattr(errors, self.error, None)
-        return kind is None or bool(kind.retryable)
 
 
 class Driver(Process):
@@ -65,11 +56,9 @@ class Driver(Process):
         self.cut_until = 0
         world.drivers[self.name] = self
         self.leaders = Leaders(world, self)
-        self.generation = 0
         self._attempts = itertools.count(world.plan.first_attempt)  # anew in each application
         self._checkpoint = world.checkpoint
-        self._commits = Commits(world)
-        self._coordinator = Coordinator(world, self, self._commits)
+        self._coordinator = Coordinator(world, self)
         self.leased = Leased(world, self)
         self._inbox: deque[Lost] = deque()
         self._running: dict[Origin, Task] = {}
@@ -77,9 +66,8 @@ class Driver(Process):
         self._files: dict[Origin, list[tuple[int, Record]]] = {}
         self._written_at: dict[Origin, int] = {}
         self._lost_files: set[Origin] = set()
-        self._channels = Channels(world, self)
         self._late_commit: int | None = None
-        self._may_resume = True
+        self._failures: list[tuple[str, str]] = []  # of the last start's tasks
 
     def launch(self) -> None:
         self.begin(self._run())
@@ -88,28 +76,35 @@ class Driver(Process):
 
     # ------------------------------------------------------------------ life
 
+    @property
+    def generation(self) -> int:
+        return self._coordinator.generation
+
     def _run(self) -> Steps:
         timeouts = Counter[int]()
-        takes_over = True
+        policy = RestartPolicy(limit=PATIENCE, backoff=0, committed=self._checkpoint.committed)
+        is_taken_over = False
         while True:
             try:
-                if takes_over:
-                    yield from self._take_over()
-                    takes_over = False
-                yield from self._next_generation()
+                if not is_taken_over:
+                    yield from self._begin(self._coordinator.begin_driver())
+                    is_taken_over = True
+                yield from self._next_start()
                 yield from self._epochs()
                 self.world.finish("exact")
                 return
-            except (AlreadyRunning, Fenced) as refused:
+            except (AlreadyRunning, Fenced) as refused:  # whoever has taken over goes on
                 self.world.trace(self.name, f"ends: {refused}")
                 yield from self._stop_tasks()
                 return
-            except QueryFailed as failed:
+            except ProgramRefused as refused:
+                self.world.trace(self.name, f"is refused: {refused}")
+                self.world.deployment.as_the_hint_says()
+            except SparkQueryFailed as failed:
                 self.world.trace(self.name, f"query failed: {failed}")
                 yield from self._stop_tasks()
                 if self.world.driver is not self:
                     return
-                self._may_resume = failed.error != ResumeFailed.__name__
                 if RecoveryTimeout.__name__ in str(
                     failed
                 ):  # a conduit tries several times, and says why it failed
@@ -117,72 +112,35 @@ class Driver(Process):
                 if timeouts[self._checkpoint.committed] == TIMEOUTS:
                     self.world.finish(RecoveryTimeout.__name__, failed.message)
                     return
-                if self.world.deployment.is_told_what_to_do(failed.message):
-                    takes_over = True
-                elif not failed.retryable:
-                    self.world.finish(failed.error, failed.message)
+                error = self._reason(failed)
+                if self.world.deployment.is_told_what_to_do(error.message):
+                    is_taken_over = False
+                elif policy.failed(error, self._checkpoint.committed) is None:
+                    self.world.finish(type(error).__name__, error.message)
                     return
                 yield self.world.choices.schedule.randint(500, 5_000)
 
-    def _take_over(self) -> Steps:
-        """Where the program is another one it matters what has been seen, so older writers are fenced before that."""
-        if self.world.deployment.is_changed:
-            try:
-                yield from self._claim()
-                self.world.deployment.take_over(self._checkpoint.passed + 1)
-            except (AlreadyRunning, Fenced):
-                raise
-            except ClonosError as error:
-                raise QueryFailed(type(error).__name__, error.message) from error
+    def _reason(self, failed: SparkQueryFailed) -> ClonosError:
+        """What Spark says of its own accord may be the echo of a replica's failure."""
+        error = named(failed.error, failed.message)
+        if isinstance(error, QueryFailed):
+            return cause_of(named(*said) for said in self._failures) or error
+        return error
 
-    def _claim(self) -> Steps:
-        self._prepare()
-        heard_of = self._commits.last_generation
-        generation = yield from self.leaders.campaign(above=heard_of)
-        self.generation = generation
-        yield from self._channels.begin(generation, heard_of=heard_of)
-        self.world.trace(self.name, f"generation {generation}, passed is {self._checkpoint.passed}")
+    def _next_start(self) -> Steps:
+        resumes = self.world.plan.realtime and self.world.plan.resumes
+        resumes = resumes and may_resume([name for name, _ in self._failures])
+        self._failures = []
         self._late_commit = None
-        for place in self.world.sinks.values():
-            yield self.world.choices.schedule.randint(10, 200)
-            yield from self._reach(Place.SINKS)
-            place.raise_fence(Fence.of(generation))
-        self._commits.reconcile(generation)
+        yield from self._begin(self._coordinator.begin_start(resumes=resumes))
 
-    def _next_generation(self) -> Steps:
-        """Fence everything older, in the sinks first."""
+    def _begin(self, steps: Steps) -> Steps:
         try:
-            yield from self._claim()
-        except Fenced:  # whoever has taken over goes on
+            yield from steps
+        except (AlreadyRunning, Fenced):
             raise
         except ClonosError as error:
-            raise QueryFailed(type(error).__name__, error.message) from error
-        generation = self.generation
-        for at in range(len(self.world.servers)):
-            reached: list[bool] = []
-            asked: Any = None
-            while not reached and self.leased.counts(at):
-                server = self.world.servers[at]
-                if server is not asked and server.alive and self.world.ways.answers(0, at):
-                    asked = server
-                    server.call(server.set_generation, generation, functools.partial(reached.append, True))
-                yield 200
-        self.world.apply_store_losses()
-        yield from self._reach(Place.STORAGE)
-        try:
-            self._commits.reconcile(generation)
-        except ClonosError as error:
-            raise QueryFailed(type(error).__name__, error.message) from error
-        yield from self.leased.begins()
-        self.world.begins_start(generation, self)
-        self._draw_line(generation)
-
-    def _reach(self, place: Place) -> Steps:
-        while not self.world.ways.answers(Place.DRIVER_HOST, place):
-            yield 1_000
-
-    def _prepare(self) -> None:
-        """What a driver does before it leads: nothing that anybody else would notice."""
+            raise SparkQueryFailed(type(error).__name__, error.message) from error
 
     def overtaken(self, error: Fenced) -> None:
         """Another driver leads."""
@@ -202,29 +160,6 @@ class Driver(Process):
         """For what Spark writes into its checkpoint: an overtaken driver does not get so far (docs: assumed)."""
         yield from self.until_reachable()
         self.leaders.check()
-
-    def _draw_line(self, generation: int) -> None:
-        """Where instances begin: the epoch from its beginning where the last start could not resume, and in micro-batch
-        mode, where rows are read when whoever made them has ended."""
-        epoch = self._checkpoint.passed + 1
-        resumes = self._may_resume and not self.world.deployment.history.changes_at(epoch)
-        try:
-            self._commits.ends(self._checkpoint.passed)
-        except ClonosError as error:
-            raise QueryFailed(type(error).__name__, error.message) from error
-        flow = self.world.plan.dataflow
-        standings = {
-            origin: self._checkpoint.snapshots(origin).standing(epoch, self._checkpoint.since(origin))
-            for origin in flow.instances(NodeKind.OPERATOR)
-        }
-        if self.world.plan.realtime and self.world.plan.resumes and resumes:
-            cursors = {origin: place.cursors for origin, place in self.world.sinks.items()}
-            line = recovery_line(flow.topology, standings, cursors, generation=generation, epoch=epoch)
-        else:
-            line = RecoveryLine(generation, epoch, **beginnings(ends_among(standings)))
-        self._checkpoint.lines[generation] = replace(line, realtime=self.world.plan.realtime)
-        self.world.checks.truncation.query_begins(generation, epoch)
-        self.world.copies_checkpoint()
 
     def _stop_tasks(self) -> Steps:
         """Spark interrupts what still runs; what it cannot reach goes on for a while."""
@@ -254,6 +189,8 @@ class Driver(Process):
         self._lost_files |= {origin for origin, at in self._written_at.items() if at == host}
 
     def report(self, task: Task, result: tuple[str, str] | None) -> None:
+        if result is not None and task.generation == self.generation:
+            self._failures.append(result)
         self._inbox.append((task, result))
         self.wake()
 
@@ -262,7 +199,7 @@ class Driver(Process):
         waited = 0
         while not self._inbox:
             if self.world.faults.at_driver(self):
-                raise QueryFailed("Restarted", "somebody restarted the query")
+                raise SparkQueryFailed("Restarted", "somebody restarted the query")
             yield 1_000
             waited += 1
         return self._inbox.popleft()
@@ -309,7 +246,7 @@ class Driver(Process):
     def _await_commit(self, epoch: int) -> Steps:
         while self._late_commit is not None and self._late_commit <= epoch:
             if self.world.faults.at_driver(self):
-                raise QueryFailed("Restarted", "somebody restarted the query")
+                raise SparkQueryFailed("Restarted", "somebody restarted the query")
             yield 1_000
 
     def _draw_end(self, epoch: int, begin: dict[Origin, int]) -> dict[Origin, int]:
@@ -326,7 +263,7 @@ class Driver(Process):
         asked = self.world.naming.names(
             [partition for partition, upto in end.items() if upto > begin[partition]]
         )
-        yield from self._channels.give(asked)
+        yield from self._coordinator.channels.give(asked)
 
     def _channels_into(self, origin: Origin) -> list[int]:
         flow = self.world.plan.dataflow
@@ -348,7 +285,7 @@ class Driver(Process):
             epoch=epoch,
             generation=self.generation,
             attempt=next(self._attempts),
-            again=(self.generation, epoch) == self._began.get(origin),
+            is_retry=(self.generation, epoch) == self._began.get(origin),
             channels=self._channels_into(origin),
             wires=wires,
             over=lambda task, result: self.world.report(self, task, result),
@@ -370,7 +307,7 @@ class Driver(Process):
         self._lost_files = set()
         for partition, upto in end.items():
             self._files[partition] = self.world.source_records(
-                partition, begin[partition], upto, self._channels.numbers
+                partition, begin[partition], upto, self._coordinator.channels.numbers
             )
         for stage in self.world.plan.dataflow.stages():
             instances = [Origin(node.number, at) for node in stage for at in range(node.parallelism)]
@@ -416,7 +353,7 @@ class Driver(Process):
                 continue
             failures[task.origin] += 1
             if failures[task.origin] >= TASK_FAILURES:
-                raise QueryFailed(*result)
+                raise SparkQueryFailed(*result)
             yield self.world.choices.schedule.randint(50, 2_000)
             self._attempt_all(waiting, epoch)
 
@@ -469,7 +406,9 @@ class Driver(Process):
         yield from self._number(begin, end)
         duration = rng.randint(2_000, 30_000)
         for partition, upto in end.items():
-            records = self.world.source_records(partition, begin[partition], upto, self._channels.numbers)
+            records = self.world.source_records(
+                partition, begin[partition], upto, self._coordinator.channels.numbers
+            )
             wires.stream(partition, records, duration)
         waiting = set(instances)
         while waiting:
@@ -479,6 +418,6 @@ class Driver(Process):
                 continue
             del self._running[task.origin]
             if result is not None:
-                raise QueryFailed(*result)
+                raise SparkQueryFailed(*result)
             waiting.discard(task.origin)
         return end

@@ -1,48 +1,44 @@
-"""An operator's instance inside a replica, as `clonos_standby.replica.operator_host` is one.
-
-Drives `protocol.roles.incarnation` and `protocol.engine.instance`: bundles in, `Persist` to the log store and `Emit`
-to the conduit out, in the order given; takes snapshots, between epochs in the background, at an epoch's end in the
-foreground.
-"""
+"""The surroundings of an operator's instance inside a replica: its function, log store, snapshots and conduit, all
+simulated. What is done with them, and in which order, is `protocol.roles.operator_session`'s matter."""
 
 from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clonos.errors import LogCorrupt, StorageUnavailable
+from clonos.errors import ClonosError, LogCorrupt, StorageUnavailable, Where
 from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
-from clonos.protocol.engine.instance import (
-    Action,
-    Emit,
-    Instance,
-    InstanceConfig,
-    InstanceSnapshot,
-    Persist,
-    Row,
-)
+from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
-from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
-from clonos.protocol.roles.conduit_model import Follow, Output, Stable
-from clonos.protocol.roles.incarnation import AttachRequest, Incarnation, Reached
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.conduit_model import Output, Stable
+from clonos.protocol.roles.crash_marks import CrashMarks
+from clonos.protocol.roles.death import Death
+from clonos.protocol.roles.incarnation_ports import Reached
+from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, SnapshotStored
+from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.protocol.roles.snapshot_candidate import Candidate
+from clonos.protocol.roles.snapshot_schedule import SnapshotLimits
 from clonos.protocol.topology import Node, NodeKind
 from clonos.protocol.versions.programs import Programs
 from clonos.sim import holders, values as real
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.disk import LogStore
 from clonos.sim.fake_services import Outcomes, Timers
-from clonos.sim.frames import BundleFrame, OutputFrame
+from clonos.sim.frames import OutputFrame
 from clonos.sim.kernel import Died, Steps
 from clonos.sim.operator import Ledger, Outside, Uses, key_column, watermark_of
 from clonos.sim.partitions import Place
@@ -50,86 +46,113 @@ from clonos.sim.records import Record, Rows, Tag
 from clonos.sim.trace import Restored
 
 if TYPE_CHECKING:
-    from clonos.sim.replica import Replica, Uploaded
+    from clonos.sim.replica import Replica
     from clonos.sim.world import World
 
 
-class OperatorHost(Incarnation[Snapshot]):
-    """Also the instance's ports."""
+ALWAYS_DUE = SnapshotLimits(work=0.0, interval=0.0)
+"""A snapshot may be taken behind any bundle: which ones, the choices of the run say (`prepare_snapshot`)."""
+
+
+class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
+    """See the module."""
 
     def __init__(self, world: World, replica: Replica) -> None:
         self._node = world.plan.dataflow.topology.node(replica.origin.node)
-        super().__init__(self._node.name, replica.origin, alone=not world.plan.standbys)
+        self._origin = replica.origin
         self._world = world
         self._replica = replica
         self._snapshots = world.checkpoint.snapshots(replica.origin)
-        self._uploading = False
-        self._asked = False
-        self._landed: Uploaded | None = None
+        self._stored: SnapshotStored | None = None
         self.state: Any = self._new_state()
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, int] = {}  # for the checkers alone
         self.consumed: dict[int, int] = {}
         self.disks_restored = world.disks_restored()
+        assert world.driver is not None
+        marks = replica.server.disk.marks[replica.origin]
+        self.session = OperatorSession(
+            self._node.name,
+            replica.origin,
+            self,
+            has_standby=bool(world.plan.standbys),
+            crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
+            snapshot_limits=ALWAYS_DUE,
+        )
 
-    # ------------------------------------------------------------------ life
+    # ----------------------------------------------------- what checkers look at
 
     @property
     def server_at(self) -> int:
         return self._replica.server.at
 
     @property
-    def running(self) -> bool:
-        return self._instance is not None
+    def live(self) -> Instance:
+        return self.session.live
 
     @property
-    def progress(self) -> int:
-        return self._instance.processed if self._instance is not None else 0
+    def hello(self) -> AttachRequest:
+        return self.session.request
 
-    def open(self, hello: AttachRequest) -> Steps:
-        yield from self.serve(hello)
-        self.live.care = self if self._world.poison.is_careful(self._origin) else None
-        self._asked = False
+    @property
+    def origin(self) -> Origin:
+        return self._origin
 
-    def may_run(self, doubt: CandidateRecord) -> bool:
-        """For the core (`Quarantine`)."""
-        self._asked = True
-        record, tag = doubt.row[1], doubt.row[3]
-        if self._world.poison.may_run(self._origin, record, tag):
-            return True
+    @property
+    def store(self) -> LogStore:
+        return self._store
+
+    @property
+    def replica(self) -> Replica:
+        return self._replica
+
+    # ---------------------------------------------------------------- quarantine
+
+    @property
+    def keeps_dead_letters(self) -> bool:
+        return True
+
+    def checksum(self, candidate: CandidateRecord) -> int:
+        record: int = candidate.row[1]
+        return record
+
+    def write_dead_letter(self, candidate: CandidateRecord, where: Where, deaths: Sequence[Death]) -> None:
         self._replica.point("is about to write a letter")
+        record, tag = candidate.row[1], candidate.row[3]
         self._world.poison.letter(self._origin, record, tag)
         self._world.trace(self._replica.name, f"passes over record {record}")
         self._replica.point("has written a letter")
-        return False
 
-    def start(self) -> Steps:
-        yield from self.open_epoch()
+    @property
+    def in_hand(self) -> int | None:
+        """The record that the instance has in hand while it is in quarantine."""
+        candidate = self.session.quarantine.in_hand
+        return candidate.row[1] if candidate is not None else None
 
-    def follow(self, frame: Follow) -> Steps:
-        yield from self.perform(self.live.follow(frame.log_start, frame.log))
-
-    # ----------------------------------------------- for the core's incarnation
+    # ----------------------------------------------- for its beginning
 
     @property
     def snapshots(self) -> Snapshots:
         return self._snapshots
 
-    def open_snapshots(self) -> None:
+    def open_snapshots(self, request: AttachRequest) -> None:
         self._reach_storage()
+        self._world.faults.at_snapshots(self._snapshots)
 
     def _reach_storage(self) -> None:
         if not self._world.ways.answers(self._replica.server.at, Place.STORAGE):
-            raise StorageUnavailable("the checkpoint storage cannot be reached", where=self.where)
+            raise StorageUnavailable(
+                "the checkpoint storage cannot be reached", where=self.session.incarnation.where
+            )
 
-    def claim(self) -> None:
+    def claim(self, fence: Fence) -> None:
         self._reach_storage()
-        self._snapshots.claim(self._hello.fence)
-        self._world.checks.acts(self._origin, self._hello.fence, "claims its snapshots")
+        self._snapshots.claim(fence)
+        self._world.checks.acts(self._origin, fence, "claims its snapshots")
 
     def discard_from(self, epoch: int) -> None:
-        self._snapshots.discard_from(epoch, self._hello.fence)
+        self._snapshots.discard_from(epoch, self.hello.fence)
 
     def line(self, generation: int) -> RecoveryLine:
         line = self._world.checkpoint.lines.get(generation)
@@ -144,11 +167,6 @@ class OperatorHost(Incarnation[Snapshot]):
     def await_commit(self) -> Steps:
         yield 1_000
 
-    def keep_plan(self, epoch: int) -> Steps:
-        yield 10
-        self._reach_storage()
-        self._world.checkpoint.keep_offsets(epoch)
-
     def candidate(self, found: Snapshot) -> Candidate:
         instance = found.instance
         return Candidate(
@@ -161,10 +179,6 @@ class OperatorHost(Incarnation[Snapshot]):
             instance.live_since,
         )
 
-    def _choose(self, resume: Resume | None) -> Snapshot | None:
-        self._world.faults.at_snapshots(self._snapshots)
-        return super()._choose(resume)
-
     def restore_state(self, found: Snapshot | None) -> InstanceSnapshot | None:
         if found is None:
             return None
@@ -175,10 +189,10 @@ class OperatorHost(Incarnation[Snapshot]):
         snapshot: InstanceSnapshot = pickle.loads(pickle.dumps(found.instance))
         return snapshot
 
-    def resume(self, found: Snapshot, owed: Resume) -> Steps:
-        if not found.name.begins(self._hello.fence):
-            found = found.resumed_under(self._hello.fence, owed)
-            yield from self._finish(found)
+    def resume(self, found: Snapshot, resume: Resume) -> Steps:
+        if not found.name.begins(self.hello.fence):
+            found = found.resumed_under(self.hello.fence, resume)
+            yield from self.store_snapshot(found)
             yield from self.reached(Reached.BEGINNING)
         return found
 
@@ -192,15 +206,15 @@ class OperatorHost(Incarnation[Snapshot]):
             damaged, self._store = self._store, disk.put_aside(self._origin)
             self._world.checks.truncation.salvaged(damaged, self._store)
             opened = self._store.open()
-        if not self._alone and self._store.incarnations is None:
+        if self._world.plan.standbys and self._store.incarnations is None:
             self._store.incarnations = ()
         return opened
 
     def log_is_whole(self, since: int) -> None:
         self._store.is_whole(since)
 
-    def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
-        self._store.rewrite_own(at, list(pieces))
+    def rewrite_log(self, at: int, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
+        self._store.rewrite_own(at, list(pieces), copied_by)
 
     @property
     def log_end(self) -> int:
@@ -210,7 +224,7 @@ class OperatorHost(Incarnation[Snapshot]):
         self._store.begin(writer)
 
     def ask(self, origin: Origin, base: int) -> Steps:
-        return holders.ask(self._world, self._replica, origin, where=self.where)
+        return holders.ask(self._world, self._replica, origin, where=self.session.incarnation.where)
 
     @property
     def effects_are_used(self) -> bool:
@@ -223,7 +237,7 @@ class OperatorHost(Incarnation[Snapshot]):
     def restored(self, found: Snapshot | None, recovered: Recovered) -> None:
         if found is not None:
             self.depends, self.consumed = dict(found.depends), dict(found.reached)
-        self._world.checks.restores(self, self._hello, found, recovered)
+        self._world.checks.restores(self, self.hello, found, recovered)
         start = found.instance.log_offset if found else 0
         self._world.trace(
             self._replica.name,
@@ -236,18 +250,17 @@ class OperatorHost(Incarnation[Snapshot]):
 
     def goes_on(self) -> None:
         if not self.live.following:
-            self._world.checks.goes_on(self, self._hello)
+            self._world.checks.goes_on(self, self.hello)
 
     def promoted(self, known: int) -> None:
-        self._world.checks.promoted(self, self._hello, self.live.recorded)
+        self._world.checks.promoted(self, self.hello, self.live.recorded)
         self._world.trace(self._replica.name, f"is the replica from log offset {known} on")
 
     def let_go(self) -> None:
-        self._instance = None
         self.state, self.timers, self.event_timers = self._new_state(), Timers(), Timers()
         self.depends, self.consumed = {}, {}
 
-    def make_instance(self) -> Instance:
+    def make_instance(self, ports: InstancePorts) -> Instance:
         plan, node = self._world.plan, self._node
         services = CausalServices(
             state=self.state,
@@ -282,7 +295,7 @@ class OperatorHost(Incarnation[Snapshot]):
             watermark_of=watermark_of if plan.event_time else None,
             programs=operator,
         )
-        return Instance(config, operator, services, self)
+        return Instance(config, operator, services, ports)
 
     def _programs(self, outside: Outside, uses: Uses) -> Programs:
         node, deployment = self._node, self._world.deployment
@@ -329,62 +342,16 @@ class OperatorHost(Incarnation[Snapshot]):
             return dict(self.state.memory.data)
         return dict(self.state)
 
-    # ---------------------------------------------------------------- frames
+    # ------------------------------------------------------------------- conduit
 
-    def bundle(self, frame: BundleFrame) -> Steps:
-        bundle = frame.bundle
-        self._covered.take(frame.seq, self.where)
-        self._world.trace.took(self._replica.name, self._origin, frame.seq, bundle.channels, bundle.positions)
-        actions = self.live.take(bundle)
-        if self._asked:
-            self.live.care, self._asked = None, False
-            self._world.poison.passed(self._origin)
-        self._taken = frame.seq
-        yield from self.perform(actions)
-        if self._hello.standby or not any(isinstance(action, Emit) for action in actions):
-            self._replica.send(
-                OutputFrame(Output(self._taken, self.live.passed, self.live.log_offset, b"", 0, 0, 0), ())
-            )
-        if not self._hello.standby:
-            yield from self._snapshot_if_due()
+    def at(self, moment: Moment) -> Steps:
+        if moment is not Moment.BUNDLE_TAKEN:
+            yield from self._replica.pause(moment.value)
 
-    def tick(self) -> Steps:
-        yield from self.perform(self.live.tick(self.clock()))
-        yield from self._snapshot_if_due()
+    def repeats(self, emit: Emit) -> None:
+        self.depends[self._origin] = emit.log_start + len(emit.log)
 
-    def end(self, last: int) -> Steps:
-        yield from self._replica.pause("is at the end of its input")
-        self._covered.end(last, self.where)
-        yield from self.perform(self.live.end_epoch())
-        while self._uploading:  # joined: what is under way must not be overtaken
-            if self._landed is not None:
-                self.uploaded(self._landed)
-            yield 50
-        pending = self._begin_snapshot(final=True)
-        yield from self._replica.pause("has begun its last snapshot")
-        yield from self._finish(pending)
-        self._ended = pending.name
-        yield from self._replica.pause("has finished its last snapshot")
-        return self.live.passed
-
-    def perform(self, actions: Iterable[Action]) -> Steps:
-        """All rows of one call go out in one write, after what must be saved before them."""
-        frames = []
-        for action in actions:
-            yield from self._replica.pause(
-                "is about to save" if isinstance(action, Persist) else "is about to emit"
-            )
-            if isinstance(action, Persist):
-                self.persist(action, durable=False)
-            elif self._hello.standby:
-                self.depends[self._origin] = action.log_start + len(action.log)
-            else:
-                frames.append(self._output(action))
-        for frame in frames:
-            yield from self._replica.pause("sends")
-            self._replica.send(frame)
-
-    def _output(self, emit: Emit) -> OutputFrame:
+    def frame(self, acked_input: int, emit: Emit) -> OutputFrame:
         tags = self._world.checks.emits(self, emit)
         self._world.trace.emitted(
             self._replica.name, self._origin, emit.first, emit.destinations, len(emit.deltas)
@@ -397,7 +364,7 @@ class OperatorHost(Incarnation[Snapshot]):
                 records.append((emit.destinations[index], record))
         last = emit.first + emit.count - 1 if emit.count else 0
         output = Output(
-            self._taken,
+            acked_input,
             emit.passed,
             emit.log_start,
             emit.log,
@@ -407,56 +374,60 @@ class OperatorHost(Incarnation[Snapshot]):
         )
         return OutputFrame(output, tuple(records))
 
-    # ------------------------------------------------------------- snapshots
+    def send(self, frames: Sequence[OutputFrame]) -> Steps:
+        for frame in frames:
+            yield from self._replica.pause("sends")
+            self._replica.send(frame)
 
-    def _begin_snapshot(self, *, final: bool) -> Snapshot:
-        if not self._store.full:
-            self._store.fold()
-        name = SnapshotName(self._hello.epoch, self._hello.fence, self._sequence, final)
-        self._sequence += 1
+    def acknowledge(self, acked_input: int, emitted_output: int, log_offset: int) -> None:
+        self._replica.send(OutputFrame(Output(acked_input, emitted_output, log_offset, b"", 0, 0, 0), ()))
+
+    def send_stable(self, acked_input: int, log_offset: int) -> None:
+        self._replica.send(Stable(acked_input, log_offset))
+
+    # ----------------------------------------------------------------- snapshots
+
+    def steady_clock(self) -> float:
+        return self._world.kernel.now / 1e6
+
+    def work(self) -> float:
+        return 0.0
+
+    def prepare_snapshot(self) -> bool:
+        return self._world.choices.schedule.random() < self._world.plan.snapshot_rate
+
+    def begin_snapshot(self, name: SnapshotName, content: InstanceSnapshot, *, covered: int) -> Snapshot:
         snapshot = Snapshot(
             name,
-            pickle.loads(pickle.dumps(self.epoch_end() if final else self.live.snapshot())),
+            pickle.loads(pickle.dumps(content)),
             pickle.dumps((self.contents(), self.timers.entries, self.event_timers.entries)),
-            self._covered.upto,
+            covered,
             dict(self.depends),
             dict(self.consumed),
         )
         self._world.checks.snapshots(self, snapshot)
         return snapshot
 
-    def _finish(self, snapshot: Snapshot) -> Steps:
+    def store_snapshot(self, pending: Snapshot) -> Steps:
         """Upload: claim, files, claim again, manifest. The last request may arrive when its sender is dead."""
-        self.claim()
+        self.claim(self.hello.fence)
         yield self._world.choices.schedule.randint(50, 400)
-        self.claim()
-        self._world.checks.acts(self._origin, self._hello.fence, "writes a snapshot")
-        self._snapshots.write(snapshot)
+        self.claim(self.hello.fence)
+        self._world.checks.acts(self._origin, self.hello.fence, "writes a snapshot")
+        self._snapshots.write(pending)
 
-    def _snapshot_if_due(self) -> Steps:
-        rng = self._world.choices.schedule
-        if self._uploading or rng.random() >= self._world.plan.snapshot_rate or self.live.holds:
-            return
-        yield from self._replica.pause("begins a snapshot")
-        # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
-        yield from self.perform(self.live.flush())
-        snapshot = self._begin_snapshot(final=False)
-        self._uploading = True
-        reached = (self._taken, self.live.log_offset)
-        self._world.kernel.after(rng.randint(100, 3000), self._arrives, snapshot, reached)
+    def store_in_background(self, pending: Snapshot) -> None:
+        self._world.kernel.after(self._world.choices.schedule.randint(100, 3000), self._arrives, pending)
 
-    def _arrives(self, snapshot: Snapshot, reached: tuple[int, int]) -> None:
+    def _arrives(self, snapshot: Snapshot) -> None:
         """The last request, at the storage. Its sender may be dead; then it may still be under way for a while."""
         rng, world = self._world.choices.schedule, self._world
         if self._replica.alive:
-            self._replica.call(self._land, snapshot, reached)
+            self._replica.call(self._land, snapshot)
         elif rng.random() < 0.6:
             world.kernel.after(rng.randint(0, rng.choice((300, 50_000))), self._snapshots.write, snapshot)
 
-    def _land(self, snapshot: Snapshot, reached: tuple[int, int]) -> None:
-        from clonos.errors import ClonosError
-        from clonos.sim.replica import Uploaded
-
+    def _land(self, snapshot: Snapshot) -> None:
         error: ClonosError | None = None
         try:
             self._reach_storage()
@@ -465,56 +436,59 @@ class OperatorHost(Incarnation[Snapshot]):
             self._snapshots.write(snapshot)
         except ClonosError as problem:
             error = problem
-        self._landed = Uploaded(*reached, error)
-        self._replica.hear(self._landed)
+        self._stored = SnapshotStored(error)
+        self._replica.hear(self._stored)
 
-    def uploaded(self, word: Uploaded) -> None:
-        if word is not self._landed:
-            return
-        self._uploading, self._landed = False, None
-        if word.error is not None:
-            raise word.error
-        self._replica.send(Stable(word.seq, word.log_offset))
+    def tell_stored(self, stored: SnapshotStored) -> None:
+        """Tell the session, unless it has awaited this itself."""
+        if stored is self._stored:
+            self._stored = None
+            self.session.snapshot_stored(stored)
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
-        if self._instance is None:
-            return
-        self._instance.truncate(stable)
-        with self._world.checks.truncates(self._store):
-            self._store.truncate(stable)
-        if not self._hello.standby:
-            with self._world.checks.forgets_snapshots(self._snapshots):
-                self._snapshots.forget(epoch, self._hello.fence, self.begun)
+    def await_stored(self) -> Steps:
+        while self._stored is None:
+            yield 50
+        stored, self._stored = self._stored, None
+        return stored
 
-    # -------------------------------------------- InstancePorts, for the core
+    def forget_snapshots(self, epoch: int, since: Since | None) -> None:
+        with self._world.checks.forgets_snapshots(self._snapshots):
+            self._snapshots.forget(epoch, self.hello.fence, since)
 
-    def clock(self) -> int:
-        return self._world.clock(self._replica.server.at)
+    # ----------------------------------------------------------------- log store
 
-    def entropy(self) -> int:
-        return self._world.choices.nature.getrandbits(64)
+    def keep_plan(self, epoch: int) -> Steps:
+        yield 10
+        self._reach_storage()
+        self._world.checkpoint.keep_offsets(epoch)
 
-    def encode(self, rows: list[Row]) -> Rows:
-        return real.SentRows(self._kind, rows) if self._world.plan.real_values else Rows(rows)
-
-    def persist(self, persist: Persist, *, durable: bool) -> None:
+    def write_log(self, deltas: Sequence[bytes], own: tuple[int, bytes] | None) -> None:
         self._replica.point("is about to write its log")
-        own = (persist.own_start, b"".join(persist.own)) if persist.own else None
-        if own is not None or persist.deltas:
-            self._world.checks.writes(self, persist)
-            self._store.append(persist.deltas, own)
-            self._world.checks.saves(self, persist)
-            start, data = own or (0, b"")
-            self._world.trace.saved(self._replica.name, self._origin, start, data, len(persist.deltas))
-        if durable:
-            self._store.acts = True
-            self._store.sync()
+        self._world.checks.writes(self, own)
+        self._store.append(deltas, own)
+        self._world.checks.saves(self, own)
+        start, data = own or (0, b"")
+        self._world.trace.saved(self._replica.name, self._origin, start, data, len(deltas))
         self._replica.point("has written its log")
 
-    def send_ahead(self, due: Sequence[Emit]) -> None:
-        for emit in due:
+    def sync_log(self) -> None:
+        self._store.acts = True
+        self._store.sync()
+
+    def fold_log(self) -> None:
+        if not self._store.full:
+            self._store.fold()
+
+    def truncate_log(self, stable: Mapping[Origin, int]) -> None:
+        with self._world.checks.truncates(self._store):
+            self._store.truncate(stable)
+
+    # ------------------------------------------------------------------- effects
+
+    def send_ahead(self, frames: Sequence[OutputFrame]) -> None:
+        for frame in frames:
             self._replica.point("sends ahead of an effect")
-            self._replica.send(self._output(emit))
+            self._replica.send(frame)
 
     def keep_that_effects_are_used(self) -> None:
         self._reach_storage()
@@ -525,11 +499,20 @@ class OperatorHost(Incarnation[Snapshot]):
 
     def check_claim(self) -> None:
         self._reach_storage()
-        self._snapshots.check(self._hello.fence)
+        self._snapshots.check(self.hello.fence)
         now, delay = self._world.kernel.now, self._world.choices.schedule.randint(0, 200)
         self._replica.until(lambda: self._world.kernel.now >= now + delay)
 
     # ------------------------------------------------- the function's outside
+
+    def clock(self) -> int:
+        return self._world.clock(self._replica.server.at)
+
+    def entropy(self) -> int:
+        return self._world.choices.nature.getrandbits(64)
+
+    def encode(self, rows: list[Row]) -> Rows:
+        return real.SentRows(self._kind, rows) if self._world.plan.real_values else Rows(rows)
 
     def _ask(self) -> int:
         self._replica.point("asks the outside")
@@ -546,22 +529,6 @@ class OperatorHost(Incarnation[Snapshot]):
 
     def _die(self, record: int, tag: Tag) -> None:
         self._world.checks.victim(self._origin)
-        self._world.poison.died(self._origin, record, tag)
+        self._replica.signal = self._world.poison.signal(record)
         self._world.trace(self._replica.name, "is killed by a record")
         raise Died
-
-    @property
-    def origin(self) -> Origin:
-        return self._origin
-
-    @property
-    def store(self) -> LogStore:
-        return self._store
-
-    @property
-    def replica(self) -> Replica:
-        return self._replica
-
-    @property
-    def hello(self) -> AttachRequest:
-        return self._hello

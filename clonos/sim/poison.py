@@ -1,7 +1,7 @@
-"""Records that kill every replica that takes them, and what is known of who died where. Mirrors
-`clonos_standby.server.crash_marks`.
+"""Records that kill every replica that takes them: which ones do, and what the simulator knows of them.
 
-A record is poison for the first operator that it meets. So every node's ledger must come out whole without it.
+A record is poison for the first operator that it meets. So every node's ledger must come out whole without it. Which
+record is passed over is decided by `protocol.roles.crash_marks`; here is what is right.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from clonos.protocol.ids import Origin
+from clonos.protocol.roles.crash_marks import DEADLY
+from clonos.protocol.roles.death import KILLED
+from clonos.sim.checks.violation import BeyondPromise, Violation
 from clonos.sim.records import Tag
 
-DEADLY = 2
+CRASHED = "SIGSEGV"
 
 
 class Poison:
@@ -23,27 +26,25 @@ class Poison:
         records = sorted(record for dealt in partitions.values() for record in dealt)
         self.records = frozenset(rng.sample(records, min(count, len(records))))
         self.letters: set[int] = set()
-        self._careful: set[Origin] = set()
-        self._deaths: Counter[tuple[Origin, int, int, int]] = Counter()
+        self._struck: Counter[tuple[Origin, int]] = Counter()
         self._before: dict[tuple[Origin, int, int], int] = {}
 
-    def is_careful(self, origin: Origin) -> bool:
-        return origin in self._careful
+    @staticmethod
+    def signal(record: int) -> str:
+        """What a process dies of that takes this record; SIGKILL may also have been sent by somebody else."""
+        return CRASHED if record % 2 else KILLED
 
-    def died(self, origin: Origin, record: int, tag: Tag) -> None:
-        """With a record in hand; which one, only a careful process has written down."""
-        if origin in self._careful:
-            self._deaths[origin, tag.channel, tag.position, record] += 1
-        self._careful.add(origin)
-
-    def passed(self, origin: Origin) -> None:
-        self._careful.discard(origin)
-
-    def may_run(self, origin: Origin, record: int, tag: Tag) -> bool:
-        return self._deaths[origin, tag.channel, tag.position, record] < DEADLY
+    def struck(self, origin: Origin, record: int) -> None:
+        """A process has died with this record in hand, and nobody wanted that."""
+        self._struck[origin, record] += 1
 
     def letter(self, origin: Origin, record: int, tag: Tag) -> None:
-        """The record is about to be passed over."""
+        """The record is about to be passed over. Where others have killed two processes at one record, that cannot be
+        told from the record's doing."""
+        if record not in self.records:
+            if self._struck[origin, record] < DEADLY:
+                raise Violation("I3", f"{origin} passes over record {record}, which has killed nobody")
+            raise BeyondPromise(f"somebody has killed {origin} twice while it had record {record} in hand")
         self.letters.add(record)
         self._before[origin, tag.channel, tag.position] = tag.before
 

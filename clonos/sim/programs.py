@@ -13,11 +13,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.topology import Node, NodeKind, Topology
-from clonos.protocol.versions.upgrade import History, OpenEpoch, Remains, open_epoch, take_over
+from clonos.protocol.versions.upgrade import (
+    History,
+    LastCommit,
+    OpenEpoch,
+    Remains,
+    is_another,
+    lacks_migrate,
+    open_epoch,
+    take_over,
+)
 from clonos.sim.operator import MIGRATES
 
 if TYPE_CHECKING:
@@ -77,7 +85,7 @@ class Deployment:
         bound = {node.version for one in self.history.bindings for node in one.program.nodes}
         return self._ran | bound
 
-    def _as_the_hint_says(self) -> None:
+    def as_the_hint_says(self) -> None:
         """Back to the last program, with the functions of all that ran before; sometimes with the new ones beside."""
         known = self._versions()
         last = self.history.bindings[-1].program
@@ -95,7 +103,7 @@ class Deployment:
         user does what the hint says."""
         if "recorded under version" not in message and "with its migrate" not in message:
             return False
-        self._as_the_hint_says()
+        self.as_the_hint_says()
         return True
 
     # -------------------------------------------------------------- the driver
@@ -106,20 +114,15 @@ class Deployment:
         return OFFSETS[self.program.zone or ZONE]
 
     @property
-    def is_changed(self) -> bool:
-        return self.history != History.of(self.program)
+    def is_another(self) -> bool:
+        return is_another(self.history, self.program)
 
     def take_over(self, number: int) -> None:
-        """The program is started while epoch `number` is open, and nothing of an older start is under way."""
-        while True:
-            try:
-                upgrade = take_over(self.history, self.program, self._look(number))
-                if self._brings_everything_up_to_date(upgrade.history):
-                    break
-                self._as_the_hint_says()
-            except CheckpointMismatch as refused:
-                self._world.trace("driver", f"is refused: {refused}")
-                self._as_the_hint_says()
+        """The program is started while epoch `number` is open, and nothing of an older start is under way. Raises
+        CheckpointMismatch; also where the function would find state that is not its own, which the user knows before it
+        has run."""
+        upgrade = take_over(self.history, self.program, self._look(number))
+        self._check_migrates(upgrade.history)
         if upgrade.drops:
             self._world.trace("driver", f"drops what is recorded of epoch {number}")
             for store in self._world.stores():
@@ -129,21 +132,21 @@ class Deployment:
         for change in upgrade.later:
             self._world.trace("driver", f"from epoch {upgrade.since} on {change}")
 
-    def _brings_everything_up_to_date(self, history: History) -> bool:
-        """Else the function finds state that is not its own. The user knows that, before it has run."""
-        return all(
-            history.schedule(node.number).migrates[node.version]
-            for node in self.program.nodes
-            if node.kind is NodeKind.OPERATOR
-        )
+    def _check_migrates(self, history: History) -> None:
+        for node in self.program.nodes:
+            migrates = (
+                node.kind is not NodeKind.OPERATOR or history.schedule(node.number).migrates[node.version]
+            )
+            if not migrates:
+                raise lacks_migrate(node.name, node.version, "nothing else can read it")
 
     def _look(self, number: int) -> OpenEpoch:
         world, kept = self._world, self._world.checkpoint
-        if not self.is_changed:
+        if not self.is_another:
             return OpenEpoch(number, begun=False, seen=number - 1)
         origins = world.plan.dataflow.instances(NodeKind.OPERATOR)
         ends = {
-            origin: (found.instance.log_offset, found.instance.emitted)
+            origin: LastCommit(found.instance.log_offset, found.instance.emitted)
             for origin in origins
             if (found := kept.ended(origin, number - 1)) is not None
         }

@@ -1,4 +1,4 @@
-"""A replica process: its loop, and what a connection brings. Mirrors `clonos_standby.replica.process`.
+"""A replica process: a thin driver of `protocol.roles.replica_session`, as `clonos_standby.replica.process` is one.
 
 Single-threaded and event-driven: frames from the conduit, words from the server, finished background work. An error
 that the protocol foresees goes to the conduit; then the process ends, because what it holds in memory is no longer
@@ -12,25 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clonos.errors import ClonosError, Fenced, ReplicaLost, ResumeFailed
+from clonos.errors import ClonosError
+from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import Origin
-from clonos.protocol.roles.conduit_model import (
-    End,
-    Ended,
-    EndStandby,
-    Follow,
-    Heartbeat,
-    Output,
-    Promote,
-    ReplicaError,
-    Secure,
-    Secured,
-    Tick,
-    Welcome,
-)
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.conduit_model import Ended, Heartbeat, ReplicaError, Secure, Secured, Welcome
+from clonos.protocol.roles.death import KILLED, REPORTED, Death
+from clonos.protocol.roles.operator_ports import SnapshotStored
+from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.sim import network
-from clonos.sim.frames import BundleFrame, OutputFrame
+from clonos.sim.frames import BundleFrame
 from clonos.sim.kernel import Died, Process, Steps
 from clonos.sim.network import Link
 from clonos.sim.operator_host import OperatorHost
@@ -48,6 +39,7 @@ WINDOW_BYTES = 1 << 20
 class Connect:
     hello: AttachRequest
     link: Link
+    previous: Death | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +51,10 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Uploaded:
-    """A snapshot has become durable in the background."""
+class Gone:
+    """The conduit is gone."""
 
-    seq: int
-    log_offset: int
-    error: ClonosError | None = None
-
-
-class Gone(Exception):
-    """The conduit is gone, or another one has come."""
+    reason: str
 
 
 class Replica(Process):
@@ -80,12 +66,15 @@ class Replica(Process):
         self.origin = origin
         self.number = world.next_number("replica")
         self.name += f".{self.number}"
-        self.fence = 0
+        self.fence = LOWEST_FENCE
         self.server = server
         self.host: OperatorHost | SinkHost = (SinkHost if sink else OperatorHost)(world, self)
+        self.session = ReplicaSession(self.host.session, self)
         self._inbox: deque[Any] = deque()
         self._link: Link | None = None
         self._secured = 0
+        self.exit_code: int | None = None
+        self.signal: str | None = KILLED
 
     def launch(self) -> None:
         self.begin(self._run())
@@ -99,7 +88,7 @@ class Replica(Process):
 
     def _beat(self) -> None:
         if self._link is not None:
-            self._link.send_down(Heartbeat(self.host.progress))
+            self._link.send_down(Heartbeat(self.host.session.progress))
         self.kernel.after(HEARTBEAT, self.call, self._beat)
 
     def _receive(self, link: Link, frame: Any) -> None:
@@ -136,6 +125,7 @@ class Replica(Process):
         self.until(lambda: self._secured >= log_start + len(log) or self._is_given_up)
         if self._is_given_up:
             self.world.trace(self.name, "ends, because its conduit is gone in the middle of a step")
+            self._reports()
             raise Died
 
     @property
@@ -149,10 +139,10 @@ class Replica(Process):
             if isinstance(word, Connect):
                 yield from self._serve(word)
             elif isinstance(word, Commit):
-                self.host.commit(word.epoch, word.stable)
-            elif isinstance(word, Uploaded):
+                self.session.commit(word.epoch, word.stable)
+            elif isinstance(word, SnapshotStored):
                 try:
-                    self.host.uploaded(word)
+                    self._stored(word)
                 except ClonosError:
                     return
 
@@ -172,88 +162,74 @@ class Replica(Process):
         if not link.open:
             return
         try:
-            yield from self._converse(word.hello)
-        except Gone:
-            self._link = None
+            # Without poison no death is told: then nobody goes carefully, and no seed has its steps apart.
+            previous = word.previous if self.world.plan.poison else None
+            yield from self._converse(replace(word.hello, previous=previous))
         except ClonosError as error:
             self.world.trace(self.name, f"fails: {type(error).__name__}: {error}")
             self.world.checks.replica_failed(self, error)
-            retryable = error.retryable and not isinstance(error, ResumeFailed)
-            self.send(ReplicaError(type(error).__name__, str(error), retryable))
+            self.send(ReplicaError(type(error).__name__, str(error), may_be_retried(error)))
+            self._reports()
             self.kill()
             yield None
+        self._link = None
 
     def _converse(self, hello: AttachRequest) -> Steps:
-        host = self.host
-        if hello.standby:
-            hello = yield from self._stand_by(hello)
-            if hello.standby:
-                return
-        else:
-            yield from host.open(hello)
-            self.send(Welcome(self.world.plan.window, WINDOW_BYTES, host.recovered_end))
-            yield from host.start()
-        while True:
+        later: list[Connect] = []
+        yield from self.session.attach(hello)
+        while self.session.is_attached:
             word = yield from self._next()
-            if isinstance(word, Gone):
-                raise word
             if isinstance(word, Connect):
-                self._inbox.appendleft(word)
-                raise Gone("another connection has come")
-            if isinstance(word, Commit):
-                host.commit(word.epoch, word.stable)
-            elif isinstance(word, Uploaded):
-                host.uploaded(word)
+                later.append(word)
+                if self.session.gives_way:
+                    self.session.conduit_is_gone()
+            elif isinstance(word, Gone):
+                self.session.conduit_is_gone()
+            elif isinstance(word, Commit):
+                self.session.commit(word.epoch, word.stable)
+            elif isinstance(word, SnapshotStored):
+                self._stored(word)
             elif isinstance(word, BundleFrame):
-                yield from host.bundle(word)
-            elif isinstance(word, Tick):
-                yield from host.tick()
-            elif isinstance(word, End):
-                passed = yield from host.end(word.seq)
-                self.server.call(self.server.at_end, self, hello.epoch)
-                self.send(Ended(passed))
-                self._link = None
-                return
+                bundle = word.bundle
+                self.world.trace.took(self.name, self.origin, word.seq, bundle.channels, bundle.positions)
+                yield from self.session.bundle(word.seq, bundle)
+            else:
+                yield from self.session.hear(word)
+        self._inbox.extendleft(reversed(later))
 
-    def _stand_by(self, hello: AttachRequest) -> Steps:
-        """Until the epoch is over, or it is the replica; under which HELLO."""
-        host = self.host
-        assert not isinstance(host, SinkHost)
-        next_one: Connect | None = None
-        yield from host.stand_by(hello)
-        self.send(Welcome(self.world.plan.window, WINDOW_BYTES, host.recovered_end))
-        while True:
-            word = yield from self._next()
-            if isinstance(word, Gone):
-                raise ReplicaLost("the conduit has let go of its standby")
-            if isinstance(word, Commit):
-                host.commit(word.epoch, word.stable)
-            elif isinstance(word, Connect):
-                next_one = word  # it still has the end of this epoch before it
-            elif isinstance(word, BundleFrame):
-                yield from host.bundle(word)
-            elif isinstance(word, Follow):
-                yield from host.follow(word)
-            elif isinstance(word, AttachRequest):  # from a newer snapshot
-                hello = word
-                yield from host.stand_by(hello)
-                self.send(OutputFrame(Output(0, host.live.passed, host.live.log_offset, b"", 0, 0, 0), ()))
-            elif isinstance(word, Promote):
-                promoted = replace(hello, fence=word.fence, passed=word.passed, standby=False)
-                yield from self._until_server_goes_on()
-                if not self.server.promoted(self, promoted):
-                    raise Fenced(f"fence {word.fence:x} of {self.origin} has been overtaken")
-                self.fence = word.fence
-                self.send(Welcome(self.world.plan.window, WINDOW_BYTES, host.recovered_end))
-                yield from host.take_over(promoted)
-                return promoted
-            elif isinstance(word, EndStandby):
-                host.end_standby(word.seq)
-                self.server.call(self.server.at_end, self, hello.epoch)
-                self._link = None
-                if next_one is not None:
-                    self._inbox.appendleft(next_one)
-                return hello
+    def _stored(self, word: SnapshotStored) -> None:
+        assert isinstance(self.host, OperatorHost)
+        self.host.tell_stored(word)
+
+    # ------------------------------------------------- for the role of the process
+
+    def welcome(self, log_end: int) -> None:
+        self.send(Welcome(self.world.plan.window, WINDOW_BYTES, log_end))
+
+    def follows(self, epoch: int) -> None:
+        """Nobody asks for it here."""
+
+    def is_granted(self, promoted: AttachRequest) -> Steps:
+        yield from self._until_server_goes_on()
+        is_promoted = self.server.promoted(self, promoted)
+        if is_promoted:
+            self.fence = promoted.fence
+        return is_promoted
+
+    def at_end(self, epoch: int) -> None:
+        self.server.call(self.server.at_end, self, epoch)
+
+    def ended(self, emitted_output: int) -> None:
+        self.send(Ended(emitted_output))
+
+    def _reports(self) -> None:
+        """It ends by itself, and not because of a record."""
+        self.exit_code, self.signal = REPORTED, None
+
+    def struck(self) -> None:
+        """Its server has found it dead, and had not wanted that."""
+        if isinstance(self.host, OperatorHost) and self.host.in_hand is not None and self.exit_code is None:
+            self.world.poison.struck(self.origin, self.host.in_hand)
 
     def _until_server_goes_on(self) -> Steps:
         """One that stands still hears nothing."""

@@ -73,7 +73,7 @@ class ReplicaServer(Process):
         if process not in self._handed:
             self.world.check_told(connection.said.generation)
         self._handed[process] = connection.link
-        self._tell(process, Connect(connection.said, connection.link))
+        self._tell(process, Connect(connection.said, connection.link, previous))
         return True
 
     def refuse(self, connection: Connection, error: ClonosError) -> None:
@@ -109,13 +109,15 @@ class ReplicaServer(Process):
             Ending(
                 replica.origin,
                 replica.number,
-                code=None,
-                signal="SIGKILL",
+                code=replica.exit_code,
+                signal=replica.signal,
                 killed_for=self._placement.killed_for(replica),
                 at=self.kernel.now,
                 uptime=0,
             )
         )
+        if not death.expected:
+            replica.struck()
         self._placement.reaped(replica, death)
 
     def died(self) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.engine.output_commit import Write
+from clonos.protocol.fence import LOWEST_FENCE, NO_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.line.sink_trim import Entry, Page, next_number, numbers
@@ -58,13 +59,13 @@ class SinkCommits:
     """The commit record that all sinks of the query share, as the outside keeps it. See
     `clonos.protocol.line.kept_commit`."""
 
-    floor: int = -1
+    floor: Fence = NO_FENCE
     kept: KeptCommit | None = None
 
-    def raise_fence(self, fence: int) -> None:
+    def raise_fence(self, fence: Fence) -> None:
         self.floor = max(self.floor, fence)
 
-    def record_commit(self, fence: int, epoch: int, record: bytes) -> None:
+    def record_commit(self, fence: Fence, epoch: int, record: bytes) -> None:
         offered = KeptCommit(fence, epoch, record)
         if supersedes(offered, self.kept, floor=self.floor):
             self.kept = offered
@@ -80,7 +81,7 @@ class SinkPlace:
     world: World
     origin: Origin
     holder: Holder = field(default_factory=Holder)
-    floor: int = 0
+    floor: Fence = LOWEST_FENCE
     cursors: dict[int, int] = field(default_factory=dict)
     log: list[KeptDelta] = field(default_factory=list)
     version: int = 0  # counts truncations of the log
@@ -90,7 +91,7 @@ class SinkPlace:
 
     # ------------------------------------------------------------ the writer
 
-    def open(self, replica: Replica, fence: int) -> Steps:
+    def open(self, replica: Replica, fence: Fence) -> Steps:
         """Take the fence and say what is visible."""
         yield self.world.choices.schedule.randint(20, 300)
         mine = Holder(fence, replica.name)
@@ -105,10 +106,10 @@ class SinkPlace:
         """Finish what was promised."""
         yield 0
 
-    def write(self, replica: Replica, fence: int, write: Write) -> Steps:
+    def write(self, replica: Replica, fence: Fence, write: Write) -> Steps:
         raise NotImplementedError
 
-    def raise_fence(self, fence: int) -> None:
+    def raise_fence(self, fence: Fence) -> None:
         self.floor = max(self.floor, fence)
         self.holder = self.holder.raised_to(fence)
         self.world.sink_commits.raise_fence(fence)
@@ -118,7 +119,7 @@ class SinkPlace:
         """What nobody wants. A damaged entry stays as evidence."""
         return Page.of(kept.entry for kept in self.log if not kept.damaged and not keep(kept.raw))
 
-    def remove(self, fence: int, page: Page) -> None:
+    def remove(self, fence: Fence, page: Page) -> None:
         """May be repeated, and come late."""
         check_driver(fence, floor=self.floor)
         self.world.checks.fencing.drops(self.origin, fence)
@@ -140,7 +141,7 @@ class SinkPlace:
         self.log += [KeptDelta(raw, number) for raw, number in zip(write.deltas, given, strict=True)]
         self.next_number = given.stop
 
-    def _show(self, identity: str, row: Row, fence: int) -> None:
+    def _show(self, identity: str, row: Row, fence: Fence) -> None:
         self.world.checks.shows(self, identity, row, fence)
         self.ids[identity] = repr(row[:3])
 
@@ -184,7 +185,7 @@ class TransactionalTable(SinkPlace):
         while not self.world.ways.answers(replica.server.at, Place.SINKS):
             yield 1_000
 
-    def write(self, replica: Replica, fence: int, write: Write) -> Steps:
+    def write(self, replica: Replica, fence: Fence, write: Write) -> Steps:
         yield from self._request(replica, lambda: self._commit(Holder(fence, replica.name), write))
 
     def _commit(self, mine: Holder, write: Write) -> None:
@@ -208,7 +209,7 @@ class AheadFile(SinkPlace):
     def recover(self, replica: Replica) -> Steps:
         yield from self._finish(replica)
 
-    def write(self, replica: Replica, fence: int, write: Write) -> Steps:
+    def write(self, replica: Replica, fence: Fence, write: Write) -> Steps:
         self._check_fence(Holder(fence, replica.name))
         if self.world.faults.strikes(Fault.SINK_BEFORE, str(self.origin)):
             raise SinkUnavailable(f"no space is left for the log of sink {self.origin}")
@@ -235,7 +236,7 @@ class AheadFile(SinkPlace):
 class IdempotentCall(SinkPlace):
     """Intent, call, cursors. The function ignores ids it has seen."""
 
-    def write(self, replica: Replica, fence: int, write: Write) -> Steps:
+    def write(self, replica: Replica, fence: Fence, write: Write) -> Steps:
         mine = Holder(fence, replica.name)
         self._check_fence(mine)
         self._keep_log(write)
@@ -244,7 +245,7 @@ class IdempotentCall(SinkPlace):
         self._check_fence(mine)
         self.cursors.update(write.cursors)
 
-    def _called(self, write: Write, fence: int) -> None:
+    def _called(self, write: Write, fence: Fence) -> None:
         for identity, row in zip(write.ids, write.rows, strict=True):
             if identity not in self.ids:
                 self._show(identity, row, max(fence, self.holder.fence))

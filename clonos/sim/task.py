@@ -16,7 +16,7 @@ from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles import conduit_model as rules
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Process
 from clonos.sim.network import End, Link
@@ -43,7 +43,7 @@ class Task(Process):
         epoch: int,
         generation: int,
         attempt: int,
-        again: bool,
+        is_retry: bool,
         channels: list[int],
         wires: Wires | None,
         over: Callable[[Task, tuple[str, str] | None], None],
@@ -53,7 +53,7 @@ class Task(Process):
         self.origin = origin
         self.epoch = epoch
         self.generation = generation
-        self.again = again
+        self.is_retry = is_retry
         self.host = world.host()
         self.result: tuple[str, str] | None = None
         self.finished = False
@@ -191,8 +191,10 @@ class Task(Process):
                 self._greet_standby(action)
             case rules.SendStandby(seq):
                 self._send_standby(BundleFrame(seq, self.kept[seq]))
-            case rules.Follow() | rules.EndStandby():
+            case rules.Follow():
                 self._send_standby(action)
+            case rules.EndStandby(seq):
+                self._send_standby(rules.End(seq))
             case rules.CloseStandby():
                 assert self._standby is not None
                 self._standby.close("the conduit closed the connection to its standby", by=self)
@@ -302,7 +304,7 @@ class Task(Process):
             self.epoch,
             hello.fence,
             hello.fresh,
-            self.again,
+            self.is_retry,
             resume.passed,
             resume.log_start,
             resume.log,

@@ -341,8 +341,8 @@ class World:
         return newest is not None and origin in newest.ends
 
     def ended_unrecorded(self) -> list[Snapshots]:
-        """Of instances that no record names yet, and that are known to have run: in real time, all."""
-        if not self.plan.may(Fault.SNAPSHOTS_GONE) or not self.plan.realtime:
+        """Of instances that no record names yet."""
+        if not self.plan.may(Fault.SNAPSHOTS_GONE):
             return []
         return [
             self.checkpoint.snapshots(origin)

@@ -31,6 +31,8 @@ from clonos.errors import (
     SinkUnavailable,
     Where,
 )
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
 from clonos.sinks.bundle import channel_of, check_bundle, position_of
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
@@ -156,12 +158,12 @@ class CallableWriter:
         # Logged as an intent, and not known to have arrived.
         self._intent: Record | None = None
 
-    def open(self, *, query: str, node: int, instance: int, fence: int) -> SinkPosition:
+    def open(self, *, query: str, node: int, instance: int, fence: Fence) -> SinkPosition:
         self.close()
         if self._last_written is not None and instance != 0:
             raise SinkError("a checkable sink has one instance: its function cannot tell instances apart")
         self._prefix = f"{query}/" if self._id_prefix is None else self._id_prefix
-        self._patience.run(lambda _: self._recover(self._log.open(query, (node, instance), fence)))
+        self._patience.run(lambda _: self._recover(self._log.open(query, Origin(node, instance), fence)))
         self._started = True
         return SinkPosition(cursors=dict(self._cursors))
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
+from clonos.protocol.fence import Fence
 from clonos.protocol.line.kept_commit import KeptCommit
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.sink_wal import AheadReader, last_commit, raise_floor, read_floor, record_commit, trim
@@ -27,21 +28,21 @@ class FileSink(ABC):
     def _base(self) -> str:
         """The directory of the logs of all queries."""
 
-    def raise_fence(self, query: str, fence: int) -> None:
+    def raise_fence(self, query: str, fence: Fence) -> None:
         Patience(self._patience).run(lambda _: raise_floor(self._base, query, fence, durable=self._durable))
 
-    def standing_fence(self, query: str) -> int:
+    def standing_fence(self, query: str) -> Fence:
         return Patience(self._patience).run(lambda _: read_floor(self._base, query))
 
     def log_reader(self, query: str) -> AheadReader:
         return AheadReader(self._base, query, moved_by=self.moved_by)
 
-    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
+    def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None:
         kept = KeptCommit(fence, epoch, record)
         Patience(self._patience).run(lambda _: record_commit(self._base, query, kept, durable=self._durable))
 
     def last_commit(self, query: str) -> tuple[int, bytes] | None:
         return Patience(self._patience).run(lambda _: last_commit(self._base, query))
 
-    def truncate(self, query: str, fence: int, keep: Callable[[bytes], bool]) -> int:
+    def truncate(self, query: str, fence: Fence, keep: Callable[[bytes], bool]) -> int:
         return trim(self._base, query, fence, keep, Patience(self._patience), durable=self._durable)

@@ -21,12 +21,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = tuple[Any, ...]
 Cursors = dict[int, int]
-Origin = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class SinkPosition:
 class SinkWriter(Protocol):
     """One sink instance's way out. Used by one thread at a time."""
 
-    def open(self, *, query: str, node: int, instance: int, fence: int) -> SinkPosition:
+    def open(self, *, query: str, node: int, instance: int, fence: Fence) -> SinkPosition:
         """Take the fence and say what is visible. Raises Fenced, SinkUnavailable, SinkError."""
         ...
 
@@ -97,17 +99,17 @@ class Sink(Protocol):
 
     def writer(self) -> SinkWriter: ...
 
-    def raise_fence(self, query: str, fence: int) -> None:
+    def raise_fence(self, query: str, fence: Fence) -> None:
         """From now on refuse every writer of this query whose fence is lower, whatever its node and instance."""
         ...
 
-    def standing_fence(self, query: str) -> int:
+    def standing_fence(self, query: str) -> Fence:
         """The highest fence that was raised for the query; 0 where none was. Raises SinkUnavailable, SinkError."""
         ...
 
     def log_reader(self, query: str) -> SinkLogReader: ...
 
-    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
+    def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None:
         """Keep what the driver of `fence` says of the epoch that has committed, in place of what was kept for an
         earlier one; see `clonos.protocol.line.kept_commit`. All sink nodes of the query share it. When this returns
         it is as durable as the sink's rows. Raises Fenced, SinkUnavailable, SinkError."""
@@ -117,7 +119,7 @@ class Sink(Protocol):
         """The epoch and the record that are kept, or None where nothing is. Raises LogCorrupt where it is damaged."""
         ...
 
-    def truncate(self, query: str, fence: int, keep: Callable[[bytes], bool]) -> int:
+    def truncate(self, query: str, fence: Fence, keep: Callable[[bytes], bool]) -> int:
         """Drop the deltas that `keep` does not want; how many were dropped. It may drop fewer than it could.
 
         `fence` is the driver's. Raises Fenced where a higher floor stands, in the middle of it, too.

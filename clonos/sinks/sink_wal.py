@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clonos.errors import LogCorrupt, SinkError, SinkUnavailable, Where
+from clonos.protocol.fence import NO_FENCE, Fence
+from clonos.protocol.ids import Origin
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.roles.sink_fence import Holder, check_driver, check_holding, check_taking
 from clonos.sinks.patience import Patience
-from clonos.sinks.port import Cursors, Origin
+from clonos.sinks.port import Cursors
 from clonos.sinks.wal_files import (
     file_name,
     locked,
@@ -60,15 +62,15 @@ class AheadLog:
         self._segment_bytes = segment_bytes
         self._owner = secrets.token_hex(8)
         self._directory = self._base
-        self._origin: Origin = (0, 0)
-        self._mine = Holder(-1)
+        self._origin: Origin = Origin(0, 0)
+        self._mine = Holder(NO_FENCE)
         self._descriptor = -1
         self._number = 0
         self._length = self._empty_length = 0
         # Where the newest segment has to be cut, once what it promised is known to be fulfilled.
         self._torn_at: int | None = None
 
-    def open(self, query: str, origin: Origin, fence: int) -> Found:
+    def open(self, query: str, origin: Origin, fence: Fence) -> Found:
         """Take the fence and read the log. Must be followed by `rotate` before anything is appended."""
         self.close()
         # The same at each attempt of one writer, so that it knows what it took when it was not told.
@@ -169,10 +171,10 @@ def instances(base: str, query: str) -> list[tuple[Origin, Path]]:
     except FileNotFoundError:
         return []
     matches = (_INSTANCE.fullmatch(name) for name in names)
-    return sorted(((int(match[1]), int(match[2])), whole / match[0]) for match in matches if match)
+    return sorted((Origin(int(match[1]), int(match[2])), whole / match[0]) for match in matches if match)
 
 
-def raise_floor(base: str, query: str, fence: int, *, durable: bool) -> None:
+def raise_floor(base: str, query: str, fence: Fence, *, durable: bool) -> None:
     """Lift every fence of the query, and the floor for instances yet unseen, to at least `fence`."""
     whole = Path(base) / file_name(query)
     with told(f"the sink's fences in {whole}"):
@@ -184,7 +186,7 @@ def raise_floor(base: str, query: str, fence: int, *, durable: bool) -> None:
                     _raise(directory / "fence", fence, durable)
 
 
-def _raise(path: Path, fence: int, durable: bool) -> None:
+def _raise(path: Path, fence: Fence, durable: bool) -> None:
     standing = read_fence(path)
     raised = standing.raised_to(fence)
     if raised != standing:
@@ -201,7 +203,7 @@ def record_commit(base: str, query: str, offered: KeptCommit, *, durable: bool) 
                 replace_file(whole / "commit", offered.pack(), durable=durable)
 
 
-def read_floor(base: str, query: str) -> int:
+def read_floor(base: str, query: str) -> Fence:
     """The highest fence that was raised for the whole query; 0 where none was."""
     whole = Path(base) / file_name(query)
     with told(f"the sink's fences in {whole}"):
@@ -274,7 +276,7 @@ class AheadReader:
 
 
 def trim(
-    base: str, query: str, fence: int, keep: Callable[[bytes], bool], patience: Patience, *, durable: bool
+    base: str, query: str, fence: Fence, keep: Callable[[bytes], bool], patience: Patience, *, durable: bool
 ) -> int:
     """Drop unwanted determinants, and all row bytes, from every segment but the newest. Damaged ones stay.
 
@@ -317,7 +319,7 @@ def _trimmed(path: Path, keep: Callable[[bytes], bool]) -> _Trimmed | None:
     return None if wanted and stays else _Trimmed(wanted, len(deltas) - len(wanted))
 
 
-def _replace(whole: Path, fence: int, path: Path, trimmed: _Trimmed, durable: bool) -> None:
+def _replace(whole: Path, fence: Fence, path: Path, trimmed: _Trimmed, durable: bool) -> None:
     with told(f"the sink's log {path}"), locked(whole / "lock"):
         check_driver(fence, floor=read_fence(whole / "fence").fence)
         if trimmed.wanted:

@@ -16,12 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from clonos.errors import SinkError, SinkUnavailable
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.ids import Origin
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.line.sink_trim import Entry, Page, next_number
 from clonos.protocol.roles.sink_fence import NOBODY, Holder, check_driver, check_holding, check_taking
 from clonos.sinks.patience import Patience
-from clonos.sinks.port import Cursors, Origin
+from clonos.sinks.port import Cursors
 from clonos.sinks.sql_dialect import is_unavailable, reason
 from clonos.sinks.sql_tables import FLOOR, Books, at
 
@@ -66,18 +67,18 @@ def _holder(row: sa.Row[Any]) -> Holder:
     return Holder(Fence.parse(row.fence), row.owner)
 
 
-def read_floor(connection: Connection, books: Books, query: str) -> int:
+def read_floor(connection: Connection, books: Books, query: str) -> Fence:
     """The highest fence that was raised for the whole query; 0 where there are no tables yet."""
     table, inspector = books.fence, sa.inspect(connection)
     if not inspector.has_table(table.name, schema=table.schema):
-        return 0
+        return LOWEST_FENCE
     if all(column["name"] != "owner" for column in inspector.get_columns(table.name, schema=table.schema)):
-        return 0  # tables from before fences had owners: their starts are in the checkpoint's old counter
+        return LOWEST_FENCE  # tables from before fences had owners: their starts are in the checkpoint's old counter
     chosen: sa.Select[Any] = sa.select(table.c.fence, table.c.owner).filter_by(
-        query=query, node=FLOOR[0], instance=FLOOR[1]
+        query=query, node=FLOOR.node, instance=FLOOR.instance
     )
     found = connection.execute(chosen).one_or_none()
-    return _holder(found).fence if found is not None else 0
+    return _holder(found).fence if found is not None else LOWEST_FENCE
 
 
 def take_fence(connection: Connection, books: Books, query: str, origin: Origin, mine: Holder) -> None:
@@ -100,7 +101,7 @@ def check_fence(connection: Connection, books: Books, query: str, origin: Origin
     check_holding(mine, standing, origin=origin, kept_in=f"table {books.fence.fullname}")
 
 
-def raise_floor(connection: Connection, books: Books, query: str, fence: int) -> None:
+def raise_floor(connection: Connection, books: Books, query: str, fence: Fence) -> None:
     """Lift every fence of the query, and the floor for instances yet unseen, to at least `fence`."""
     lock_fence(connection, books, query, FLOOR)
     table = books.fence
@@ -111,7 +112,7 @@ def raise_floor(connection: Connection, books: Books, query: str, fence: int) ->
         standing = _holder(row)
         raised = standing.raised_to(fence)
         if raised != standing:
-            _write_fence(connection, books, query, (row.node, row.instance), raised)
+            _write_fence(connection, books, query, Origin(row.node, row.instance), raised)
 
 
 def read_cursors(connection: Connection, books: Books, query: str, origin: Origin) -> Cursors:
@@ -173,7 +174,7 @@ class SqlLogReader:
                 for node, instance, channel, position in connection.execute(
                     chosen.filter_by(query=self._query)
                 ):
-                    found.setdefault((node, instance), {})[channel] = position
+                    found.setdefault(Origin(node, instance), {})[channel] = position
             return found
 
         return self._patience.run(lambda _: transact(self._engine, read))
@@ -210,7 +211,7 @@ def pages(engine: Engine, books: Books, query: str, patience: Patience) -> Itera
             last = (row.node, row.instance, row.seq)
             content = bytes(row.bytes)
             intact = zlib.crc32(content) == row.checksum
-            yield Found((row.node, row.instance), Entry(row.seq, row.checksum), content, intact)
+            yield Found(Origin(row.node, row.instance), Entry(row.seq, row.checksum), content, intact)
         if len(page) < _PAGE:
             return
 
@@ -230,7 +231,7 @@ def _page(
 class Trimmer:
     """Deletes the intact entries that nobody wants, a page per transaction. Corrupt ones stay as evidence."""
 
-    def __init__(self, engine: Engine, books: Books, query: str, fence: int, patience: Patience) -> None:
+    def __init__(self, engine: Engine, books: Books, query: str, fence: Fence, patience: Patience) -> None:
         self._engine, self._books = engine, books
         self._query, self._fence = query, fence
         self._patience = patience

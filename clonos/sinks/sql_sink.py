@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.protocol.fence import Fence
 from clonos.protocol.line.kept_commit import KeptCommit
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
@@ -103,7 +104,7 @@ class SqlSink:
         )
         return SqlWriter(target, lambda: self._engine(immediate=True), Patience(self._patience))
 
-    def raise_fence(self, query: str, fence: int) -> None:
+    def raise_fence(self, query: str, fence: Fence) -> None:
         books = Books(self._schema)
 
         def lift(connection: Connection) -> None:
@@ -113,7 +114,7 @@ class SqlSink:
         engine = self._engine(immediate=True)
         Patience(self._patience).run(lambda _: transact(engine, lift))
 
-    def standing_fence(self, query: str) -> int:
+    def standing_fence(self, query: str) -> Fence:
         books, engine = Books(self._schema), self._engine(immediate=False)
         read = Patience(self._patience).run
         return read(lambda _: transact(engine, lambda connection: read_floor(connection, books, query)))
@@ -121,7 +122,7 @@ class SqlSink:
     def log_reader(self, query: str) -> SqlLogReader:
         return SqlLogReader(self._engine(immediate=False), Books(self._schema), query, self._patience)
 
-    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:
+    def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None:
         books, kept = Books(self._schema), KeptCommit(fence, epoch, record)
 
         def keep(connection: Connection) -> None:
@@ -137,7 +138,7 @@ class SqlSink:
         kept = read(lambda _: transact(engine, lambda connection: read_commit(connection, books, query)))
         return None if kept is None else (kept.epoch, kept.record)
 
-    def truncate(self, query: str, fence: int, keep: Callable[[bytes], bool]) -> int:
+    def truncate(self, query: str, fence: Fence, keep: Callable[[bytes], bool]) -> int:
         writing, reading = self._engine(immediate=True), self._engine(immediate=False)
         trimmer = Trimmer(writing, Books(self._schema), query, fence, Patience(self._patience))
         return trimmer.trim(reading, keep)

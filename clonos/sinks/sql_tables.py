@@ -24,10 +24,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import sqlalchemy as sa
 
-from clonos.sinks.port import Origin
+from clonos.protocol.ids import Origin
 from clonos.sinks.sql_dialect import SQLITE, column_type
 
-FLOOR = (0, -1)
+FLOOR = Origin(0, -1)
 _Id = sa.String(255)
 _S = TypeVar("_S", bound=sa.Select[Any])
 

@@ -20,6 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
 from clonos.protocol.line.sink_trim import numbers
 from clonos.protocol.roles.sink_fence import Holder
 from clonos.sinks.bundle import check_bundle
@@ -66,7 +68,7 @@ class SqlWriter:
         self._patience = patience
         self._engine: Engine | None = None
         self._connection: Connection | None = None
-        self._query, self._origin = "", (0, 0)
+        self._query, self._origin = "", Origin(0, 0)
         self._owner = secrets.token_hex(8)
         self._mine: Holder | None = None
         self._cursors: Cursors = {}
@@ -76,9 +78,9 @@ class SqlWriter:
         # Whether the database knows that this query's rows are in this table.
         self._target_kept = False
 
-    def open(self, *, query: str, node: int, instance: int, fence: int) -> SinkPosition:
+    def open(self, *, query: str, node: int, instance: int, fence: Fence) -> SinkPosition:
         # The same at each attempt of one writer, so that it knows what it took when it was not told.
-        self._query, self._origin, self._mine = query, (node, instance), Holder(fence, self._owner)
+        self._query, self._origin, self._mine = query, Origin(node, instance), Holder(fence, self._owner)
         self._patience.run(lambda _: self._transact(self._take_over))
         self._in_doubt = False
         return SinkPosition(cursors=dict(self._cursors))
@@ -167,7 +169,7 @@ class SqlWriter:
             raise _Refused(error) from None
         check_arrived(connection, self._ids, bundle.ids, counted)
         if not self._target_kept:
-            keep_target(connection, target.books, self._query, self._origin[0], target.table)
+            keep_target(connection, target.books, self._query, self._origin.node, target.table)
 
     @property
     def _ids(self) -> sa.Column[Any]:

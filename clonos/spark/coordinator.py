@@ -1,9 +1,8 @@
-"""The driver's side of a running query: generations, holders of sink logs, commits and truncation.
+"""The driver's side of a running query: a thin driver of `clonos.protocol.roles.query_coordinator`.
 
 Takes the leadership of the query before it touches anything of it, starts the replica server, speaks the determinant
-service for what the sinks keep, raises the fence of every generation before it is used, and watches Spark's commit log:
-only when `commits/<N>` stands, and has been recorded (`clonos.spark.commits`), may anything be forgotten, and only what
-lies before the snapshots of epoch N (I7).
+service for what the sinks keep, and looks for Spark's commits now and then. What a start does in which order, and what
+follows from a commit, is the role's.
 """
 
 from __future__ import annotations
@@ -14,35 +13,39 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clonos.errors import ClonosError, Fenced, ResumeFailed, StorageUnavailable
+from clonos.errors import ClonosError, Fenced, StorageUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
-from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
 from clonos.protocol.recovery.causal.longest_prefix import OnGap
-from clonos.protocol.topology import NodeKind, Topology
-from clonos.protocol.versions.upgrade import another_query
+from clonos.protocol.roles.commit_records import CommitRecords
+from clonos.protocol.roles.query_coordinator import QueryCoordinator
+from clonos.protocol.roles.restart_policy import cause_of, may_resume, named
+from clonos.protocol.roles.steps import Steps, carry_out
+from clonos.protocol.topology import NodeKind
+from clonos.protocol.versions.upgrade import another_query, is_another
 from clonos.sinks.port import SinkLogReader
 from clonos.spark.channels import SourceChannels, numbers_without_pages
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.commits import Commits
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.executors import ExecutorServices
-from clonos.spark.failure import named
 from clonos.spark.leadership import DriverLeadership
-from clonos.spark.recovery_line_builder import draw_line, final_snapshots, line_from_the_beginning
+from clonos.spark.query_snapshots import snapshots_inside
 from clonos.spark.remote_servers import executors_servers, named_servers, reached_at
 from clonos.spark.settings import Settings
 from clonos.spark.ticks import fitted
-from clonos.spark.upgrade import data_directory, take_over
+from clonos.spark.upgrade import data_directory, take_over, undisturbed
 from clonos.storage.host_memberships import HostMemberships
-from clonos.storage.recovery_line_file import write_line
+from clonos.storage.recovery_line_file import newest_line, write_line
 from clonos.wire.determinant_service import DeterminantServer
 from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
@@ -56,7 +59,7 @@ COMMIT_POLL_SECONDS = 0.25
 RECENT_SECONDS = 15.0
 
 
-class Coordinator:
+class Coordinator(QueryCoordinator):
     """One query in one driver."""
 
     _entry: str | None = (
@@ -82,12 +85,13 @@ class Coordinator:
         """`driver_host` is Spark's name of this host; `spread` whether tasks run on others, too; `executors` are asked
         for the services of replica servers, where the settings say so; `same_source`: a source that is at another place
         has the same records; `numbering` is the plugin's desk for the numbers of channels."""
+        topology = compiled.topology(realtime=realtime)
+        super().__init__(topology, is_realtime=realtime)
         self._numbering = numbering
         self._compiled = compiled
         self._sink = sink
         self._settings = settings
         self._checkpoint = Checkpoint(location)
-        self._topology = compiled.topology(realtime=realtime)
         self._same_source = same_source
         self._token = secrets.token_hex(16)
         self._driver_pids = driver_pids
@@ -96,18 +100,13 @@ class Coordinator:
         self._forgetting = (
             threading.Lock()
         )  # held while a commit is recorded, and what it allows is forgotten
-        self._truncated = -1
         self._seldom = Seldom()
-        self._generation = 0
-        self._claimed = 0  # by `start`, for the first start of the Spark query
-        self._deposed = 0  # all writers older than this generation
         self._leadership = DriverLeadership(location, settings.data_dir)
         self.query = ""  # known when it has started
         self.data = ""
         self._sink.bind(self._checkpoint.location)
         self._driver_host = driver_host
         self._spread = spread
-        self._realtime = realtime
         self._named = named_servers(settings, spread=spread)
         self._executors = executors if compiled.has_standbys() else None
         self._listen = reached_at(settings, driver_host if spread else "")
@@ -131,27 +130,17 @@ class Coordinator:
     def _begin(self) -> None:
         self.query = self._checkpoint.open(self._topology)
         # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
-        history = self._checkpoint.history()
-        if why := another_query(history, self._topology, same_source=self._same_source):
+        if why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source):
             raise why
         self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query, self._fitted)
+        self._records = CommitRecords(self._commits, self._topology)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         Path(self.data).mkdir(parents=True, exist_ok=True)
-        heard_of = self._commits.last_generation
-        self._claimed = self._claim()
-        self._begin_channels(history.bindings[-1].program, heard_of)
-        if self._commits.look().repairs:  # before it matters which epoch is the next
-            self._depose(self._claimed)
-        self._history = take_over(
-            self._checkpoint,
-            self._topology,
-            self._sink,
-            self.query,
-            self.data,
-            fence=lambda: self._depose(self._claimed),
-            forget_hosts=lambda: HostMemberships(self._checkpoint.location).keep(self._claimed, {}),
-            same_source=self._same_source,
-        )
+        pages = self._checkpoint.channel_pages(self._leadership.check)
+        self._channels = SourceChannels(self._numbering, pages, self.query, self._compiled.only_named())
+        before = self._checkpoint.history().bindings[-1].program
+        self._known_channels = numbers_without_pages(self._checkpoint, before, self._topology)
+        carry_out(self.begin_driver())
         self._checkpoint.set_place(self.data)
         if self._executors is not None:
             self._executors.await_answers()
@@ -165,12 +154,6 @@ class Coordinator:
             raise
         self._watcher = threading.Thread(target=self._watch, name="clonos-commits", daemon=True)
         self._watcher.start()
-
-    def _begin_channels(self, before: Topology, heard_of: int) -> None:
-        pages = self._checkpoint.channel_pages(self._leadership.check)
-        self._channels = SourceChannels(self._numbering, pages, self.query, self._compiled.only_named())
-        known = numbers_without_pages(self._checkpoint, before, self._topology)
-        self._channels.begin(self._claimed, known, heard_of=heard_of)
 
     def _start_servers(self) -> ReplicaServers:
         spec = QuerySpec(
@@ -229,10 +212,11 @@ class Coordinator:
         a driver that dies in the middle of this leaves no recording behind that a later one would take for whole.
         """
         self._servers.stop()
-        generation = self._generation = self._claim()
+        generation = self.generation = carry_out(self._claim(self.records.last_generation))
         self._channels.begin(generation)
         self._sink.raise_fence(self.query, self._fence)  # what is visible is what will have been
-        numbers = max(self._checkpoint.given_up().numbers, self._commits.numbers())
+        finals = self.records.final_snapshots(self._checkpoint.committed())
+        numbers = max(self._checkpoint.given_up().numbers, self._commits.highest_number(finals))
         self._checkpoint.give_up(generation, numbers)
         for logs in (Path(self.data, "logs"), *Path(self.data).glob(f"{SERVER_FOLDER}*/logs")):
             shutil.rmtree(logs, ignore_errors=True)
@@ -240,90 +224,122 @@ class Coordinator:
         self._servers = self._start_servers()
 
     def next_generation(self) -> Address:
-        """Fence everything older, in the sinks first: what an old writer still makes visible must be in the logs that
-        the new generation reads."""
-        resumes = self._realtime and not self._failed_to_resume()
-        generation = self._generation = self._claim()
-        self._channels.begin(generation)
-        self._depose(generation)
-        self._servers.set_generation(generation)
-        if self._executors is not None:
-            self._servers.settle(self._placement())
-        self._servers.begins(generation)
-        line = self._draw_line(generation, resumes=resumes)
-        write_line(self._checkpoint.location, replace(line, realtime=self._realtime))
-        self._channels.open(generation)
+        """One more start of the Spark query may begin."""
+        line = newest_line(self._checkpoint.location)
+        resumes = self._is_realtime and may_resume(
+            self._failed_with(),
+            given_up=self._checkpoint.given_up().generation,
+            last_begun=line.generation if line is not None else 0,
+        )
+        carry_out(self.begin_start(resumes=resumes))
+        self._channels.open(self.generation)
         return Address(
             self._servers.addresses,
             self._token,
-            generation,
+            self.generation,
             self._named.tls,
             self._spread,
-            self._channels.tables(generation),
+            self._channels.tables(self.generation),
         )
 
-    def _depose(self, generation: int) -> None:
-        """No older writer shows anything any more, and what Spark has lost of its commits is there again."""
-        if self._deposed == generation:
-            return
+    # ----------------------------------------------------- for the role: a start
+
+    @property
+    def records(self) -> CommitRecords:
+        return self._records
+
+    def campaign(self, *, above: int) -> Steps:
+        yield from ()
+        return self._leadership.next_generation(above=above)
+
+    def check_leads(self) -> None:
+        self._leadership.check()
+
+    def begin_channels(self, generation: int, heard_of: int) -> Steps:
+        known, self._known_channels = self._known_channels, []
+        self._channels.begin(generation, known, heard_of=heard_of)
+        yield from ()
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        return undisturbed(self.data)
+
+    def program_is_another(self) -> bool:
+        return is_another(self._checkpoint.history(), self._topology)
+
+    def take_over_program(self, generation: int) -> None:
+        self._history = take_over(
+            self._checkpoint,
+            self._topology,
+            self._sink,
+            self.query,
+            self.data,
+            forget_hosts=lambda: HostMemberships(self._checkpoint.location).keep(generation, {}),
+            same_source=self._same_source,
+        )
+
+    def program_changes_at(self, epoch: int) -> bool:
+        return self._history.changes_at(epoch)
+
+    def depose(self, generation: int) -> Steps:
+        """While nothing is forgotten."""
         with self._forgetting:
-            self._commits.look()  # what does not fit together is refused before anybody is fenced
-            self._checkpoint.sweep()
-            self._sink.raise_fence(self.query, Fence.of(generation))
-            self._commits.settle(self._commits.look(), generation)
-            self._commits.fit_offsets(generation)
-        self._deposed = generation
+            yield from super().depose(generation)
+
+    def sweep(self) -> None:
+        self._checkpoint.sweep()
+
+    def fence_sinks(self, generation: int) -> Steps:
+        """What an old writer still makes visible must be in the logs that the new generation reads."""
+        self._sink.raise_fence(self.query, Fence.of(generation))
+        yield from ()
+
+    def fit_offsets(self, generation: int) -> None:
+        changed = self._checkpoint.fit_offsets(self._fitted)
+        newest = self._records.newest
+        if newest is not None and newest.epoch in changed:
+            self._records.keep(replace(newest, generation=generation, offsets=changed[newest.epoch]))
+
+    def fence_servers(self, generation: int) -> Steps:
+        self._servers.set_generation(generation)
+        yield from ()
+
+    def begin_hosts(self, generation: int) -> Steps:
+        if self._executors is not None:
+            self._servers.settle(self._placement())
+        self._servers.begins(generation)
+        yield from ()
+
+    def passed(self) -> int:
+        return self._checkpoint.passed()
+
+    def snapshots_inside(self, epoch: int) -> Mapping[Origin, Sequence[Point]]:
+        return snapshots_inside(self._checkpoint.location, self._topology, epoch)
+
+    def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
+        return self._commits.cursors()
+
+    def begins_behind(self, epoch: int, error: ClonosError) -> None:
+        LOG.warning("the epoch is run from its beginning: %s", error)
+
+    def keep_line(self, line: RecoveryLine) -> None:
+        write_line(self._checkpoint.location, line)
 
     def _fitted(self, offsets: bytes) -> bytes:
         sources = sum(node.kind is NodeKind.SOURCE for node in self._topology.nodes)
-        return fitted(offsets, sources, ticking=self._compiled.has_ticks(realtime=self._realtime))
+        return fitted(offsets, sources, ticking=self._compiled.has_ticks(realtime=self._is_realtime))
 
     @property
     def _fence(self) -> Fence:
         """Of this driver, in this start of the query."""
-        return Fence.of(self._generation)
+        return Fence.of(self.generation)
 
-    def _claim(self) -> int:
-        """A generation for one more start, above all that the sink has heard of: a checkpoint that was restored from an
-        older copy does not know them all."""
-        claimed, self._claimed = self._claimed, 0
-        heard_of = self._commits.last_generation
-        while claimed <= max(heard_of, self._generation):
-            claimed = self._leadership.next_generation(above=heard_of)
-        return claimed
-
-    def _failed_to_resume(self) -> bool:
-        """Whether an instance of the last start could not go on from where it was to."""
+    def _failed_with(self) -> list[str]:
+        """Names of the errors that instances of the last start have reported."""
         try:
-            failures = self._servers.status()["failures"]
+            said = self._servers.status()["failures"]
         except ClonosError:
-            return False
-        return any(
-            failure["generation"] == self._generation and failure["error"] == ResumeFailed.__name__
-            for failure in failures
-        )
-
-    def _draw_line(self, generation: int, *, resumes: bool) -> RecoveryLine:
-        """Where instances begin. What is not known for certain leaves them at the end of the last committed epoch; so
-        does a history that was given up, of which nothing may be gone on with."""
-        committed = self._checkpoint.passed()
-        epoch = committed + 1
-        finals = final_snapshots(self._checkpoint.location, self._topology, committed)
-        resumes = resumes and not self._history.changes_at(epoch)
-        if resumes and self._checkpoint.given_up().generation < generation - 1:
-            try:
-                reader = self._sink.log_reader(self.query)
-                return draw_line(
-                    self._checkpoint.location,
-                    self._topology,
-                    reader,
-                    finals,
-                    generation=generation,
-                    epoch=epoch,
-                )
-            except ClonosError as error:
-                LOG.warning("the epoch is run from its beginning: %s", error)
-        return line_from_the_beginning(finals, generation=generation, epoch=epoch)
+            return []
+        return [failure["error"] for failure in said if failure["generation"] == self.generation]
 
     def stop(self) -> None:
         """Replicas, servers and threads are gone when this returns."""
@@ -335,22 +351,17 @@ class Coordinator:
         self._leadership.release()
 
     def cause_of_failure(self) -> ClonosError | None:
-        """What a replica or a conduit of this generation has just failed with; what cannot be mended before what can.
-
-        In real time all stages of a query fail together, and Spark reports whichever failure it heard first: often that
-        of a neighbour whose connection broke, and not the reason.
-        """
+        """What a replica or a conduit of this generation has just failed with (`restart_policy.cause_of`)."""
         try:
             said = self._servers.status()["failures"]
         except ClonosError:
             return None
         since = time.time() - RECENT_SECONDS
-        causes = [
+        return cause_of(
             named(failure["error"], failure["message"])
             for failure in said
-            if failure["generation"] == self._generation and failure["at"] >= since
-        ]
-        return min(causes, key=lambda cause: cause.retryable, default=None)
+            if failure["generation"] == self.generation and failure["at"] >= since
+        )
 
     def named(self, error: ClonosError) -> ClonosError:
         """With the names of the channels that it speaks of."""
@@ -367,7 +378,6 @@ class Coordinator:
     def status(self) -> dict[str, Any]:
         return {**self._servers.status(), "committed": self._checkpoint.committed(), "query": self.query}
 
-    @property
     def committed(self) -> int:
         return self._checkpoint.committed()
 
@@ -386,12 +396,8 @@ class Coordinator:
     def _watch(self) -> None:
         while not self._stopping.wait(COMMIT_POLL_SECONDS):
             try:
-                committed = self._checkpoint.committed()
-                if committed > self._truncated and self._generation:
-                    self._leadership.check()
-                    with self._forgetting:
-                        self._truncate(committed)
-                    self._truncated = committed
+                with self._forgetting:
+                    self.look_for_commits()
             except Fenced:
                 return  # another driver has taken over; whoever waits for the query hears of it
             except StorageUnavailable as error:
@@ -404,14 +410,13 @@ class Coordinator:
                 self._warn("logs_not_truncated", "logs were not truncated; trying again", error)
 
     def _warn(self, event: str, what: str, error: ClonosError) -> None:
-        if self._seldom.is_due((event, self._truncated)):
-            LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self._truncated))
+        if self._seldom.is_due((event, self.forgotten)):
+            LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self.forgotten))
 
-    def _truncate(self, epoch: int) -> None:
-        """Forget what no permitted recovery can ask for once `epoch` has committed, and is known for ever to have."""
-        ends = self._commits.record(epoch, self._generation).ends
-        stable = {(origin.node, origin.instance): end.log_offset for origin, end in ends.items()}
+    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
         self._servers.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
+
+    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
         self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, stable))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from clonos import errors
+from clonos.protocol.roles.restart_policy import QueryFailed, named
 
 _MARK = re.compile(r"\[clonos:(\w+)\]\s*(.*)", re.DOTALL)
 _TRACE = re.compile(r"\n\s+at [\w.$]+\(.*", re.DOTALL)
@@ -25,12 +26,6 @@ _FINAL_ELSEWHERE = (
 
 _USERS_OWN = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] (.*?) ?SQLSTATE: (?:22|P0)\w{3}", re.DOTALL)
 """Spark's error classes of bad data (SQLSTATE class 22) and of `raise_error` (P0)."""
-
-
-class QueryFailed(errors.ClonosError):
-    """The Spark query failed for a reason of Spark's own."""
-
-    retryable = True
 
 
 class SessionStopped(errors.ClonosError):
@@ -54,11 +49,3 @@ def translate(error: BaseException) -> errors.ClonosError:
         kind = errors.ConfigurationError if any(word in text for word in _FINAL_ELSEWHERE) else QueryFailed
         return kind(text.strip() or type(error).__name__)
     return named(mark.group(1), _STATE.sub("", _TRACE.sub("", mark.group(2))).strip())
-
-
-def named(name: str, message: str) -> errors.ClonosError:
-    """An error by the name of its class."""
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, errors.ClonosError):
-        return kind(message)
-    return errors.UserFunctionError(message) if name == "ReplicaFailed" else QueryFailed(message)

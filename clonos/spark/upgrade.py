@@ -18,22 +18,26 @@ from typing import Any
 
 from clonos.errors import CheckpointMismatch, ClonosError
 from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.line.final_snapshot import check_finals
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.topology import NodeKind, Topology
-from clonos.protocol.versions.binding import Change, When, compare
+from clonos.protocol.versions.binding import Change
 from clonos.protocol.versions.upgrade import (
     History,
+    LastCommit,
     OpenEpoch,
     Remains,
     Upgrade,
     changed,
+    is_another,
     open_epoch,
     take_over as decide,
 )
 from clonos.spark.checkpoint import Checkpoint
-from clonos.spark.recovery_line_builder import ends_of
+from clonos.spark.query_snapshots import final_snapshots
 from clonos.spark.settings import Settings
 from clonos.storage.log_store import LogReader
+from clonos.storage.recovery_line_file import newest_line
 from clonos_standby.replica.holders import HOLDERS_FILE, SERVER_FOLDER
 from clonos_standby.server.log import about
 from clonos_standby.server.replica_server import lock_data
@@ -48,20 +52,16 @@ def take_over(
     query: str,
     data: str,
     *,
-    fence: Callable[[], None],
     forget_hosts: Callable[[], None],
     same_source: bool = False,
 ) -> History:
-    """The programs of the checkpoint with this one, which is written down. Nobody else may be running the query;
-    `fence` sees to it that what an older start has under way does not become visible any more, `forget_hosts` that what
-    other hosts hold does not count any more. Raises CheckpointMismatch, with what to do."""
-    with _undisturbed(data):
-        if is_changed(checkpoint, program):
-            fence()
-        upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
-        if upgrade.drops:
-            forget_hosts()
-            drop(data)
+    """The programs of the checkpoint with this one, which is written down. Nobody else may be running the query, and
+    what an older start has under way must not become visible any more; `forget_hosts` sees to it that what other hosts
+    hold does not count any more. Raises CheckpointMismatch, with what to do."""
+    upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
+    if upgrade.drops:
+        forget_hosts()
+        drop(data)
     checkpoint.bind(upgrade.history)
     for change in upgrade.later:
         place = about("program_changes", query=query, epoch=upgrade.since)
@@ -79,7 +79,7 @@ def consider(
 
 def _look(checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str) -> OpenEpoch:
     number = checkpoint.passed() + 1
-    if not is_changed(checkpoint, program):
+    if not is_another(checkpoint.history(), program):
         return OpenEpoch(number, begun=False, seen=number - 1)
     bound = checkpoint.history().at(number)
     return open_epoch(
@@ -133,17 +133,11 @@ def data_directory(location: str, query: str, settings: Settings) -> str:
     return os.path.join(cache, "clonos", query)
 
 
-def is_changed(checkpoint: Checkpoint, program: Topology) -> bool:
-    """Whether it matters what has been seen of the open epoch: not to a program that has run, and goes on, alone."""
-    history = checkpoint.history()
-    changes = compare(history.bindings[-1].program, program)
-    return len(history.bindings) > 1 or any(change.when is When.EPOCH for change in changes)
-
-
 def _remains(
     checkpoint: Checkpoint, bound: Topology, sink: Any, query: str, data: str, number: int
 ) -> Remains:
-    ends = ends_of(checkpoint.location, bound, number - 1)
+    finals = final_snapshots(checkpoint.location, bound, number - 1)
+    check_finals(bound, finals, line=newest_line(checkpoint.location), epoch=number - 1)
     own: list[tuple[Origin, Segment]] = []
     deltas: list[bytes] = []
     cursors: dict[int, int] = {}
@@ -161,7 +155,7 @@ def _remains(
     whole = _is_here(checkpoint, data) and whole
     for path in _stores(data):
         whole = read_store(path, own, deltas) and whole
-    stood = {origin: (end.log_offset, end.emitted) for origin, end in ends.items()}
+    stood = {origin: LastCommit(final.point.log_offset, final.emitted) for origin, final in finals.items()}
     return Remains(stood, own, deltas, cursors, whole)
 
 
@@ -197,7 +191,7 @@ def read_store(path: Path, own: list[tuple[Origin, Segment]], deltas: list[bytes
 
 
 @contextlib.contextmanager
-def _undisturbed(data: str) -> Iterator[None]:
+def undisturbed(data: str) -> Iterator[None]:
     """While no replica server is at work in the data directory; one that is just dying is waited for."""
     Path(data).mkdir(parents=True, exist_ok=True)
     lock = lock_data(Path(data))

@@ -91,7 +91,7 @@ def row_stream(batch: pa.RecordBatch) -> bytes:
 class LetterBox:
     """The letters of one instance."""
 
-    def __init__(self, checkpoint: str, node: int, instance: int, *, fence: int) -> None:
+    def __init__(self, checkpoint: str, node: int, instance: int, *, fence: Fence) -> None:
         filesystem, root = resolve(checkpoint)
         self._folder = Folder(filesystem, f"{root}/{FOLDER}", tag=f"{node}-{instance}-{Fence(fence).text}")
         self._place = f"{node}/{instance}"

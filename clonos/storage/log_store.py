@@ -82,6 +82,14 @@ def _number(key: bytes, what: str) -> int:
     return number
 
 
+def _packed(incarnations: Sequence[Writer]) -> bytes:
+    raw = b"".join(
+        _INCARNATION.pack(Fence(one.fence).pack(), one.since + one.copy * (LAST_LONG + 1))
+        for one in incarnations
+    )
+    return seal(raw, _INCARNATIONS_KEY)
+
+
 def _names(path: str) -> list[str]:
     try:
         return os.listdir(path)
@@ -419,7 +427,7 @@ class LogStore(_Reading):
         kept = self.incarnations() or ()
         if incarnation is not None:
             kept = begun(kept, incarnation)
-        self._keep_incarnations(kept)
+        self._database.put(_INCARNATIONS_KEY, _packed(kept))
 
     def note_damage(self, what: str) -> None:
         """This store is in the place of one of which only a part could be read."""
@@ -443,12 +451,6 @@ class LogStore(_Reading):
         raw = unseal(data, _WHOLE_KEY, what=where, corrupt=LogCorrupt)
         since: int = _NUMBER.unpack_from(raw)[0]
         return since if boot and raw[_NUMBER.size :] == boot.encode() else None
-
-    def _keep_incarnations(self, kept: Sequence[Writer]) -> None:
-        raw = b"".join(
-            _INCARNATION.pack(Fence(one.fence).pack(), one.since + one.copy * (LAST_LONG + 1)) for one in kept
-        )
-        self._database.put(_INCARNATIONS_KEY, seal(raw, _INCARNATIONS_KEY))
 
     def fold(self, merge: Callable[[list[bytes]], bytes]) -> None:
         """Make one entry of the deltas, and one of the own log's pieces, that came since the last call.
@@ -487,16 +489,17 @@ class LogStore(_Reading):
         self._delete_range(_key(_OWN, 0), _key(_OWN, offset))
         kept = self.incarnations() or ()
         if len(kept) > 1:
-            self._keep_incarnations(truncated(kept, offset))
+            self._database.put(_INCARNATIONS_KEY, _packed(truncated(kept, offset)))
 
     def _piece_length(self, start: int) -> int:
         for number, piece in self._entries(_OWN, start):
             return len(piece) if number == start else 0
         return 0
 
-    def rewrite_own(self, offset: int, pieces: Sequence[Segment]) -> None:
+    def rewrite_own(self, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None) -> None:
         """Put these in the place of the own log from `offset` on, as a recovery has it: all or nothing, and durable,
-        since an effect may depend on what was there."""
+        since an effect may depend on what was there. Who has copied them is kept in the same write, if it is: what was
+        there before must never count as that incarnation's."""
         kept: tuple[int, bytes] | None = None
         start = self._start_before(offset)
         for number, piece in self._entries(_OWN, start):
@@ -511,6 +514,8 @@ class LogStore(_Reading):
             batch.put(_key(_OWN, kept[0]), seal(kept[1], _key(_OWN, kept[0])))
         for number, piece in pieces:
             batch.put(_key(_OWN, number), seal(piece, _key(_OWN, number)))
+        if copied_by is not None:
+            batch.put(_INCARNATIONS_KEY, _packed(begun(self.incarnations() or (), copied_by)))
         self._database.write(batch)
         self.sync()
         last = self._last(_OWN)

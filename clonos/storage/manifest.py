@@ -39,12 +39,12 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _DIGEST_BYTES: Final = 32
 
 
-def stored_name(size: int, sha256: bytes, fence: int) -> str:
+def stored_name(size: int, sha256: bytes, fence: Fence) -> str:
     """What a file with this content is called when an incarnation with this fence stores it."""
     return f"{sha256.hex()}-{size}-{Fence(fence).text}"
 
 
-def stored_fence(name: str) -> int | None:
+def stored_fence(name: str) -> Fence | None:
     """The fence in a stored file's name; None if it is no such name."""
     match = _STORED.fullmatch(name)
     return None if match is None else read_fence(match.group(1))[0]
@@ -69,7 +69,7 @@ class Manifest:
     epoch: int
     sequence: int
     final: bool
-    fence: int
+    fence: Fence
     meta: bytes
     files: tuple[SnapshotFile, ...]
     resumed: bool = False  # an attempt began here

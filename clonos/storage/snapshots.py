@@ -39,7 +39,7 @@ from typing import Final
 from pyarrow import fs
 
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
-from clonos.protocol.fence import FENCE_BYTES, Fence
+from clonos.protocol.fence import FENCE_BYTES, LOWEST_FENCE, Fence
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, read_fence
 from clonos.storage.disk_errors import disk
@@ -76,7 +76,7 @@ class SnapshotStore:
     """
 
     def __init__(
-        self, root: str, *, fence: int, pending: str, filesystem: fs.FileSystem | None = None
+        self, root: str, *, fence: Fence, pending: str, filesystem: fs.FileSystem | None = None
     ) -> None:
         if not 0 <= fence <= _MAX_FENCE:
             raise StateError(f"a fence is a number of 128 bits, not {fence}")
@@ -198,7 +198,7 @@ class SnapshotStore:
         epoch: int,
         final_only: bool,
         usable: Callable[[Manifest], bool] = lambda _: True,
-        fence: int | None = None,
+        fence: Fence | None = None,
         since: Since | None = None,
     ) -> Manifest | None:
         """Where an instance that is to run `epoch` may start from.
@@ -213,12 +213,12 @@ class SnapshotStore:
                     return manifest
         return self.beginning(epoch, self.fence if fence is None else fence, since)
 
-    def beginning(self, epoch: int, fence: int, since: Since | None = None) -> Manifest | None:
+    def beginning(self, epoch: int, fence: Fence, since: Since | None = None) -> Manifest | None:
         """Where the task attempt of `fence` began `epoch`: where it resumed inside it, or at the end of the last epoch
         before that the instance ran."""
         return self.resumed(epoch, fence) or self.final(epoch - 1, since)
 
-    def resumed(self, epoch: int, fence: int) -> Manifest | None:
+    def resumed(self, epoch: int, fence: Fence) -> Manifest | None:
         """Where the task attempt of `fence` resumed inside `epoch`, if it did."""
         return self._first(snapshot_name.resumed(self._names(), epoch, fence))
 
@@ -229,7 +229,7 @@ class SnapshotStore:
 
     def inside(self, epoch: int) -> list[Manifest]:
         """The snapshots inside `epoch` that can be read, oldest first, of the newest task attempt alone."""
-        claimed = max(self._claims(), default=0)
+        claimed = max(self._claims(), default=LOWEST_FENCE)
         return list(self._readable(snapshot_name.of_newest_attempt(self._names(), epoch, claimed)))
 
     def _readable(self, names: Iterable[SnapshotName]) -> Iterator[Manifest]:
@@ -248,7 +248,7 @@ class SnapshotStore:
         the query was started."""
         return self._first(snapshot_name.ends(self._names(), epoch, since))
 
-    def binding(self, epoch: int, fence: int) -> Manifest | None:
+    def binding(self, epoch: int, fence: Fence) -> Manifest | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
         return self._first(snapshot_name.binding(self._names(), epoch, fence))
 
@@ -449,12 +449,12 @@ class SnapshotStore:
         alive = {sha256 for _, sha256 in self._shared}
         self._hashed = {mark: sha256 for mark, sha256 in self._hashed.items() if sha256 in alive}
 
-    def _mine(self, fence: int | None) -> bool:
+    def _mine(self, fence: Fence | None) -> bool:
         return fence is not None and fence <= self.fence
 
     # Fencing
 
-    def claim(self, fence: int | None = None) -> None:
+    def claim(self, fence: Fence | None = None) -> None:
         """Take the instance under this store's fence, or a higher one; `Fenced` if another has a higher one."""
         with self._changing:
             if fence is not None:
@@ -482,14 +482,14 @@ class SnapshotStore:
             self._sweep()
             self._swept = True
 
-    def _not_overtaken(self, claims: dict[int, str]) -> None:
+    def _not_overtaken(self, claims: dict[Fence, str]) -> None:
         highest = max(claims, default=0)
         if highest > self.fence:
             raise Fenced(
                 f"the state in {self._folder} was taken over: its fence is {highest:x}, this replica's {self.fence:x}"
             )
 
-    def _claims(self) -> dict[int, str]:
+    def _claims(self) -> dict[Fence, str]:
         texts = [text for text in self._folder.sizes(_FENCES) if _FENCE_NAME.fullmatch(text)]
         return {read_fence(text)[0]: text for text in texts}
 

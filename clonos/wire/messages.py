@@ -18,6 +18,7 @@ from clonos.errors import ProtocolError
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.fence import FENCE_BYTES, Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
 from clonos.protocol.recovery.causal.replacement import Move
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 
@@ -58,12 +59,12 @@ class Hello:
         return Origin(self.node, self.instance)
 
     @property
-    def again(self) -> bool:
+    def is_retry(self) -> bool:
         """Whether there was an attempt before."""
         return bool(self.stage_attempt or self.task_attempt)
 
     def to_dict(self) -> dict[str, Any]:
-        moves = [[Fence(fence).text, offset] for fence, offset in self.moves]
+        moves = [[Fence(move.fence).text, move.known_upto] for move in self.moves]
         return {**asdict(self), "fence": self.fence.text, "moves": moves}
 
     @classmethod
@@ -126,16 +127,6 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     taken: int
     passed: int
@@ -159,22 +150,6 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     progress: int
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """What the primary's log goes on with, for its standby."""
-
-    log_start: int
-    log: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Promote:
-    """The standby is the replica, under this fence; rows numbered up to `passed` have been handed on."""
-
-    fence: Fence
-    passed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +367,8 @@ def _parse_heartbeat(payload: memoryview) -> Heartbeat:
 
 
 def _parse_follow(payload: memoryview) -> Follow:
-    return Follow(*_increment(payload, "FOLLOW"))
+    log_start, log = _increment(payload, "FOLLOW")
+    return Follow(log_start, bytes(log))
 
 
 def _parse_secure(payload: memoryview) -> Secure:
@@ -480,7 +456,8 @@ def _moves(said: Any) -> tuple[Move, ...]:
     for move in said:
         if not isinstance(move, list) or len(move) != 2:
             raise ProtocolError(f"HELLO: move {move!r} is not a fence and a log offset")
-        moves.append((_fence(move[0], "HELLO"), _whole({"offset": move[1]}, "offset", "HELLO", 0, MAX_LONG)))
+        offset = _whole({"offset": move[1]}, "offset", "HELLO", 0, MAX_LONG)
+        moves.append(Move(_fence(move[0], "HELLO"), offset))
     return tuple(moves)
 
 

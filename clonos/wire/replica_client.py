@@ -75,20 +75,22 @@ class ReplicaClient:
         reply = self._call("Describe", replicas_pb2.DescribeRequest(version=VERSION), _SECONDS)
         return dict(json.loads(reply.json))
 
-    def strike(self, query: str, blow: FaultCommand, name: str) -> Iterator[str]:
+    def strike(self, query: str, command: FaultCommand, name: str) -> Iterator[str]:
         """What is done there, while it is done; what is stopped goes on when this is closed."""
         request = replicas_pb2.StrikeRequest(
             version=VERSION,
             query=query,
-            kind=blow.kind.value,
-            role=blow.role.value,
-            node=blow.node,
-            instance=blow.instance,
-            seconds=blow.seconds,
-            factor=blow.factor,
+            kind=command.kind.value,
+            role=command.role.value,
+            node=command.node,
+            instance=command.instance,
+            seconds=command.seconds,
+            factor=command.factor,
             name=name,
         )
-        said = self._stub.Strike(request, timeout=blow.seconds + HOST_SECONDS, metadata=bearer(self._token))
+        said = self._stub.Strike(
+            request, timeout=command.seconds + HOST_SECONDS, metadata=bearer(self._token)
+        )
         try:
             for struck in said:
                 yield struck.said

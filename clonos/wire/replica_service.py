@@ -69,7 +69,7 @@ class Hosting(Protocol):
     def release(self, query: str, lease: int) -> None: ...
     def describe(self) -> dict[str, Any]: ...
 
-    def strike(self, query: str, blow: FaultCommand, name: str, gone: Callable[[], bool]) -> Iterator[str]:
+    def strike(self, query: str, command: FaultCommand, name: str, gone: Callable[[], bool]) -> Iterator[str]:
         """What is done, while it is done, until `gone`."""
         ...
 
@@ -125,7 +125,7 @@ class _Servicer(replicas_pb2_grpc.ReplicasServicer):
             kind, role = Kind(request.kind), Role(request.role)
         except ValueError as error:
             abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"a strike cannot be read: {error}")
-        blow = FaultCommand(
+        command = FaultCommand(
             kind=kind,
             role=role,
             node=request.node,
@@ -135,7 +135,7 @@ class _Servicer(replicas_pb2_grpc.ReplicasServicer):
         )
         gone = threading.Event()
         context.add_callback(gone.set)
-        said = self._hosting.strike(request.query, blow, request.name, gone.is_set)
+        said = self._hosting.strike(request.query, command, request.name, gone.is_set)
         while (text := self._done(context, lambda: next(said, None))) is not None:
             yield replicas_pb2.Struck(said=text)
 

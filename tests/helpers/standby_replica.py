@@ -14,13 +14,23 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from clonos.protocol.fence import Fence
 from clonos.wire import messages
 from clonos.wire.framing import FrameType, read_frame, send_frames
 from clonos_standby.server.control import ControlChannel, ControlClosed
+from clonos_standby.server.control_messages import (
+    AskPromotion,
+    AtEnd,
+    Connect,
+    Figures,
+    Granted,
+    Recovered,
+    pack_control,
+    parse_control,
+)
 
 RECOVERED = {"ms": 12.0, "phases": {"state": 3.0, "log": 2.0, "function": 1.0, "replay": 6.0}, "repeated": 99}
 FIGURES = {
@@ -43,21 +53,22 @@ def main(control: socket.socket, spec_path: str) -> NoReturn:
             os._exit(0)
         assert received is not None
         said.append(received.message)
-        if "connect" in received.message:
+        message = parse_control(received.message)
+        if isinstance(message, Connect):
             with socket.socket(fileno=received.fds[0]) as conduit:
-                _serve(channel, conduit, received.message["connect"], said, spec_path)
+                _serve(channel, conduit, message.hello, said, spec_path)
 
 
 def _serve(
     channel: ControlChannel,
     conduit: socket.socket,
-    hello: dict[str, Any],
+    hello: messages.Hello,
     said: list[dict[str, Any]],
     spec: str,
 ) -> None:
-    channel.send({"busy": hello["epoch"]})
-    if not hello["fresh"]:
-        channel.send({"recovered": {"epoch": hello["epoch"], "fresh": False, "promoted": False, **RECOVERED}})
+    if not hello.fresh:
+        recovered = {"epoch": hello.epoch, "fresh": False, "promoted": False, **RECOVERED}
+        channel.send(pack_control(Recovered(recovered)))
     resume = messages.parse(read_frame(conduit))  # type: ignore[arg-type]
     assert isinstance(resume, messages.Resume)
     send_frames(conduit, [messages.pack_welcome(window=8, window_bytes=1 << 20)])
@@ -66,24 +77,23 @@ def _serve(
         if frame.type is FrameType.TICK:
             send_frames(conduit, [messages.pack_heartbeat(1)])
         elif isinstance(message, messages.End):
-            channel.send({"at_end": hello["epoch"]})
+            channel.send(pack_control(AtEnd(hello.epoch, None)))
             send_frames(conduit, [messages.pack_ended(0)])
         elif isinstance(message, messages.Bundle):
             said.extend(control.message for control in channel.poll())
-            channel.send({"figures": FIGURES})
+            channel.send(pack_control(Figures(FIGURES)))
             command = bytes(message.batch).decode()
             answer = _promote(channel, hello) if command == "promote" else _obey(command, said, spec)
             send_frames(conduit, [messages.pack_output(message.seq, 0, 0, json.dumps(answer).encode())])
 
 
-def _promote(channel: ControlChannel, hello: dict[str, Any]) -> Any:
+def _promote(channel: ControlChannel, hello: messages.Hello) -> Any:
     """What the supervisor says to a standby that is to act under the next fence."""
-    hello["fence"] = Fence.parse(hello["fence"]).next().text
-    channel.send({"promote": hello})
+    channel.send(pack_control(AskPromotion(replace(hello, fence=hello.fence.next()))))
     while True:
         control = channel.receive()
         assert control is not None
-        if "promoted" in control.message:
+        if isinstance(parse_control(control.message), Granted):
             return control.message
 
 

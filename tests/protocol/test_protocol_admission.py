@@ -9,12 +9,19 @@ import pytest
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.admission import admits, goes_on
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
 
 START = Fence.of(1)
 ATTEMPT = Fence.of(0, 1)
 LAST = AttachRequest(
-    Origin(2, 0), epoch=3, fence=START + ATTEMPT, fresh=True, again=False, passed=0, log_start=0, log=b""
+    Origin(2, 0),
+    epoch=3,
+    fence=START + ATTEMPT,
+    fresh=True,
+    is_retry=False,
+    emitted_output=0,
+    log_start=0,
+    log=b"",
 )
 NEXT = replace(LAST, epoch=4, fence=START + 2 * ATTEMPT)
 
@@ -41,13 +48,13 @@ def test_a_process_goes_on_from_the_end_of_an_epoch() -> None:
 
 def test_what_was_lost_or_may_have_run_elsewhere_begins_anew() -> None:
     assert not goes_on(replace(NEXT, fresh=False), last=LAST, at_end=3)
-    assert not goes_on(replace(NEXT, again=True), last=LAST, at_end=3)
+    assert not goes_on(replace(NEXT, is_retry=True), last=LAST, at_end=3)
     assert not goes_on(replace(NEXT, fence=2 * START), last=LAST, at_end=3)
 
 
 def test_a_standby_may_still_have_the_end_of_its_epoch_before_it() -> None:
     follows, then = replace(LAST, standby=True), replace(NEXT, standby=True)
     assert goes_on(then, last=follows, at_end=None)
-    assert goes_on(replace(then, again=True), last=follows, at_end=None)
+    assert goes_on(replace(then, is_retry=True), last=follows, at_end=None)
     assert not goes_on(then, last=LAST, at_end=None)
     assert not goes_on(NEXT, last=follows, at_end=None)

@@ -14,9 +14,10 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_reconciliation import Found, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
-from clonos.protocol.line.missing_end import check_no_end_is_missing
+from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch, check_no_end_is_missing
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "core_commit_v1.bin"
@@ -256,3 +257,14 @@ def test_an_instance_that_others_have_rows_of_has_run() -> None:
         SnapshotCorrupt, match=r"node 2, instance 0 has run .* node 3, instance 0 has its rows"
     ):
         check({first: mine})
+
+
+def test_the_log_says_which_epochs_an_instance_has_run() -> None:
+    """In micro-batch, before the first commit record, nobody else need know of an operator whose rows a sink has."""
+    entries = bytearray()
+    codec.append_boundary(entries, 4, 1)
+    log = codec.seal(entries)
+    check_log_has_no_earlier_epoch(b"", epoch=5, where=Where("ledger", 0, 5))
+    check_log_has_no_earlier_epoch(log, epoch=4, where=Where("ledger", 0, 4))
+    with pytest.raises(SnapshotCorrupt, match=r"has run epoch 4, as its log says.*after epoch 4"):
+        check_log_has_no_earlier_epoch(log, epoch=5, where=Where("ledger", 0, 5))

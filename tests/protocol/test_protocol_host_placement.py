@@ -11,9 +11,9 @@ from clonos.errors import ClonosError, ReplicaLost, StorageUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.admission import Fences
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.death import Death, Ending, KillReason, certify
 from clonos.protocol.roles.host_placement import HostPlacement
-from clonos.protocol.roles.incarnation import AttachRequest
 
 HERE = Origin(2, 0)
 
@@ -24,8 +24,8 @@ def attempt(number: int, *, generation: int = 1, replacement: int = 0, epoch: in
         epoch=epoch,
         fence=Fence.of(generation, number, replacement),
         fresh=replacement == 0,
-        again=False,
-        passed=0,
+        is_retry=False,
+        emitted_output=0,
         log_start=0,
         log=b"",
     )

@@ -108,15 +108,23 @@ def test_a_copy_of_what_a_newer_incarnation_has_overtaken_is_not_believed() -> N
     assert longest_prefix(ORIGIN, 0, [of_the_newer, newer], where=HERE) == LOG
 
 
+def test_extents_alone_do_not_tell_two_histories_apart() -> None:
+    """A finite sharing depth says how far a log is depended on, and not by whom it was written: a limit that the
+    documentation states."""
+    overtaken = HolderReply("the first store", own=(OwnLog(upto(4), (Writer(OLD, 0),)),))
+    depends = HolderReply("a sink that saw rows of the promoted standby", required=4 * ONE)
+    assert longest_prefix(ORIGIN, 0, [overtaken, depends], where=HERE) == LOG[: 4 * ONE]
+
+
 def test_a_damaged_store_proves_nothing() -> None:
     assert needed(store(5, Writer(OLD, 0), damaged=True)) == 0
 
 
-def begin(*, alone: bool = False, **how: Any) -> Any:
+def begin(*, has_standby: bool = True, **how: Any) -> Any:
     known = ConduitProgress(NEW, 0, 0, 0, ())
     opened = OpenedLog(OwnLog(upto(4), (Writer(OLD, 0), Writer(OLD, 2 * ONE, copy=True))))
     how = {"fresh": True, **how}
-    return retrieve(ORIGIN, 0, opened, b"", known=known, where=HERE, alone=alone, **how)
+    return retrieve(ORIGIN, 0, opened, b"", known=known, where=HERE, has_standby=has_standby, **how)
 
 
 def repeated(found: Any, *replies: HolderReply) -> int:
@@ -139,7 +147,7 @@ def test_what_lies_before_the_settled_epochs_is_not_copied_again() -> None:
     opened = OpenedLog(OwnLog([(2 * ONE, LOG[2 * ONE : 4 * ONE])], (Writer(OLD, 0),)))
     known = ConduitProgress(NEW, 0, 0, 0, ())
     found = retrieve(
-        ORIGIN, 2 * ONE, opened, b"", known=known, where=HERE, alone=False, fresh=True, settled=2 * ONE
+        ORIGIN, 2 * ONE, opened, b"", known=known, where=HERE, has_standby=True, fresh=True, settled=2 * ONE
     )
     whole = HolderReply("the second server", own=(OwnLog(upto(4), (Writer(OLD, 0, copy=True),)),))
     assert found.put_together([whole], where=HERE).missing(opened.own) == (4 * ONE, [])
@@ -151,7 +159,7 @@ def test_nothing_is_where_something_is_damaged_that_may_depend_on_it() -> None:
 
 
 def test_an_instance_that_is_alone_repeats_all_that_its_store_holds() -> None:
-    assert repeated(begin(alone=True)) == 4
+    assert repeated(begin(has_standby=False)) == 4
 
 
 def test_a_copy_takes_nobodys_place_and_is_told_once() -> None:

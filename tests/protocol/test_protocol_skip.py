@@ -38,12 +38,12 @@ class Policy:
         self.letters: list[CandidateRecord] = []
         self._in_hand: tuple[int, int] | None = None
 
-    def may_run(self, doubt: CandidateRecord) -> bool:
-        record = self._in_hand = doubt.channel, doubt.position
+    def may_run(self, candidate: CandidateRecord) -> bool:
+        record = self._in_hand = candidate.channel, candidate.position
         if self.deaths[record] < DEADLY:
             return True
-        assert doubt.alone
-        self.letters.append(doubt)
+        assert candidate.is_whole_step
+        self.letters.append(candidate)
         return False
 
     def died(self) -> None:
@@ -96,7 +96,7 @@ def test_what_is_passed_over_leaves_no_trace_and_is_passed_over_again(
     records = records_of(program)
     bench, policy = through(records, seed, at_once)
     poison = [number for number, (_, _, uses) in enumerate(program) if "die" in uses]
-    assert {doubt.row[1] for doubt in policy.letters} == set(poison)
+    assert {candidate.row[1] for candidate in policy.letters} == set(poison)
     consumed = [number for number, _ in bench.services.state.get("order", [])]
     assert sorted(consumed) == [number for number in range(len(records)) if number not in poison]
     assert not {row[1] for row in bench.rows} & set(poison)
@@ -162,8 +162,8 @@ def test_an_operator_of_whole_bundles_is_not_given_pieces_of_a_recorded_step() -
     asked: list[CandidateRecord] = []
 
     class Ask:
-        def may_run(self, doubt: CandidateRecord) -> bool:
-            asked.append(doubt)
+        def may_run(self, candidate: CandidateRecord) -> bool:
+            asked.append(candidate)
             return True
 
     again = Bench(random.Random(2), record_at_a_time=False)
@@ -172,7 +172,7 @@ def test_an_operator_of_whole_bundles_is_not_given_pieces_of_a_recorded_step() -
     again.open()
     with pytest.raises(Died):
         again.take(records)
-    assert [(doubt.position, doubt.alone) for doubt in asked] == [(1, False)]
+    assert [(candidate.position, candidate.is_whole_step) for candidate in asked] == [(1, False)]
 
 
 def test_first_of_runs() -> None:

@@ -20,6 +20,7 @@ from clonos.protocol.topology import Column, StateVariable, Topology
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import (
     History,
+    LastCommit,
     OpenEpoch,
     Remains,
     Schedule,
@@ -259,8 +260,8 @@ def test_a_history_comes_back_as_it_was() -> None:
 
 # ----------------------------------------------------------------------- what was seen
 
-ENDS = {ORIGIN: (len(boundary(4)), 10)}
-START = ENDS[ORIGIN][0]
+ENDS = {ORIGIN: LastCommit(len(boundary(4)), 10)}
+START = ENDS[ORIGIN].log_offset
 
 
 def look(

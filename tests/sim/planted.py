@@ -29,6 +29,7 @@ from clonos.protocol.engine.step_executor import StepExecutor
 from clonos.protocol.engine.waiting import Waiting
 from clonos.protocol.frontier import Frontier
 from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.recovery.causal import replacement, retrieval
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
@@ -39,13 +40,15 @@ from clonos.protocol.recovery.causal.recorder import StepRecorder
 from clonos.protocol.recovery.causal.replayer import StepReplayer
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.conduit_model import Conduit
+from clonos.protocol.roles.operator_ports import SnapshotStored
+from clonos.protocol.roles.operator_session import OperatorSession
+from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.sim import operator_host
 from clonos.sim.checkpoint import Snapshots
-from clonos.sim.coordinator import Coordinator
-from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault, Plan
 
 Patch = pytest.MonkeyPatch
+Session = OperatorSession[Any, Any, Any]
 
 # --------------------------------------------------------------------- replay
 
@@ -138,25 +141,25 @@ def divergence_is_not_reported(patch: Patch) -> None:
 
 def rows_leave_before_they_are_saved(patch: Patch) -> None:
     """Process before log: what is to be saved lies about until the next call, in the memory of the process."""
-    real = OperatorHost.perform
+    real = OperatorSession.perform
 
-    def perform(self: OperatorHost, actions: Any) -> Any:
+    def perform(self: Session, actions: Any) -> Any:
         waiting = self.__dict__.setdefault("waiting", [])
         late = [action for action in actions if isinstance(action, Persist)]
         now = [*waiting, *(action for action in actions if not isinstance(action, Persist))]
         self.__dict__["waiting"] = late
         return real(self, now)
 
-    patch.setattr(OperatorHost, "perform", perform)
+    patch.setattr(OperatorSession, "perform", perform)
 
 
 def received_logs_are_not_saved(patch: Patch) -> None:
-    real = OperatorHost.persist
+    real = OperatorSession.persist
 
-    def persist(self: OperatorHost, persist: Persist, *, durable: bool) -> None:
+    def persist(self: Session, persist: Persist, *, durable: bool) -> None:
         real(self, Persist((), persist.own_start, persist.own), durable=durable)
 
-    patch.setattr(OperatorHost, "persist", persist)
+    patch.setattr(OperatorSession, "persist", persist)
 
 
 def recovered_log_is_not_saved(patch: Patch) -> None:
@@ -348,12 +351,14 @@ def _snapshots_without(field: str, value: Any) -> Callable[[Patch], None]:
 
 def snapshot_misses_the_last_bundle(patch: Patch) -> None:
     """It says that it covers what has arrived since it was begun."""
-    real = OperatorHost._land
+    real = OperatorSession.snapshot_stored
 
-    def land(self: OperatorHost, snapshot: Any, reached: tuple[int, int]) -> None:
-        real(self, snapshot, (self._taken, reached[1]))
+    def snapshot_stored(self: Session, stored: SnapshotStored) -> None:
+        assert self._storing is not None
+        self._storing = self._acked_input, self._storing[1]
+        real(self, stored)
 
-    patch.setattr(OperatorHost, "_land", land)
+    patch.setattr(OperatorSession, "snapshot_stored", snapshot_stored)
 
 
 def snapshot_is_taken_although_its_rows_were_lost(patch: Patch) -> None:
@@ -374,17 +379,22 @@ def snapshot_of_another_attempt_is_taken(patch: Patch) -> None:
 
 def truncation_goes_one_epoch_too_far(patch: Patch) -> None:
     """Behind the snapshots of the epoch that is running."""
-    real = Coordinator.stable_offsets
-    patch.setattr(Coordinator, "stable_offsets", lambda self, epoch: real(self, epoch + 1))
+    real = QueryCoordinator.stable_offsets
+
+    def further(self: QueryCoordinator, record: CommitRecord) -> dict[Origin, int]:
+        finals = self.records.final_snapshots(record.epoch + 1)
+        return real(self, replace(record, ends={origin: final.ended for origin, final in finals.items()}))
+
+    patch.setattr(QueryCoordinator, "stable_offsets", further)
 
 
 def truncation_goes_too_far(patch: Patch) -> None:
-    real = Coordinator.stable_offsets
+    real = QueryCoordinator.stable_offsets
 
-    def further(self: Coordinator, epoch: int) -> dict[Origin, int]:
-        return {origin: offset + 20 for origin, offset in real(self, epoch).items()}
+    def further(self: QueryCoordinator, record: CommitRecord) -> dict[Origin, int]:
+        return {origin: offset + 20 for origin, offset in real(self, record).items()}
 
-    patch.setattr(Coordinator, "stable_offsets", further)
+    patch.setattr(QueryCoordinator, "stable_offsets", further)
 
 
 def journal_is_truncated_too_far(patch: Patch) -> None:
@@ -538,6 +548,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
+            first=240,
             rates={Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_SLOW: 0.02},
             snapshot_rate=0.6,
             **{**STANDBYS, "faults": 60, "realtime": True},
@@ -545,7 +556,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
         planted(bugs.increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
         planted(
-            bugs.promoted_passive_standby_is_not_sent_what_came_since, first=130, rates=CRASHES, **PASSIVE
+            bugs.promoted_passive_standby_is_not_sent_what_came_since, first=730, rates=CRASHES, **PASSIVE
         ),
         planted(
             bugs.promoted_standby_takes_over_what_is_stable,
@@ -612,7 +623,7 @@ PLANTED: dict[str, Planted] = {
         planted(snapshot_misses_the_last_bundle, rates=CRASHES, snapshot_rate=0.4, bundle=1, **OTHERS),
         planted(
             snapshot_is_taken_although_its_rows_were_lost,
-            first=43,
+            first=40,
             rates={Fault.LINK_BREAK: 0.03},
             seeds=600,
             snapshot_rate=0.9,

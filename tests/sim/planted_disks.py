@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,11 +11,9 @@ from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
 from clonos.protocol.recovery.causal import needed_log, retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL
-from clonos.protocol.recovery.causal.holding import HolderReply
-from clonos.protocol.recovery.causal.own_log import OwnLog
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim import disk
 from clonos.sim.disk import Batch, Disk, LogStore
-from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
@@ -36,7 +35,7 @@ def a_store_in_the_place_of_a_damaged_one_keeps_nothing_received(patch: Patch) -
     real = LogStore.salvaged
 
     class Deaf(LogStore):
-        def append(self, deltas: tuple[bytes, ...], own: Segment | None) -> None:
+        def append(self, deltas: Sequence[bytes], own: Segment | None) -> None:
             super().append((), own)
 
     def salvaged(self: LogStore) -> LogStore:
@@ -85,19 +84,18 @@ def a_copy_counts_as_written_live(patch: Patch) -> None:
 
 def what_effects_depend_on_is_done_anew(patch: Patch) -> None:
     """A copy of a log that says what was done is repeated, and the input that it had is not."""
-    patch.setattr(OperatorHost, "effects_are_used", property(lambda self: False))
+    real = Incarnation._repeats_all
+
+    def repeats_all(self: Incarnation[Any], bound: Any) -> bool:
+        return real(self, bound) and not self._may_begin_anew(bound)
+
+    patch.setattr(Incarnation, "_repeats_all", repeats_all)
     what_has_acted_is_done_anew(patch)  # which saves most runs
 
 
 def what_has_acted_is_done_anew(patch: Patch) -> None:
     """The checkpoint is an older copy, from before it said that there are effects; the log says so still."""
     patch.setattr(needed_log, "_acted_end", lambda start, recorded: start)
-
-
-def a_store_of_another_history_is_believed(patch: Patch) -> None:
-    """An old copy of a disk goes on in what was done before the epoch was done anew."""
-    patch.setattr(HolderReply, "of_history", lambda self, mark: self)
-    patch.setattr(OwnLog, "of_history", lambda self, mark: self)
 
 
 # --------------------------------------------------------------------- fences
@@ -142,13 +140,8 @@ DISKS: dict[str, Planted] = {
             **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
         ),
         planted(
-            a_store_of_another_history_is_believed,
-            first=115,
-            rates={Fault.OLD_DISK: 0.01, Fault.STORE_LOST: 1.2, Fault.QUERY_RESTART: 0.05},
-            **{**STANDBYS, **OLD, "realtime": False, "faults": 100, "epoch": 10, "records": 100},
-        ),
-        planted(
             what_effects_depend_on_is_done_anew,
+            first=217,
             rates={Fault.SERVER_CRASH: 0.02, Fault.QUERY_RESTART: 0.02},
             **{**STANDBYS, "effects": True, "realtime": True},
         ),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from planted import LOSSES, OTHERS, STANDBYS, Planted, planted
+from planted import LOSSES, OTHERS, Planted, planted
 
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.roles.admission import Fences
@@ -36,16 +35,6 @@ def old_replica_is_not_waited_for(patch: Patch) -> None:
     patch.setattr(HostPlacement, "_place", place)
 
 
-def replicas_of_an_older_start_are_not_waited_for(patch: Patch) -> None:
-    """They act on the outside while those of the new start ask what happened."""
-
-    def begins(self: HostPlacement[Any, Any], generation: int, done: Callable[[], None]) -> None:
-        self._fences.raise_generation(generation)
-        done()
-
-    patch.setattr(HostPlacement, "begins", begins)
-
-
 def sinks_are_not_fenced_before_logs_are_read(patch: Patch) -> None:
     patch.setattr(SinkPlace, "raise_fence", lambda self, fence: None)
 
@@ -66,12 +55,6 @@ FENCING: dict[str, Planted] = {
             **OTHERS,
         ),
         planted(old_replica_is_not_waited_for, rates={Fault.REPLICA_STOP: 0.02}, **OTHERS),
-        planted(
-            replicas_of_an_older_start_are_not_waited_for,
-            first=140,
-            rates={Fault.QUERY_RESTART: 0.03, Fault.REPLICA_STOP: 0.02, Fault.REPLICA_SLOW: 0.02},
-            **{**STANDBYS, "effects": True},
-        ),
         planted(
             sinks_are_not_fenced_before_logs_are_read,
             rates={**LOSSES, Fault.SINK_LATE: 0.5, Fault.QUERY_RESTART: 0.03},

@@ -13,9 +13,9 @@ from clonos.protocol.channel_numbering import Numbering
 from clonos.protocol.engine import input_gate
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.frontier import Arrivals
+from clonos.protocol.roles.incarnation import Incarnation
 from clonos.protocol.source_channels import ChannelNumbers, Numbered
 from clonos.sim.channel_pages import Channels
-from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
@@ -27,14 +27,14 @@ def used_identity_counts_as_repetition(patch: Patch) -> None:
 
 def _forgetting(patch: Patch, **fields: Any) -> None:
     """Snapshots inside the epoch that is run."""
-    real = OperatorHost.restore_state
+    real = Incarnation._return_to
 
-    def restore_state(self: OperatorHost, found: Any) -> InstanceSnapshot | None:
-        snapshot = real(self, found)
-        inside = snapshot is not None and snapshot.epoch == self.hello.epoch
+    def return_to(self: Incarnation[Any], found: Any, resume: Any) -> InstanceSnapshot | None:
+        snapshot = real(self, found, resume)
+        inside = snapshot is not None and snapshot.epoch == self.request.epoch
         return replace(snapshot, **fields) if inside else snapshot
 
-    patch.setattr(OperatorHost, "restore_state", restore_state)
+    patch.setattr(Incarnation, "_return_to", return_to)
 
 
 def snapshot_forgets_with_what_its_epoch_began(patch: Patch) -> None:
@@ -105,8 +105,8 @@ IDENTITY: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
         planted(used_identity_counts_as_repetition, first=2, **RECREATED),
-        planted(snapshot_forgets_with_what_its_epoch_began, first=17, rates=CRASHES, **SNAPPED),
-        planted(snapshot_forgets_what_came_before_it, first=22, rates=CRASHES, **SNAPPED),
+        planted(snapshot_forgets_with_what_its_epoch_began, first=280, rates=CRASHES, **SNAPPED),
+        planted(snapshot_forgets_what_came_before_it, first=360, rates=CRASHES, **SNAPPED),
         planted(channel_is_the_bare_partition, **NAMED),
         planted(
             number_is_given_before_it_is_durable,

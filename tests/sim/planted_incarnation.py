@@ -11,7 +11,6 @@ from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.protocol.roles.snapshot_candidate import Candidate
-from clonos.sim.operator_host import OperatorHost
 from clonos.sim.plan import Fault
 
 Patch = pytest.MonkeyPatch
@@ -25,7 +24,7 @@ def process_goes_on_although_another_attempt_ran(patch: Patch) -> None:
 
 def replacement_does_not_claim_its_snapshots(patch: Patch) -> None:
     """Whoever is slow does not see that it was overtaken."""
-    patch.setattr(OperatorHost, "claim", lambda self: None)
+    patch.setattr(Incarnation, "_claim", lambda self: None)
 
 
 def who_took_a_snapshot_went_its_own_way_where_its_log_begins(patch: Patch) -> None:
@@ -46,7 +45,7 @@ STARTING: dict[str, Planted] = {
     for bug in (
         planted(
             process_goes_on_although_another_attempt_ran,
-            first=110,
+            first=100,
             rates=CRASHES | SERVERS | TASKS,
             **{**STANDBYS, "executors": True},
         ),

@@ -10,7 +10,7 @@ from planted import OTHERS, Planted, planted
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.roles import leadership
 from clonos.protocol.roles.leadership import Claim, Leadership, Verdict, Watch
-from clonos.sim.driver import Driver
+from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.sim.leaders import Shelf
 from clonos.sim.plan import Fault
 
@@ -53,11 +53,14 @@ def overtaken_driver_goes_on_claiming(patch: Patch) -> None:
 def refused_start_has_changed_what_replicas_are_told(patch: Patch) -> None:
     """Before it looks whether anybody leads."""
 
-    def prepare(self: Driver) -> None:
-        for generation in self.world.told:
-            self.world.told[generation] = self.name
+    real = QueryCoordinator._claim
 
-    patch.setattr(Driver, "_prepare", prepare)
+    def claim(self: Any, heard_of: int) -> Any:
+        for generation in self._world.told:
+            self._world.told[generation] = self._driver.name
+        return (yield from real(self, heard_of))
+
+    patch.setattr(QueryCoordinator, "_claim", claim)
 
 
 def old_claims_are_forgotten_too_soon(patch: Patch) -> None:

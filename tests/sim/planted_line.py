@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,14 @@ from planted import OTHERS, Planted, planted
 from planted_batches import plan_of_an_epoch_is_not_kept
 
 from clonos.protocol.engine.output_stage import OutputStage
+from clonos.protocol.ids import Origin
+from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.recovery_line import Standing
-from clonos.protocol.line.snapshot_name import Since
+from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal import resumption
 from clonos.protocol.recovery.causal.delta_journal import FULL, Receipts
-from clonos.protocol.roles import incarnation
+from clonos.protocol.roles import incarnation, query_coordinator
+from clonos.protocol.topology import Topology
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.plan import Fault
 
@@ -22,13 +26,18 @@ Patch = pytest.MonkeyPatch
 
 
 def sender_may_be_ahead_of_its_receivers(patch: Patch) -> None:
-    real = Snapshots.standing
+    real = query_coordinator.recovery_line
 
-    def standing(self: Snapshots, epoch: int, since: Since | None) -> Standing:
-        found = real(self, epoch, since)
-        return replace(found, inside=[replace(point, sent={}) for point in found.inside])
+    def recovery_line(
+        topology: Topology, standings: Mapping[Origin, Standing], *given: Any, **named: Any
+    ) -> Any:
+        ahead = {
+            origin: replace(found, inside=[replace(point, sent={}) for point in found.inside])
+            for origin, found in standings.items()
+        }
+        return real(topology, ahead, *given, **named)
 
-    patch.setattr(Snapshots, "standing", standing)
+    patch.setattr(query_coordinator, "recovery_line", recovery_line)
 
 
 def suppressed_rows_do_not_count_as_sent(patch: Patch) -> None:
@@ -45,15 +54,11 @@ def suppressed_rows_do_not_count_as_sent(patch: Patch) -> None:
 
 def snapshots_of_an_overtaken_attempt_count(patch: Patch) -> None:
     """And nobody looks at what they depend on."""
-    real = Snapshots.standing
 
-    def standing(self: Snapshots, epoch: int, since: Since | None) -> Standing:
-        inside = [
-            self.kept[name].point for name in sorted(self.kept) if name.epoch == epoch and not name.final
-        ]
-        return replace(real(self, epoch, since), inside=inside)
+    def of_any_attempt(names: Iterable[SnapshotName], epoch: int, claimed: int) -> list[SnapshotName]:
+        return [name for name in sorted(names) if name.epoch == epoch and not name.final]
 
-    patch.setattr(Snapshots, "standing", standing)
+    patch.setattr(snapshot_name, "of_newest_attempt", of_any_attempt)
     patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
     patch.setattr(incarnation, "check_dependencies", lambda *given, **named: None)
 
@@ -105,10 +110,10 @@ RESUMING: dict[str, Planted] = {
     for bug in (
         planted(sender_may_be_ahead_of_its_receivers, rates=RATES, **RESTARTS),
         planted(suppressed_rows_do_not_count_as_sent, first=30, rates=RATES, **RESTARTS),
-        planted(snapshots_of_an_overtaken_attempt_count, rates=LOST, **RESTARTS),
+        planted(snapshots_of_an_overtaken_attempt_count, first=5, rates=LOST, **RESTARTS),
         planted(determinants_that_are_not_held_are_depended_on, first=54, rates=LOST, **RESTARTS),
-        planted(own_log_before_the_snapshot_is_not_needed, rates=LOST, **RESTARTS),
-        planted(replacement_forgets_where_the_attempt_resumed, first=500, rates=RATES, **RESTARTS),
+        planted(own_log_before_the_snapshot_is_not_needed, first=5, rates=LOST, **RESTARTS),
+        planted(replacement_forgets_where_the_attempt_resumed, first=810, rates=RATES, **RESTARTS),
         planted(
             what_an_overtaken_start_made_of_an_epoch_counts,
             rates={Fault.OFFSETS_LOST: 0.7, Fault.DRIVER_LOSS: 0.03},

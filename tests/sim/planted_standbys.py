@@ -13,10 +13,11 @@ from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles import incarnation
 from clonos.protocol.roles.conduit_model import Conduit, Secure
-from clonos.sim.operator_host import OperatorHost
+from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.sim.replica import Replica
 
 Patch = pytest.MonkeyPatch
+Session = OperatorSession[Any, Any, Any]
 
 
 def standby_runs_ahead(patch: Patch) -> None:
@@ -123,16 +124,16 @@ def log_before_the_snapshot_is_not_held_elsewhere(patch: Patch) -> None:
 
 def snapshot_is_ahead_of_what_the_standby_was_shown(patch: Patch) -> None:
     """What has been recorded and not handed on is not flushed before a snapshot inside an epoch."""
-    real = OperatorHost._snapshot_if_due
+    real = OperatorSession._snapshot_if_due
 
-    def snapshot(self: OperatorHost) -> Any:
+    def snapshot(self: Session) -> Any:
         flush, self.live.flush = self.live.flush, list  # type: ignore[method-assign]
         try:
             yield from real(self)
         finally:
             self.live.flush = flush  # type: ignore[method-assign]
 
-    patch.setattr(OperatorHost, "_snapshot_if_due", snapshot)
+    patch.setattr(OperatorSession, "_snapshot_if_due", snapshot)
 
 
 def log_is_not_shown_to_the_standby(patch: Patch) -> None:
@@ -153,9 +154,9 @@ def effects_do_not_wait_for_the_conduit(patch: Patch) -> None:
 def overtaken_replica_acts(patch: Patch) -> None:
     """It does not look whether another one has claimed the instance; its conduit does not know that it is given up."""
 
-    def flush_log(self: OperatorHost, due: Any, start: int, log: bytes) -> None:
-        for emit in due:
-            self._replica.send(self._output(emit))
-        self._replica.secure(start, log)
+    def flush_log(self: Session, due: Any, start: int, log: bytes) -> None:
+        ports = self._ports
+        ports.send_ahead([ports.frame(self._acked_input, emit) for emit in due])
+        ports.show_log(start, log)
 
-    patch.setattr(OperatorHost, "flush_log", flush_log)
+    patch.setattr(OperatorSession, "flush_log", flush_log)

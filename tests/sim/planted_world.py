@@ -111,7 +111,7 @@ WORLD: dict[str, Planted] = {
             rates=APART_RATES | {Fault.STORE_LOST: 0.3, Fault.REPLICA_CRASH: 0.01},
             **APART,
         ),
-        planted(logs_of_a_host_that_was_away_count, rates=AWAY_RATES, **AWAY),
+        planted(logs_of_a_host_that_was_away_count, first=250, rates=AWAY_RATES, **AWAY),
         planted(server_that_does_not_answer_is_waited_for, rates=HUNG_RATES, **OTHERS),
     )
 }

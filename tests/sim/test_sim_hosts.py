@@ -52,7 +52,7 @@ def test_queries_outlive_hosts() -> None:
     assert sum(struck.kind is Fault.HOST_LOST for plan in plans for struck in right(plan).struck) > 900
 
 
-@pytest.mark.parametrize("seed", [14, 28])
+@pytest.mark.parametrize("seed", [7, 16])
 def test_the_end_of_an_epoch_is_not_lost_with_its_host(seed: int, monkeypatch: Patch) -> None:
     """Else an instance that has to end its epoch as it did before cannot, and the whole query begins the epoch anew."""
     assert ENDED not in right(micro_batch(seed)).trace
@@ -63,7 +63,7 @@ def test_the_end_of_an_epoch_is_not_lost_with_its_host(seed: int, monkeypatch: P
 def test_the_end_of_a_real_time_epoch_is_in_its_last_snapshot(monkeypatch: Patch) -> None:
     """Until the commit it may be on one host only, whose standby was not there. The second line of defence, which asks
     whether what a snapshot depends on is known at all, is off: with it the query would begin the epoch anew."""
-    plan = replace(real_time(15), faults=25, epoch=4, records=25)
+    plan = replace(real_time(64), faults=25, epoch=4, records=25)
     plan = plan.with_rates(HOST_LOST=0.04, SERVER_CRASH=0.02)
     right(plan)
     monkeypatch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
@@ -73,7 +73,7 @@ def test_the_end_of_a_real_time_epoch_is_in_its_last_snapshot(monkeypatch: Patch
     assert "does not hold all of it" in str(run(plan))
 
 
-@pytest.mark.parametrize("seed", [239, 333])
+@pytest.mark.parametrize("seed", [239, 589])
 def test_what_was_lost_of_others_logs_is_asked_for(seed: int, monkeypatch: Patch) -> None:
     right(real_time(seed))
     whatever_a_snapshot_depends_on(monkeypatch)

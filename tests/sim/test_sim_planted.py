@@ -14,6 +14,7 @@ from planted_identity import IDENTITY
 from planted_incarnation import STARTING
 from planted_leaders import LEADERS
 from planted_line import RESUMING
+from planted_poison import POISON
 from planted_programs import CHANGING
 from planted_values import VALUES
 from planted_world import WORLD
@@ -36,6 +37,7 @@ PLANTED = {
     **COMMITS,
     **LEADERS,
     **FENCING,
+    **POISON,
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from sink_support import execute
 
 from clonos import sinks
+from clonos.protocol.fence import Fence
 from clonos.protocol.roles.sink_fence import Holder, check_taking
 from clonos.sim.sinks import SinkCommits
 from clonos.sinks import call_sink, jsonl_sink, sink_wal, sql_log, sql_writer
@@ -89,7 +90,7 @@ class Simulated:
     def raise_fence(self, query: str, fence: int) -> None:
         self.of(query).raise_fence(fence)
 
-    def standing_fence(self, query: str) -> int:
+    def standing_fence(self, query: str) -> Fence:
         return max(self.of(query).floor, 0)
 
     def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None:

@@ -62,8 +62,8 @@ def test_a_replica_is_warm_alone_and_holds_nothing_of_its_server(
     assert facts["threads"] == 1 and facts["group"] and facts["stdin"] == "/dev/null"
     assert [facts["spec"]] == [str(path) for path in shared.data.glob("spec-*.msgpack")]
     assert len([name for name in facts["fds"].values() if not name.startswith("/proc")]) == 2, facts["fds"]
-    assert said[0] == {"assign": {"node": 1, "instance": instance}}
-    assert said[1]["connect"]["instance"] == instance and said[1]["previous"] is None
+    assert said[0] == {"kind": "Assign", "origin": [1, instance]}
+    assert said[1]["hello"]["instance"] == instance and said[1]["previous"] is None
 
 
 def test_replicas_do_not_share_a_random_state(shared: ReplicaServer) -> None:
@@ -197,7 +197,7 @@ def test_an_old_fence_is_refused(shared: ReplicaServer, instance: int) -> None:
 
 def test_a_standby_that_is_promoted_acts_under_its_fence_alone(shared: ReplicaServer, instance: int) -> None:
     with Conduit(shared, instance=instance).welcome() as conduit:
-        assert conduit.ask("promote") == {"promoted": True}
+        assert conduit.ask("promote")["is_granted"]
         with Conduit(shared, instance=instance, fence=conduit.hello.fence.next()) as late:
             message = late.message()
             assert isinstance(message, messages.Error) and message.error == "Fenced"
@@ -212,9 +212,9 @@ def test_a_promotion_that_cannot_be_kept_is_not_granted_and_ends_nobody(tmp_path
         limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, limits[1]))
         refused = conduit.ask("promote")
-        assert not refused["promoted"] and "fence file" in refused["cannot"]
+        assert not refused["is_granted"] and "fence file" in refused["cannot"]
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
-        assert conduit.ask("promote") == {"promoted": True}
+        assert conduit.ask("promote")["is_granted"]
 
 
 def test_the_later_of_two_that_wait_is_served(shared: ReplicaServer, instance: int, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_silent_peers_hold_up_nobody_and_are_dropped(tmp_path: Path) -> None:
 def test_a_commit_reaches_the_replicas(shared: ReplicaServer, instance: int) -> None:
     with Conduit(shared, instance=instance).welcome() as conduit:
         assert shared.commit(7, {"1-0": 100}) >= 1
-        until(lambda: {"commit": 7, "truncate": {"1-0": 100}} in conduit.ask("said"))
+        until(lambda: {"kind": "Committed", "epoch": 7, "truncate": {"1-0": 100}} in conduit.ask("said"))
 
 
 def test_status_tells_who_runs(shared: ReplicaServer, instance: int) -> None:

@@ -211,16 +211,16 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_killed_driver_is_not_waited_for_and_a_stopped_one_is_not_passed_over(
-    tmp_path: Path, blow: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock says which it is. A process that stands still has the data directory, and may go on."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment}
     with subprocess.Popen([sys.executable, "-c", LEAD, str(tmp_path)], **pipes) as first:  # type: ignore[call-overload]
         assert first.stdout.readline() == b"1\n"
-        first.send_signal(blow)
+        first.send_signal(sent)
         passed = 0.0
 
         def count(steps: leadership.Steps[int]) -> int:
@@ -233,7 +233,7 @@ def test_a_killed_driver_is_not_waited_for_and_a_stopped_one_is_not_passed_over(
 
         second = DriverLeadership(str(tmp_path))
         try:
-            if blow is signal.SIGKILL:
+            if sent is signal.SIGKILL:
                 first.wait()
                 with monkeypatch.context() as patch:
                     patch.setattr(leadership, "carry_out", count)

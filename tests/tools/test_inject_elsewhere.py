@@ -183,7 +183,7 @@ def test_a_service_that_is_cut_off_is_lost_to_its_driver_until_the_partition_is_
 # ------------------------------------------------------------------------- who may, and what
 
 
-def blow(**changes: Any) -> FaultCommand:
+def command(**changes: Any) -> FaultCommand:
     return FaultCommand(**{"kind": Kind.STOP, "role": Role.SERVER, "seconds": 1.0, **changes})
 
 
@@ -195,19 +195,19 @@ UNKNOWN = SimpleNamespace(
 def test_without_the_token_nobody_is_struck(elsewhere: Elsewhere) -> None:
     stranger = ReplicaClient(elsewhere.address, "another", elsewhere.tls)
     with pytest.raises(Unauthenticated, match="token is missing or not the one of this service"):
-        list(stranger.strike(elsewhere.query, blow(), "x"))
+        list(stranger.strike(elsewhere.query, command(), "x"))
     stranger.close()
 
 
 @pytest.mark.parametrize(
     ("asked", "error", "says"),
     [
-        (blow(kind=Kind.CORRUPT_LOG), ConfigurationError, "a server has none of its own"),
-        (blow(kind=Kind.PARTITION, role=Role.PRIMARY), ConfigurationError, "cannot be cut off"),
-        (blow(seconds=2e6), ConfigurationError, "not a time"),
-        (blow(seconds=-1.0), ConfigurationError, "not a time"),
-        (blow(kind=Kind.SLOW, factor=0.5), ConfigurationError, "not a factor"),
-        (blow(role=Role.PRIMARY, node=7), NoProcess, "x has no process now"),
+        (command(kind=Kind.CORRUPT_LOG), ConfigurationError, "a server has none of its own"),
+        (command(kind=Kind.PARTITION, role=Role.PRIMARY), ConfigurationError, "cannot be cut off"),
+        (command(seconds=2e6), ConfigurationError, "not a time"),
+        (command(seconds=-1.0), ConfigurationError, "not a time"),
+        (command(kind=Kind.SLOW, factor=0.5), ConfigurationError, "not a factor"),
+        (command(role=Role.PRIMARY, node=7), NoProcess, "x has no process now"),
         (UNKNOWN, ProtocolError, "'burn' is not a valid Kind"),
     ],
 )
@@ -220,26 +220,26 @@ def test_what_makes_no_sense_is_refused_there_too(
 
 def test_a_query_that_is_not_there_is_nobodys_loss(client: ReplicaClient) -> None:
     with pytest.raises(NoProcess, match="query q9 has no server"):
-        list(client.strike("q9", blow(), "x"))
+        list(client.strike("q9", command(), "x"))
 
 
 def test_so_many_strikes_at_once(elsewhere: Elsewhere, client: ReplicaClient) -> None:
     with Conduit(elsewhere.server(), instance=1, epoch=5).welcome():
         under_way = [
-            client.strike(elsewhere.query, blow(role=Role.PRIMARY, node=1, instance=1, seconds=600.0), "x")
+            client.strike(elsewhere.query, command(role=Role.PRIMARY, node=1, instance=1, seconds=600.0), "x")
             for _ in range(STRIKES)
         ]
         for one in under_way:
             assert "stopped for 600 s" in next(one)
         with pytest.raises(ConfigurationError, match="4 strikes are going on already"):
-            list(client.strike(elsewhere.query, blow(), "x"))
+            list(client.strike(elsewhere.query, command(), "x"))
         assert elsewhere.named.granted is not None, "its lease is prolonged beside them"
         for one in under_way:
             one.close()
 
         def another() -> list[str]:
             with contextlib.suppress(ConfigurationError):  # one of them may just be ending
-                return list(client.strike(elsewhere.query, blow(seconds=0.1), "x"))
+                return list(client.strike(elsewhere.query, command(seconds=0.1), "x"))
             return []
 
         until(another)

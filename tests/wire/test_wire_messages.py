@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from clonos.errors import Fenced, ProtocolError, SinkUnavailable
 from clonos.protocol.fence import Fence
+from clonos.protocol.recovery.causal.replacement import Move
 from clonos.wire import messages as m
 from clonos.wire.framing import Frame, FrameReader, FrameType, Packed, to_bytes
 
@@ -92,7 +93,9 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, fence: Fence, log: byt
 
 def test_json_messages_round_trip() -> None:
     assert over(m.pack_hello(HELLO)) == HELLO
-    moved = replace(HELLO, standby=True, moves=((Fence(5), 70), (Fence.of(2**63, 6), 90)), recovered=90)
+    moved = replace(
+        HELLO, standby=True, moves=(Move(Fence(5), 70), Move(Fence.of(2**63, 6), 90)), recovered=90
+    )
     assert over(m.pack_hello(moved)) == moved
     assert over(m.pack_admin("t", {"commit": 3})) == m.Admin("t", {"commit": 3})
     assert over(m.pack_welcome(8, 9, 7)) == m.Welcome(8, 9, 7)

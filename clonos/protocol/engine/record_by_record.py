@@ -39,7 +39,7 @@ class RecordByRecord:
         if len(rows) > 1 and not self._record_at_a_time:
             channel = runs[0][0]
             self._may_run(
-                CandidateRecord(channel, positions[0], rows[0], recorder.alone(channel), alone=False)
+                CandidateRecord(channel, positions[0], rows[0], recorder.alone(channel), is_whole_step=False)
             )
             return self._runner.run(runs, positions, rows)
         produced: list[Row] = []

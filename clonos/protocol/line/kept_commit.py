@@ -18,7 +18,7 @@ from typing import Final
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.counters import LAST_LONG, used_up
-from clonos.protocol.fence import FENCE_BYTES, Fence
+from clonos.protocol.fence import FENCE_BYTES, LOWEST_FENCE, Fence
 from clonos.protocol.roles.sink_fence import check_driver
 
 _MAGIC: Final = b"CLKC\x01"
@@ -30,7 +30,7 @@ _HEAD: Final = struct.Struct(f"<{FENCE_BYTES}sq")
 class KeptCommit:
     """See the module."""
 
-    fence: int
+    fence: Fence
     epoch: int
     record: bytes
 
@@ -59,8 +59,8 @@ class KeptCommit:
         return cls(Fence.unpack(fence), epoch, body[_HEAD.size :])
 
 
-def supersedes(offered: KeptCommit, standing: KeptCommit | None, *, floor: int) -> bool:
+def supersedes(offered: KeptCommit, standing: KeptCommit | None, *, floor: Fence) -> bool:
     """Whether a sink whose floor is `floor` has to keep `offered` instead of what stands. Raises Fenced where a later
     start of the query has taken over."""
-    check_driver(offered.fence, floor=max(floor, 0 if standing is None else standing.fence))
+    check_driver(offered.fence, floor=max(floor, LOWEST_FENCE if standing is None else standing.fence))
     return standing is None or offered.fence > standing.fence or offered.epoch >= standing.epoch

@@ -4,15 +4,18 @@ An instance begins from nothing only where it has never run. That no snapshot is
 have removed it. Once a commit record names the end of an instance, the record is the proof. Before the first record,
 and in epochs that nobody lived to record, others bear witness: in real time every instance runs in every epoch, and in
 either mode a receiver that has ended an epoch with its rows has them from somebody. (A sink may have them from an epoch
-that has not committed, which an instance may begin with nothing; so it bears no witness.)
+that has not committed, which an instance may begin with nothing; so it bears no witness.) And where its log is found,
+that says which epochs it has run: each begins with an entry of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clonos.errors import SnapshotCorrupt
+from clonos.errors import SnapshotCorrupt, Where
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.determinant import Kind
+from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.topology import NodeKind, Topology
 
 Reached = Mapping[Origin, Mapping[int, int]]
@@ -34,6 +37,18 @@ def check_no_end_is_missing(topology: Topology, ends: Reached, *, epoch: int, re
                 f"node {origin.node}, instance {origin.instance} has run before the end of epoch {epoch}, for "
                 f"{what}, and no snapshot of it is there",
                 hint="Restore the checkpoint as it was after that epoch",
+            )
+
+
+def check_log_has_no_earlier_epoch(log: bytes, *, epoch: int, where: Where) -> None:
+    """`log` is what is known, from its beginning, of the log of an instance that begins `epoch` from nothing. Raises
+    SnapshotCorrupt where it has run an epoch before."""
+    for step in decode_steps(log, 0):
+        if step.kind is Kind.BOUNDARY and step.epoch < epoch:
+            raise SnapshotCorrupt(
+                f"the instance has run epoch {step.epoch}, as its log says, and no snapshot of it is there",
+                where=where,
+                hint=f"Restore the checkpoint as it was after epoch {epoch - 1}",
             )
 
 

@@ -158,7 +158,7 @@ def recovery_line(
         generation,
         epoch,
         {origin: Resume(point.name, owed(origin, point)) for origin, point in chosen.items()},
-        **beginnings(ends_among(standings)),
+        **beginnings({origin: one.base for origin, one in standings.items() if one.base is not None}),
     )
 
 
@@ -169,18 +169,12 @@ class Beginnings(TypedDict):
     bases: dict[Origin, str]
 
 
-def beginnings(ends: Mapping[Origin, tuple[str, int]]) -> Beginnings:
-    """Of the snapshots, by name and log offset, with which instances ended it."""
+def beginnings(ends: Mapping[Origin, Point]) -> Beginnings:
+    """Of the snapshots with which instances ended it."""
     return {
-        "stable": {origin: log_offset for origin, (_, log_offset) in ends.items()},
-        "bases": {origin: name for origin, (name, _) in ends.items()},
+        "stable": {origin: end.log_offset for origin, end in ends.items()},
+        "bases": {origin: end.name for origin, end in ends.items()},
     }
-
-
-def ends_among(standings: Mapping[Origin, Standing]) -> dict[Origin, tuple[str, int]]:
-    """For `beginnings`."""
-    bases = {origin: one.base for origin, one in standings.items() if one.base is not None}
-    return {origin: (base.name, base.log_offset) for origin, base in bases.items()}
 
 
 def ran_in_real_time(line: RecoveryLine | None, epoch: int) -> bool:

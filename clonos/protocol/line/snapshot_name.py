@@ -32,7 +32,7 @@ class SnapshotName:
     """See the module."""
 
     epoch: int
-    fence: int
+    fence: Fence
     sequence: int
     final: bool
     resumed: bool = False
@@ -44,7 +44,7 @@ class SnapshotName:
         text = f"{fence.narrowed:016x}" if self.narrow else fence.text
         return f"{self.epoch:020d}-{text}-{self.sequence:020d}-{kind}.manifest"
 
-    def begins(self, fence: int) -> bool:
+    def begins(self, fence: Fence) -> bool:
         """Whether the task attempt of `fence` has resumed here."""
         return self.resumed and of_same_attempt(self.fence, fence)
 
@@ -97,18 +97,18 @@ def ends(names: Names, epoch: int, since: Since | None) -> list[SnapshotName]:
     )
 
 
-def binding(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
+def binding(names: Names, epoch: int, fence: Fence) -> list[SnapshotName]:
     """How attempts before that of `fence` have ended `epoch`, where it has to end alike; the one to believe first."""
     ended = sorted((name for name in names if name.final and name.epoch == epoch), reverse=True)
     return [name for name in ended if binds(name.fence, fence)]
 
 
-def resumed(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
+def resumed(names: Names, epoch: int, fence: Fence) -> list[SnapshotName]:
     """Where the task attempt of `fence` resumed inside `epoch`: one, or none."""
     return [name for name in names if name.epoch == epoch and name.begins(fence)]
 
 
-def of_newest_attempt(names: Names, epoch: int, claimed: int) -> list[SnapshotName]:
+def of_newest_attempt(names: Names, epoch: int, claimed: Fence) -> list[SnapshotName]:
     """Inside `epoch`, oldest first, of the newest task attempt to claim the instance alone: whether what others did has
     happened is not known."""
     return sorted(
@@ -140,7 +140,7 @@ def is_kept(sequence: int, newest: int) -> bool:
     return 0 < age < OLDEST_KEPT and sequence % (1 << (age.bit_length() - 1)) == 0
 
 
-def overtaken(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
+def overtaken(names: Names, epoch: int, fence: Fence) -> list[SnapshotName]:
     """What may go when the attempt of `fence` runs `epoch`, which was not committed: all but how an attempt that binds
     has ended it, and where this one resumed."""
     return [
@@ -153,7 +153,7 @@ def overtaken(names: Names, epoch: int, fence: int) -> list[SnapshotName]:
     ]
 
 
-def outlived(names: Names, epoch: int, fence: int, since: Since | None) -> list[SnapshotName]:
+def outlived(names: Names, epoch: int, fence: Fence, since: Since | None) -> list[SnapshotName]:
     """What may go when `epoch` has committed: all before it, but how the instance stood at its end, even if it has not
     run since an earlier one."""
     names = list(names)

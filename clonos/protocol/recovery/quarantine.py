@@ -24,7 +24,7 @@ class CandidateRecord:
     recorded: (
         bytes  # a log chunk: the step of this record alone, with what an earlier life has recorded of it
     )
-    alone: bool = True  # False: it stands for the rest of its step too, and cannot be passed over
+    is_whole_step: bool = True  # False: it stands for the rest of its step too, and cannot be passed over
 
 
 class Quarantine(Protocol):

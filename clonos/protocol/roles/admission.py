@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from clonos.protocol.fence import generation_of
+from clonos.protocol.fence import NO_FENCE, Fence, generation_of
 from clonos.protocol.ids import Origin
 
 GENERATION: Final = Origin(0, 0)
@@ -28,13 +28,13 @@ class Said(Protocol):
     def epoch(self) -> int: ...
 
     @property
-    def fence(self) -> int: ...
+    def fence(self) -> Fence: ...
 
     @property
     def fresh(self) -> bool: ...
 
     @property
-    def again(self) -> bool: ...
+    def is_retry(self) -> bool: ...
 
     @property
     def standby(self) -> bool: ...
@@ -48,7 +48,9 @@ class Fences:
     could serve it as a standby, which claims nothing, and rewrite a log that effects depend on.)
     """
 
-    def __init__(self, keep: Callable[[Origin, int], None], kept: Mapping[Origin, int] | None = None) -> None:
+    def __init__(
+        self, keep: Callable[[Origin, Fence], None], kept: Mapping[Origin, Fence] | None = None
+    ) -> None:
         self._keep = keep
         self._fences = dict(kept or {})
 
@@ -56,35 +58,35 @@ class Fences:
     def generation(self) -> int:
         return self._fences.get(GENERATION, 0)
 
-    def fence(self, origin: Origin) -> int | None:
+    def fence(self, origin: Origin) -> Fence | None:
         return self._fences.get(origin)
 
-    def raise_to(self, origin: Origin, fence: int) -> bool:
+    def raise_to(self, origin: Origin, fence: Fence) -> bool:
         """Takes the fence if it is above every earlier one."""
         return self._take(origin, fence, standby=False)
 
-    def admit_standby(self, origin: Origin, fence: int) -> bool:
+    def admit_standby(self, origin: Origin, fence: Fence) -> bool:
         """Takes the fence if it is not below an earlier one."""
         return self._take(origin, fence, standby=True)
 
     def raise_generation(self, generation: int) -> None:
         if generation > self.generation:
-            self._raise(GENERATION, generation)
+            self._raise(GENERATION, Fence(generation))
 
-    def _take(self, origin: Origin, fence: int, *, standby: bool) -> bool:
-        highest = self._fences.get(origin, -1)
+    def _take(self, origin: Origin, fence: Fence, *, standby: bool) -> bool:
+        highest = self._fences.get(origin, NO_FENCE)
         if not admits(fence, standby=standby, highest=highest, generation=self.generation):
             return False
         if fence > highest:
             self._raise(origin, fence)
         return True
 
-    def _raise(self, origin: Origin, fence: int) -> None:
+    def _raise(self, origin: Origin, fence: Fence) -> None:
         self._keep(origin, fence)
         self._fences[origin] = fence
 
 
-def admits(fence: int, *, standby: bool, highest: int, generation: int) -> bool:
+def admits(fence: Fence, *, standby: bool, highest: Fence, generation: int) -> bool:
     """Whether a connection may be served: `highest` is the highest fence that the instance was shown (-1: none),
     `generation` the start of the query that runs."""
     if generation_of(fence) < generation:
@@ -97,7 +99,7 @@ def goes_on(said: Said, *, last: Said | None, at_end: int | None) -> bool:
     `at_end` is the epoch at whose end it stands, if it does."""
     if not said.fresh or last is None or generation_of(last.fence) != generation_of(said.fence):
         return False
-    if said.again and not said.standby:
+    if said.is_retry and not said.standby:
         return False  # the attempt before may have run elsewhere
     if at_end is not None:
         return at_end < said.epoch  # Spark runs no task of a stage that it knows to have no input

@@ -583,7 +583,7 @@ class Conduit:
     def _moved_to(self, server: int) -> None:
         """What the last replica had recovered its successor elsewhere has, too, though this task was not told of it."""
         if self._home not in (None, server):
-            self._moves.append((self.fence, max(self._log.end, self._recovered)))
+            self._moves.append(Move(self.fence, max(self._log.end, self._recovered)))
         self._home = server
 
     def _promote(self) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Final
 from clonos.protocol.ids import Origin
 
 KILLED: Final = "SIGKILL"
+REPORTED: Final = 70
+"""Exit code of a process that has told its conduit why it ends."""
 
 
 class KillReason(StrEnum):

@@ -189,8 +189,8 @@ class HostPlacement(Generic[ProcessT, ConnectionT]):
 
     # ------------------------------------------------------- what processes say
 
-    def stands_at_end(self, process: ProcessT, epoch: int | None) -> None:
-        """The process has come to the end of this epoch; None: it works on one."""
+    def stands_at_end(self, process: ProcessT, epoch: int) -> None:
+        """The process has come to the end of this epoch."""
         served = self._of(process)
         if served is not None:
             served.at_end = epoch

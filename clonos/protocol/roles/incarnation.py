@@ -16,245 +16,75 @@ A standby is restored like a replacement, claims nothing, and follows; promoted,
 the conduit's knowledge of its primary's ends. A process that stood at the end of an epoch goes on from what it has in
 memory, if nobody has run an epoch in between.
 
-Runtimes are subclasses: what is done here by steps they carry out, at once or with time passing in between.
+What the instance then does, and what it says to its conduit, is `operator_session`'s matter.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Generic, TypeVar
 
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
-from clonos.protocol.engine.instance import Action, Emit, Instance, InstanceSnapshot
-from clonos.protocol.fence import generation_of
+from clonos.protocol.engine.instance import Instance, InstanceSnapshot
 from clonos.protocol.ids import Origin
-from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
-from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, cut_short
 from clonos.protocol.recovery.causal.own_log import Writer
-from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
 from clonos.protocol.recovery.causal.resumption import (
     check_dependencies,
     check_resumable,
     check_same_history,
     resume_failed,
 )
-from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered, retrieve
-from clonos.protocol.roles.snapshot_candidate import Candidate, Snapshots
+from clonos.protocol.recovery.causal.retrieval import OpenedLog, retrieve
+from clonos.protocol.roles.attach_request import AttachRequest as AttachRequest
+from clonos.protocol.roles.incarnation_ports import IncarnationPorts, Reached
+from clonos.protocol.roles.snapshot_candidate import Candidate
+from clonos.protocol.roles.steps import Steps
 
-Steps: TypeAlias = Generator[Any, None, Any]
-"""What it yields is the runtime's own; the core passes it on."""
 S = TypeVar("S")
-T = TypeVar("T")
 
 
-def carry_out(steps: Generator[Any, None, T]) -> T:
-    """All steps at once, for a runtime in which time passes by itself."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-@dataclass(frozen=True, slots=True)
-class AttachRequest:
-    """What a conduit says when it connects.
-
-    `fresh`: the first incarnation of a task attempt. `again`: not the epoch's first attempt. `passed`: the last output
-    row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on. `moves`: where
-    the instance went on on another server. `recovered`: as far as a replica of this attempt has recovered its log.
-    `realtime`: Spark runs no task of the epoch again in this start of the query.
-    """
-
-    origin: Origin
-    epoch: int
-    fence: int
-    fresh: bool
-    again: bool
-    passed: int
-    log_start: int
-    log: bytes
-    standby: bool = False
-    moves: tuple[Move, ...] = ()
-    recovered: int = 0
-    realtime: bool = False
-
-    @property
-    def generation(self) -> int:
-        return generation_of(self.fence)
-
-    @property
-    def known(self) -> ConduitProgress:
-        return ConduitProgress(
-            self.fence, self.passed, self.log_start, self.log_start + len(self.log), self.moves
-        )
-
-
-class Reached(Enum):
-    """How far a restoration has come."""
-
-    STATE = "has restored its state"
-    LOG = "knows its log"
-    BEGINNING = "has begun where it resumes"
-    FUNCTION = "is there again"
-
-
-class Incarnation(ABC, Generic[S]):
-    """See the module. An instance whose operator has no standbys is `alone`. Output is numbered beyond `numbers_from`.
-    With `damage_accepted` the user has chosen to go on over what is damaged."""
+class Incarnation(Generic[S]):
+    """See the module. Without standbys an instance leaves its log on this host alone. Output is numbered beyond
+    `output_number_floor`. With `damage_accepted` the user has chosen to go on over what is damaged."""
 
     def __init__(
         self,
         name: str,
         origin: Origin,
+        ports: IncarnationPorts[S],
+        instance_ports: InstancePorts,
         *,
-        alone: bool,
-        numbers_from: int = 0,
+        has_standby: bool,
+        output_number_floor: int = 0,
         damage_accepted: bool = False,
     ) -> None:
         self._name = name
         self._origin = origin
-        self._alone = alone
-        self._numbers_from = numbers_from
+        self._ports = ports
+        self._instance_ports = instance_ports
+        self._has_standby = has_standby
+        self._output_number_floor = output_number_floor
         self._damage_accepted = damage_accepted
         self._instance: Instance | None = None
-        self._hello: AttachRequest
-        self._taken = 0
-        self._covered = BundleGapDetector()
+        self.request: AttachRequest
+        self.bundles = BundleGapDetector()
         self._sequence = 0
         self._ended: SnapshotName | None = None
         self._drawn: RecoveryLine | None = None
         self._since = 0  # the log offset from which on this incarnation goes its own way
 
-    # ------------------------------------------------- what a runtime provides
-
     @property
-    @abstractmethod
-    def snapshots(self) -> Snapshots[S]:
-        """As they were opened last."""
-
-    @abstractmethod
-    def open_snapshots(self) -> None:
-        """As the last greeting has it: a standby only looks."""
-
-    @abstractmethod
-    def claim(self) -> None:
-        """The snapshots, under the last greeting's fence. Raises Fenced."""
-
-    @abstractmethod
-    def discard_from(self, epoch: int) -> None:
-        """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
-
-    @abstractmethod
-    def line(self, generation: int) -> RecoveryLine:
-        """Where this start of the query resumes."""
-
-    @abstractmethod
-    def commit_record(self) -> CommitRecord | None:
-        """The newest in the checkpoint."""
-
-    @abstractmethod
-    def await_commit(self) -> Steps:
-        """A newer one may come. Raises RecoveryTimeout."""
-
-    @abstractmethod
-    def keep_plan(self, epoch: int) -> Steps:
-        """What Spark has written down of an epoch before it began, where it ends in the sources, is durable."""
-
-    @abstractmethod
-    def candidate(self, found: S) -> Candidate: ...
-
-    @abstractmethod
-    def restore_state(self, found: S | None) -> InstanceSnapshot | None:
-        """Keyed state and timers, and the rest. Raises SnapshotCorrupt."""
-
-    @abstractmethod
-    def resume(self, found: S, owed: Resume) -> Steps:
-        """Keep it as this attempt's own; the snapshot under its new name."""
-
-    @abstractmethod
-    def open_log(self) -> OpenedLog:
-        """What this host has kept. A damaged store is set aside, and what can be read of it is in its place."""
-
-    @abstractmethod
-    def rewrite_log(self, at: int, pieces: Sequence[Segment]) -> None:
-        """From an offset on the log store holds these."""
-
-    @abstractmethod
-    def log_is_whole(self, since: int) -> None:
-        """From this offset on the store lacks nothing that the instance wrote, whatever was damaged before. To be kept
-        with it, durably."""
-
-    @property
-    @abstractmethod
-    def log_end(self) -> int:
-        """Of the log store."""
-
-    @abstractmethod
-    def begin_log(self, writer: Writer) -> None:
-        """From its offset on the log store holds what that incarnation writes, or a copy of it."""
-
-    @abstractmethod
-    def ask(self, origin: Origin, base: int) -> Steps:
-        """Every other holder about an instance; a list of replies. Raises RecoveryTimeout."""
-
-    @property
-    @abstractmethod
-    def effects_are_used(self) -> bool:
-        """Whether an instance of the query has acted on the outside, by the checkpoint."""
-
-    @abstractmethod
-    def keep_that_effects_are_used(self) -> None:
-        """In the checkpoint, durably. Raises StorageUnavailable."""
-
-    @abstractmethod
-    def send_ahead(self, due: Sequence[Emit]) -> None:
-        """Rows of the steps before the one that acts."""
-
-    @abstractmethod
-    def show_log(self, log_start: int, log: bytes) -> None:
-        """To the conduit, which shows it to the standby; until it has answered. Raises ProtocolError."""
-
-    @abstractmethod
-    def check_claim(self) -> None:
-        """That nobody has claimed the snapshots since. Raises Fenced."""
-
-    @abstractmethod
-    def make_instance(self) -> Instance: ...
-
-    @abstractmethod
-    def let_go(self) -> None:
-        """Of what is in memory, if anything is."""
-
-    @abstractmethod
-    def perform(self, actions: Iterable[Action]) -> Steps: ...
-
-    def reached(self, how_far: Reached) -> Steps:
-        """A restoration has come so far."""
-        yield from ()
-
-    def restored(self, found: S | None, recovered: Recovered) -> None:
-        """There is an instance, which is about to return to this."""
-
-    def goes_on(self) -> None:
-        """It begins an epoch as it stands in memory."""
-
-    def promoted(self, known: int) -> None:
-        """It is the replica, and its own log begins at what was known."""
-
-    def log_too_short(self) -> None:
-        """The log store lacks what the conduit has seen."""
-
-    # ------------------------------------------------------------------- life
+    def is_there(self) -> bool:
+        """Whether an instance is in memory."""
+        return self._instance is not None
 
     @property
     def live(self) -> Instance:
@@ -267,66 +97,42 @@ class Incarnation(ABC, Generic[S]):
 
     @property
     def where(self) -> Where:
-        return Where(self._name, self._origin.instance, self._hello.epoch)
+        return Where(self._name, self._origin.instance, self.request.epoch)
 
-    def serve(self, hello: AttachRequest) -> Steps:
+    def serve(self, request: AttachRequest) -> Steps:
         """As the replica. What was recovered is not repeated before `open_epoch`."""
-        self._greeted(hello)
+        self._attach(request)
         if self._instance is None:
             yield from self._restore()
         else:
-            self.claim()
+            self._claim()
             self._check_newest()
-            self.goes_on()
+            self._ports.goes_on()
             self._lead(self.recovered_end if self.live.following else self._since)
         self._has_read_log()
 
-    def open_epoch(self) -> Steps:
-        """In micro-batch Spark writes down what the epoch reads, and does not sync it. Nothing that is made of it may
-        outlive that: the epoch would come out with other records, perhaps fewer than instances have had."""
-        hello = self._hello
-        if not hello.realtime:
-            yield from self.keep_plan(hello.epoch)
-        yield from self.perform(self.live.open_epoch(hello.epoch, passed=hello.passed, ends_at=self._ends_at))
-        # An epoch may be over before the conduit's first tick.
-        yield from self.perform(self.live.tick(self.live.clock()))
-
-    def stand_by(self, hello: AttachRequest) -> Steps:
+    def stand_by(self, request: AttachRequest) -> Steps:
         """Restored like a replacement, or, where it stands at the end of an epoch, as it is in memory; from then on it
         follows. In the middle of one it is told to begin again, from a newer snapshot."""
-        self._greeted(hello)
+        self._attach(request)
         if self._instance is not None and self._ended is not None:
             self._check_newest()
         else:
             self.let_go()
             yield from self._restore()
         self._ended = None
-        self.begin_log(Writer(self._hello.fence, self.log_end, copy=True))
+        self._ports.begin_log(Writer(self.request.fence, self._ports.log_end, copy=True))
         self.live.begin_following()
-        yield from self.perform(self.live.open_epoch(hello.epoch, ends_at=self._ends_at))
-        yield from self.perform(self.live.follow(hello.log_start, hello.log))
         self._has_read_log()
 
-    def take_over(self, hello: AttachRequest) -> Steps:
+    def take_over(self, request: AttachRequest) -> None:
         """The primary is lost, and this is the replica. What that did beyond the log that it had recovered, and that
         the conduit knows, never happened."""
-        self._hello = hello
-        self.claim()
-        known = max(self.live.followed, hello.recovered)
+        self.request = request
+        self._claim()
+        known = max(self.live.followed, request.recovered)
         self._lead(known)
-        self.promoted(known)
-        yield from self.perform(self.live.go_live(hello.passed))
-
-    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
-        """What an effect depends on is where whoever takes over will find it, and that there are effects is known
-        wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
-        self.send_ahead(due)
-        if self._alone:
-            return  # the store here is where whoever takes over looks
-        self.keep_that_effects_are_used()
-        self.show_log(log_start, log)
-        # Whoever has claimed the instance since then has asked this store, and knows of the effect.
-        self.check_claim()
+        self._ports.promoted(known)
 
     def epoch_end(self) -> InstanceSnapshot:
         """The instance at the end of an epoch, after `Instance.end_epoch`.
@@ -337,56 +143,74 @@ class Incarnation(ABC, Generic[S]):
         so it holds what has come since rows left: what was before, whoever got them was sent. An instance that is
         alone leaves it on the driver's host.
         """
-        if self._alone:
+        if not self._has_standby:
             return self.live.snapshot()
-        snapshot = self.live.snapshot(log_since=self.live.handed_on if self._hello.realtime else 0)
+        snapshot = self.live.snapshot(log_since=self.live.handed_on if self.request.realtime else 0)
         return replace(snapshot, live_since=self._since)
 
     def end_standby(self, last: int) -> None:
         """The replica has ended the epoch after bundle `last`, and so has its standby, if it has come as far; else it
         restores in the next one."""
-        newest = self.snapshots.final(self._hello.epoch, self.begun)
-        ended = self.candidate(newest) if newest is not None else None
-        if ended is None or self._covered.upto < last or ended.log_offset != self.live.log_offset:
+        newest = self._ports.snapshots.final(self.request.epoch, self.begun)
+        ended = self._ports.candidate(newest) if newest is not None else None
+        if ended is None or self.bundles.upto < last or ended.log_offset != self.live.log_offset:
             self.let_go()
         else:
             self._ended = ended.name
 
+    def let_go(self) -> None:
+        """Of what is in memory, if anything is."""
+        if self._instance is not None:
+            self._ports.let_go()
+            self._instance = None
+
+    def name_snapshot(self, *, final: bool) -> SnapshotName:
+        """The next one's name."""
+        name = SnapshotName(self.request.epoch, self.request.fence, self._sequence, final)
+        self._sequence += 1
+        return name
+
+    def has_ended(self, snapshot: SnapshotName) -> None:
+        """It stands at the end of its epoch, and may go on from memory in the next one."""
+        self._ended = snapshot
+
     @property
     def begun(self) -> Since | None:
         """Which snapshots count in this start of the query."""
-        return self._line(self._hello.generation).since(self._origin)
+        return self._line(self.request.generation).since(self._origin)
 
     def _line(self, generation: int) -> RecoveryLine:
         """It does not change once it is written."""
         if self._drawn is None or self._drawn.generation != generation:
-            self._drawn = self.line(generation)
+            self._drawn = self._ports.line(generation)
         return self._drawn
 
-    def _greeted(self, hello: AttachRequest) -> None:
-        self._hello = hello
-        self._taken = 0
-        self._covered = BundleGapDetector()
+    def _claim(self) -> None:
+        self._ports.claim(self.request.fence)
+
+    def _attach(self, request: AttachRequest) -> None:
+        self.request = request
+        self.bundles = BundleGapDetector()
 
     def _has_read_log(self) -> None:
         """What the conduit keeps of it may be long, and is not asked for again."""
-        hello = self._hello
-        self._hello = replace(hello, log_start=hello.log_start + len(hello.log), log=b"")
+        request = self.request
+        self.request = replace(request, log_start=request.log_start + len(request.log), log=b"")
 
     def _lead(self, since: int) -> None:
         """From this offset on the log is what this incarnation writes."""
         self.live.lead()
         self._since = since
-        if not self._alone:
-            self.begin_log(Writer(self._hello.fence, since))
+        if self._has_standby:
+            self._ports.begin_log(Writer(self.request.fence, since))
 
     def _check_newest(self) -> None:
         """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
-        before = self._hello.epoch - 1
+        before = self.request.epoch - 1
         if self._ended is None or self._ended.epoch == before:
             return
-        newest = self.snapshots.final(before, self.begun)
-        if newest is None or self.candidate(newest).name != self._ended:
+        newest = self._ports.snapshots.final(before, self.begun)
+        if newest is None or self._ports.candidate(newest).name != self._ended:
             raise ReplicaLost(
                 "this process has missed an epoch that another one ran",
                 where=self.where,
@@ -396,12 +220,12 @@ class Incarnation(ABC, Generic[S]):
     @property
     def _bound_by(self) -> Candidate | None:
         """How an earlier attempt has ended the epoch, where this one has to end alike."""
-        hello = self._hello
-        ended = self.snapshots.binding(hello.epoch, hello.fence) if hello.again else None
-        return self.candidate(ended) if ended is not None else None
+        request = self.request
+        ended = self._ports.snapshots.binding(request.epoch, request.fence) if request.is_retry else None
+        return self._ports.candidate(ended) if ended is not None else None
 
     @property
-    def _ends_at(self) -> int | None:
+    def ends_at(self) -> int | None:
         """The log offset at which it has to end the epoch."""
         bound = self._bound_by
         return bound.log_offset if bound is not None else None
@@ -409,29 +233,29 @@ class Incarnation(ABC, Generic[S]):
     # -------------------------------------------------------------- restoring
 
     def _restore(self) -> Steps:
-        hello = self._hello
-        self.open_snapshots()
-        line = self._line(hello.generation)
-        line.check_epoch(hello.epoch, self.where)
+        request = self.request
+        self._ports.open_snapshots(request)
+        line = self._line(request.generation)
+        line.check_epoch(request.epoch, self.where)
         resume = self._claim_and_clear(line)
         found = self._choose(resume)
         yield from self._check_beginning(line, found)
         snapshot = self._return_to(found, resume)
-        yield from self.reached(Reached.STATE)
-        opened = self.open_log()
+        yield from self._ports.reached(Reached.STATE)
+        opened = self._ports.open_log()
         held = opened.held
         recovered = yield from self._recover(snapshot, opened, found)
-        yield from self.reached(Reached.LOG)
+        yield from self._ports.reached(Reached.LOG)
         received = recovered.received
         behind = found is not None and self._is_behind(opened, found)
-        may_lack = not hello.standby and (not self._alone or behind)  # what the snapshot depends on
+        may_lack = not request.standby and (self._has_standby or behind)  # what the snapshot depends on
         if snapshot is not None and may_lack:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if resume is not None and found is not None and snapshot is not None:
             check_resumable(snapshot, recovered.before, [*held, *received], line.stable, where=self.where)
             snapshot.resume(resume.owed)
-            found = yield from self.resume(found, resume)
-            self.discard_from(hello.epoch)
+            found = yield from self._ports.resume(found, resume)
+            self._ports.discard_from(request.epoch)
         elif snapshot is not None and may_lack and self._may_be_asked_for(snapshot):
             settled, stable = self._settled()
             begins = settled.log_offset if settled is not None else 0
@@ -442,37 +266,37 @@ class Incarnation(ABC, Generic[S]):
                 )
             else:
                 check_dependencies(snapshot, everything, stable, where=self.where)
-        self._instance = self.make_instance()
-        self.restored(found, recovered)
+        self._instance = self._ports.make_instance(self._instance_ports)
+        self._ports.restored(found, recovered)
         self._instance.restore(
             snapshot,
             own_before=recovered.before,
             recorded=recovered.recorded,
             held=held,
             received=received,
-            output_number_floor=self._numbers_from,
+            output_number_floor=self._output_number_floor,
         )
-        if not hello.standby:
+        if not request.standby:
             self._lead(self.recovered_end)
             begins = snapshot.log_offset if snapshot is not None else 0
             if opened.whole_since is None or opened.whole_since > begins:
-                self.log_is_whole(begins)
-        yield from self.reached(Reached.FUNCTION)
+                self._ports.log_is_whole(begins)
+        yield from self._ports.reached(Reached.FUNCTION)
 
     def _claim_and_clear(self, line: RecoveryLine) -> Resume | None:
         """Whether a new attempt resumes; what others left of an epoch that it runs from the beginning goes.
 
         It claims the instance either way: should it fail to resume, its predecessor's snapshots do not count again.
         """
-        hello = self._hello
-        if hello.standby:
+        request = self.request
+        if request.standby:
             return None
-        self.claim()
-        if not hello.fresh:
+        self._claim()
+        if not request.fresh:
             return None
-        resume = line.resume(self._origin, generation=hello.generation, epoch=hello.epoch)
+        resume = line.resume(self._origin, generation=request.generation, epoch=request.epoch)
         if resume is None:
-            self.discard_from(hello.epoch)
+            self._ports.discard_from(request.epoch)
         return resume
 
     def _check_beginning(self, line: RecoveryLine, found: S | None) -> Steps:
@@ -482,16 +306,16 @@ class Incarnation(ABC, Generic[S]):
         The line says so of the epoch with which the start of the query began. After that all instances have run in real
         time; in micro-batch, those that had input, and the driver records the epoch before as soon as it has committed.
         """
-        hello = self._hello
+        request = self.request
         line.check_beginning(
-            self._origin, self.candidate(found).log_offset if found is not None else None, self.where
+            self._origin, self._ports.candidate(found).log_offset if found is not None else None, self.where
         )
-        if found is not None or hello.epoch == line.epoch:
+        if found is not None or request.epoch == line.epoch:
             return
-        if hello.realtime:
-            raise self._lost(f"epoch {hello.epoch - 1}, as all instances have in real time")
-        while (record := self.commit_record()) is None or record.epoch < hello.epoch - 1:
-            yield from self.await_commit()
+        if request.realtime:
+            raise self._lost(f"epoch {request.epoch - 1}, as all instances have in real time")
+        while (record := self._ports.commit_record()) is None or record.epoch < request.epoch - 1:
+            yield from self._ports.await_commit()
         if self._origin in record.ends:
             raise self._lost(f"epoch {record.epoch} with {record.ends[self._origin].snapshot}")
 
@@ -503,12 +327,12 @@ class Incarnation(ABC, Generic[S]):
         )
 
     def _choose(self, resume: Resume | None) -> S | None:
-        hello, known = self._hello, self._hello.known
+        request, known = self.request, self.request.known
         if resume is not None:
             return self._where_it_resumes(resume)
 
         def usable(found: S) -> bool:
-            candidate = self.candidate(found)
+            candidate = self._ports.candidate(found)
             return known.allows(
                 fence=candidate.name.fence,
                 log_offset=candidate.log_offset,
@@ -516,15 +340,21 @@ class Incarnation(ABC, Generic[S]):
                 before=self._emitted_before,
             )
 
-        return self.snapshots.latest(
-            epoch=hello.epoch, fence=hello.fence, since=self.begun, final_only=hello.fresh, usable=usable
+        return self._ports.snapshots.latest(
+            epoch=request.epoch,
+            fence=request.fence,
+            since=self.begun,
+            final_only=request.fresh,
+            usable=usable,
         )
 
     def _where_it_resumes(self, resume: Resume) -> S:
         """An attempt that lost its first replica before it was welcomed may have begun already. Raises ResumeFailed."""
-        hello = self._hello
+        request = self.request
         try:
-            found = self.snapshots.resumed(hello.epoch, hello.fence) or self.snapshots.named(resume.name)
+            found = self._ports.snapshots.resumed(
+                request.epoch, request.fence
+            ) or self._ports.snapshots.named(resume.name)
         except SnapshotCorrupt as error:
             raise resume_failed(error.message, self.where) from error
         if found is None:
@@ -534,18 +364,18 @@ class Incarnation(ABC, Generic[S]):
     def _emitted_before(self) -> int:
         """The number of the last row of the epochs before."""
         began = self._beginning()
-        return max(self._numbers_from, began.emitted if began is not None else 0)
+        return max(self._output_number_floor, began.emitted if began is not None else 0)
 
     def _committed(self) -> int:
         """The last epoch that is recorded to have committed, -1 before the first: Spark's own commit may be lost. What
         this start began behind has committed, too, and its record may not be written yet."""
-        record = self.commit_record()
-        begun_behind = self._line(self._hello.generation).epoch - 1
+        record = self._ports.commit_record()
+        begun_behind = self._line(self.request.generation).epoch - 1
         return max(record.epoch if record is not None else -1, begun_behind)
 
     def _may_be_asked_for(self, snapshot: InstanceSnapshot) -> bool:
         """Whether an epoch up to which it depends on logs may still be run again."""
-        return snapshot.epoch > (self._committed() if self._hello.realtime else self._hello.epoch - 1)
+        return snapshot.epoch > (self._committed() if self.request.realtime else self.request.epoch - 1)
 
     def _settled(self) -> tuple[Candidate | None, Mapping[Origin, int]]:
         """How it stood at the end of the last epoch that nobody runs again, and how far others' logs are not asked for
@@ -554,35 +384,35 @@ class Incarnation(ABC, Generic[S]):
         In micro-batch the epochs before this one have committed. In real time an epoch is committed while the next one
         runs, and where one is not, the query may begin it again.
         """
-        hello = self._hello
-        if not hello.realtime:
+        request = self.request
+        if not request.realtime:
             began = self._beginning()
             return began, began.received if began is not None else {}
-        found = self.snapshots.final(self._committed(), self.begun)
-        settled = self.candidate(found) if found is not None else None
-        stable = dict(self._line(hello.generation).stable)
+        found = self._ports.snapshots.final(self._committed(), self.begun)
+        settled = self._ports.candidate(found) if found is not None else None
+        stable = dict(self._line(request.generation).stable)
         for origin, upto in settled.received.items() if settled is not None else ():
             stable[origin] = max(upto, stable.get(origin, 0))
         return settled, stable
 
     def _beginning(self) -> Candidate | None:
-        found = self.snapshots.beginning(self._hello.epoch, self._hello.fence, self.begun)
-        return self.candidate(found) if found is not None else None
+        found = self._ports.snapshots.beginning(self.request.epoch, self.request.fence, self.begun)
+        return self._ports.candidate(found) if found is not None else None
 
     def _return_to(self, found: S | None, resume: Resume | None) -> InstanceSnapshot | None:
         """Without a snapshot inside an epoch it can be run again from its beginning; nothing stands in for that one."""
         if found is None:
-            return self.restore_state(None)
-        candidate = self.candidate(found)
-        inside = candidate.name.epoch == self._hello.epoch
+            return self._ports.restore_state(None)
+        candidate = self._ports.candidate(found)
+        inside = candidate.name.epoch == self.request.epoch
         try:
-            snapshot = self.restore_state(found)
+            snapshot = self._ports.restore_state(found)
         except SnapshotCorrupt as error:
             if not inside:
                 raise
             raise resume_failed(error.message, self.where) from error
         if inside and resume is None:
-            self._covered = BundleGapDetector(candidate.taken)
+            self.bundles = BundleGapDetector(candidate.taken)
         self._sequence = candidate.name.sequence + 1
         return snapshot
 
@@ -590,7 +420,7 @@ class Incarnation(ABC, Generic[S]):
         """Whether the store at hand is damaged, or not of the incarnation that took the snapshot, or a later one: its
         own log need not be what the snapshot was taken in. Where there are standbys, it need not hold what the snapshot
         depends on either way: a later incarnation may have been promoted, and lost before it was sent that again."""
-        elsewhere = not self._alone and opened.own.fence < self.candidate(found).name.fence
+        elsewhere = self._has_standby and opened.own.fence < self._ports.candidate(found).name.fence
         return elsewhere or bool(opened.damaged)
 
     def _ask_for_others(self, snapshot: InstanceSnapshot, held: list[bytes]) -> Steps:
@@ -603,12 +433,12 @@ class Incarnation(ABC, Generic[S]):
         found: list[bytes] = []
         for origin in missing_logs(snapshot.received, stable, held):
             start, upto = stable.get(origin, 0), snapshot.received[origin]
-            answers = yield from self.ask(origin, start)
+            answers = yield from self._ports.ask(origin, start)
             found += recovered_deltas(origin, start, upto, answers)
         return found
 
     def _log_wanted_from(self, snapshot: InstanceSnapshot | None, opened: OpenedLog) -> int | None:
-        if snapshot is None or not (opened.damaged or snapshot.epoch == self._hello.epoch):
+        if snapshot is None or not (opened.damaged or snapshot.epoch == self.request.epoch):
             return None
         settled, _ = self._settled() if opened.damaged else (None, {})
         return min(
@@ -618,49 +448,54 @@ class Incarnation(ABC, Generic[S]):
     def _repeats_all(self, bound: Candidate | None) -> bool:
         """Whether nothing of the log is done anew. The checkpoint, which may be far away, is asked only where a task
         attempt begins: a failover inside it does not wait for that."""
-        may_begin_anew = self._hello.fresh and not self._alone and bound is None
-        return not may_begin_anew or self.effects_are_used
+        return not self._may_begin_anew(bound) or self._ports.effects_are_used
+
+    def _may_begin_anew(self, bound: Candidate | None) -> bool:
+        return self.request.fresh and self._has_standby and bound is None
 
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
-        hello, bound = self._hello, self._bound_by
+        request, bound = self.request, self._bound_by
         begins = snapshot.log_offset if snapshot is not None else 0
-        if self._alone and snapshot is not None and not opened.damaged:
+        if not self._has_standby and snapshot is not None and not opened.damaged:
             check_same_history(snapshot, opened.own.segments, where=self.where)
         settled, _ = self._settled()
         retrieval = retrieve(
             self._origin,
             begins,
             opened,
-            hello.log,
-            known=hello.known,
-            fresh=hello.fresh,
+            request.log,
+            known=request.known,
+            fresh=request.fresh,
             where=self.where,
-            alone=self._alone,
+            has_standby=self._has_standby,
             since=self._log_wanted_from(snapshot, opened),
-            recovered=hello.recovered,
+            recovered=request.recovered,
             settled=settled.log_offset if settled is not None else 0,
             repeats_all=self._repeats_all(bound),
             history=snapshot.history if snapshot is not None else None,
         )
-        if hello.standby or self._damage_accepted:  # what a standby takes for complete its primary has shown
+        if (
+            request.standby or self._damage_accepted
+        ):  # what a standby takes for complete its primary has shown
             retrieval = replace(retrieval, whole=True)
-        if retrieval.too_early and not hello.fresh:
-            self.log_too_short()
+        if retrieval.too_early and not request.fresh:
+            self._ports.log_too_short()
         answers: list[HolderReply] = []
-        if retrieval.ask_others or hello.standby:
-            answers += yield from self.ask(self._origin, retrieval.base)
+        if retrieval.ask_others or request.standby:
+            answers += yield from self._ports.ask(self._origin, retrieval.base)
         if bound is not None:
             answers.append(HolderReply("the snapshot of the epoch's end", own=(bound.own_log,)))
-        if found is not None and (ended := self.candidate(found).own_log).segments:
+        if found is not None and (ended := self._ports.candidate(found).own_log).segments:
             answers.append(HolderReply("the snapshot that it returns to", own=(ended,)))
         recovered = retrieval.put_together(answers, where=self.where)
+        if snapshot is None and not self._damage_accepted:
+            check_log_has_no_earlier_epoch(recovered.recorded, epoch=request.epoch, where=self.where)
         reached = begins + len(recovered.recorded)
-        if bound is not None and not hello.standby and reached < bound.log_offset:
+        if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)
         at, pieces = recovered.missing(opened.own)
-        if pieces and not self._alone:
-            self.begin_log(Writer(hello.fence, at, copy=True))
-        if pieces or at < self.log_end:
-            self.rewrite_log(at, pieces)
+        if pieces or at < self._ports.log_end:
+            copies = bool(pieces) and self._has_standby
+            self._ports.rewrite_log(at, pieces, Writer(request.fence, at, copy=True) if copies else None)
         return recovered

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.errors import Fenced, SinkError, Where
+from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.ids import Origin
 
 NOBODY = ""
 
@@ -23,33 +25,33 @@ NOBODY = ""
 class Holder:
     """A fence, and who took it: a name that no other writer has."""
 
-    fence: int = 0
+    fence: Fence = LOWEST_FENCE
     owner: str = NOBODY
 
-    def raised_to(self, fence: int) -> Holder:
+    def raised_to(self, fence: Fence) -> Holder:
         """Whoever held it holds it no more, if the new fence is higher."""
         return Holder(fence) if fence > self.fence else self
 
 
-def check_taking(offered: Holder, standing: Holder, *, floor: int, origin: tuple[int, int]) -> None:
+def check_taking(offered: Holder, standing: Holder, *, floor: Fence, origin: Origin) -> None:
     """Raises Fenced unless `offered` may become the holder."""
     highest = max(floor, standing.fence)
     if offered.fence < highest:
         raise _fenced(offered, highest, origin)
     if offered.fence == standing.fence and standing.owner not in (NOBODY, offered.owner):
         raise Fenced(
-            f"sink node {origin[0]} was taken by another writer under the same fence, {offered.fence:x}",
-            where=Where(instance=origin[1]),
+            f"sink node {origin.node} was taken by another writer under the same fence, {offered.fence:x}",
+            where=Where(instance=origin.instance),
         )
 
 
-def check_holding(mine: Holder, standing: Holder, *, origin: tuple[int, int], kept_in: str) -> None:
+def check_holding(mine: Holder, standing: Holder, *, origin: Origin, kept_in: str) -> None:
     """Raises Fenced unless `mine` is still the holder. Fences only rise, so where none stands any more nobody has taken
     over: what they are kept in was removed, and that is a SinkError."""
     if standing == Holder() and mine.fence > 0:
         raise SinkError(
-            f"the fence of sink node {origin[0]} is gone: {kept_in} holds none, this writer took {mine.fence:x}",
-            where=Where(instance=origin[1]),
+            f"the fence of sink node {origin.node} is gone: {kept_in} holds none, this writer took {mine.fence:x}",
+            where=Where(instance=origin.instance),
             hint="Leave what the sink keeps alone while its query runs. Nothing of this bundle was written; start the "
             "query again, which takes a new fence",
         )
@@ -57,7 +59,7 @@ def check_holding(mine: Holder, standing: Holder, *, origin: tuple[int, int], ke
         raise _fenced(mine, standing.fence, origin)
 
 
-def check_driver(fence: int, *, floor: int) -> None:
+def check_driver(fence: Fence, *, floor: Fence) -> None:
     """Raises Fenced where a later start of the query has raised the floor: this driver changes nothing any more."""
     if fence < floor:
         raise Fenced(
@@ -65,8 +67,8 @@ def check_driver(fence: int, *, floor: int) -> None:
         )
 
 
-def _fenced(mine: Holder, standing: int, origin: tuple[int, int]) -> Fenced:
+def _fenced(mine: Holder, standing: Fence, origin: Origin) -> Fenced:
     return Fenced(
-        f"sink node {origin[0]} was taken over: fence {standing:x} stands, this writer holds {mine.fence:x}",
-        where=Where(instance=origin[1]),
+        f"sink node {origin.node} was taken over: fence {standing:x} stands, this writer holds {mine.fence:x}",
+        where=Where(instance=origin.instance),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
@@ -40,15 +41,21 @@ class Snapshots(Protocol[S_co]):
     """The instance's snapshots in checkpoint storage (`protocol.line.snapshot_name` has the rules)."""
 
     def latest(
-        self, *, epoch: int, fence: int, since: Since | None, final_only: bool, usable: Callable[[S_co], bool]
+        self,
+        *,
+        epoch: int,
+        fence: Fence,
+        since: Since | None,
+        final_only: bool,
+        usable: Callable[[S_co], bool],
     ) -> S_co | None: ...
 
-    def beginning(self, epoch: int, fence: int, since: Since | None) -> S_co | None: ...
+    def beginning(self, epoch: int, fence: Fence, since: Since | None) -> S_co | None: ...
 
-    def resumed(self, epoch: int, fence: int) -> S_co | None: ...
+    def resumed(self, epoch: int, fence: Fence) -> S_co | None: ...
 
     def named(self, text: str) -> S_co | None: ...
 
     def final(self, epoch: int, since: Since | None) -> S_co | None: ...
 
-    def binding(self, epoch: int, fence: int) -> S_co | None: ...
+    def binding(self, epoch: int, fence: Fence) -> S_co | None: ...

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from clonos.errors import CheckpointMismatch, LogCorrupt
 from clonos.protocol.ids import Origin, channel_origin
@@ -249,13 +249,26 @@ def _begun(epoch: int, why: str, *, missing: str | None = None) -> CheckpointMis
     )
 
 
+def is_another(history: History, program: Topology) -> bool:
+    """Whether it matters what has been seen of the open epoch: not to a program that has run, and goes on, alone."""
+    changes = compare(history.bindings[-1].program, program)
+    return len(history.bindings) > 1 or any(change.when is When.EPOCH for change in changes)
+
+
+class LastCommit(NamedTuple):
+    """Where an instance stood at the last commit: its log offset, and the number of its last output row."""
+
+    log_offset: int = 0
+    emitted: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What there is behind the last commit. `ends` is where every instance stood at it: log offset, last output
-    number; `own` are pieces of its log from its stores, `deltas` what others and the sink hold; `cursors` say by
-    channel what is visible. `whole`, whether all holders could be asked."""
+    """What there is behind the last commit. `ends` is where every instance stood at it; `own` are pieces of its log
+    from its stores, `deltas` what others and the sink hold; `cursors` say by channel what is visible. `whole`, whether
+    all holders could be asked."""
 
-    ends: Mapping[Origin, tuple[int, int]]
+    ends: Mapping[Origin, LastCommit]
     own: Iterable[tuple[Origin, Segment]]
     deltas: Iterable[bytes]
     cursors: Mapping[int, int]
@@ -281,11 +294,11 @@ def open_epoch(number: int, remains: Remains, *, realtime: bool | None, planned:
     if not remains.whole and (realtime is not False or planned):
         return last
     for channel, upto in remains.cursors.items():
-        if upto > remains.ends.get(channel_origin(channel), (0, 0))[1]:
+        if upto > remains.ends.get(channel_origin(channel), LastCommit()).emitted:
             return last
     begun = not remains.whole
     for origin, piece in remains.pieces():
-        offset, _ = remains.ends.get(origin, (0, 0))
+        offset = remains.ends.get(origin, LastCommit()).log_offset
         if is_seen(piece, offset):
             return last
         begun = begun or piece[0] + len(piece[1]) > offset

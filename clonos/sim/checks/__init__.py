@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError
-from clonos.protocol.engine.instance import Emit, Persist, Row
+from clonos.protocol.engine.instance import Emit, Row
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import Recovered
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.lease import HostLease
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection
@@ -143,18 +145,18 @@ class Checks:
         self._another_history(host, hello, start, emitted, recorded)
         self._goes_live(host, hello, start, emitted, recorded)
 
-    def writes(self, host: OperatorHost, persist: Persist) -> None:
+    def writes(self, host: OperatorHost, own: Segment | None) -> None:
         """What it is about to save; it may die in the middle."""
-        if persist.own:
-            self.histories.writes(host, persist.own_start, b"".join(persist.own))
+        if own is not None:
+            self.histories.writes(host, *own)
 
-    def saves(self, host: OperatorHost, persist: Persist) -> None:
+    def saves(self, host: OperatorHost, own: Segment | None) -> None:
         """What an overtaken replica on another host still writes into its own store is not believed."""
         if host.hello.standby or self._is_overtaken(host):
             return
         self.acts(host.origin, host.hello.fence, "writes its log")
-        if persist.own:
-            self.truth.extend(host.origin, persist.own_start, b"".join(persist.own))
+        if own is not None:
+            self.truth.extend(host.origin, *own)
 
     def emits(self, host: OperatorHost, emit: Emit) -> list[Tag]:
         if self._is_overtaken(host):  # nobody listens
@@ -202,7 +204,7 @@ class Checks:
 
     # -------------------------------------------------------------- a sink
 
-    def shows(self, place: SinkPlace, identity: str, row: Row, fence: int) -> None:
+    def shows(self, place: SinkPlace, identity: str, row: Row, fence: Fence) -> None:
         tag: Tag = row[3]
         self.fencing.shows(place.origin, fence)
         self.outputs.shows(place.origin, identity, row)
@@ -214,15 +216,15 @@ class Checks:
     def repeats(self, place: SinkPlace, identity: str, row: Row) -> None:
         self.outputs.repeats(identity, row)
 
-    def sink_fenced(self, origin: Origin, fence: int) -> None:
+    def sink_fenced(self, origin: Origin, fence: Fence) -> None:
         self.fencing.sink_raised(origin, fence)
 
     # -------------------------------------------------- fences and forgetting
 
-    def fence_raised(self, server: str, origin: Origin, fence: int) -> None:
+    def fence_raised(self, server: str, origin: Origin, fence: Fence) -> None:
         self.fencing.raised(server, origin, fence)
 
-    def acts(self, origin: Origin, fence: int, what: str) -> None:
+    def acts(self, origin: Origin, fence: Fence, what: str) -> None:
         self.fencing.acts(origin, fence, what)
 
     @contextmanager

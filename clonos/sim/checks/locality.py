@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.protocol.ids import Origin
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.checks.violation import Violation
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
 from clonos.protocol.ids import Origin
-from clonos.protocol.roles.incarnation import AttachRequest
+from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.checks.held import Held, entries_of
 from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.truncation import Truncation

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Protocol
 
 from clonos.errors import LogConflict
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, encode_entry
@@ -48,7 +49,9 @@ class KeepsLog(Protocol):
 
     def truncate(self, stable: Mapping[Origin, int]) -> None: ...
 
-    def rewrite_own(self, offset: int, pieces: Sequence[Segment]) -> None: ...
+    def rewrite_own(
+        self, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None
+    ) -> None: ...
 
     def sync(self) -> None: ...
 
@@ -185,16 +188,27 @@ def rewriting_keeps_what_lies_before(place: LogPlace) -> None:
         holds(store, [(5, b"abcXnew")], [(0, b"x")])
 
 
+def who_has_copied_it_is_kept_with_the_copy(place: LogPlace) -> None:
+    with closing(place.open()) as store:
+        store.begin(Writer(Fence(5), 0))
+        store.append([], (0, b"0123"))
+        store.rewrite_own(2, [(2, b"xyz")], Writer(Fence(7), 2, copy=True))
+        same("the incarnations", store.incarnations(), (Writer(Fence(5), 0), Writer(Fence(7), 2, copy=True)))
+        holds(store, [(0, b"01xyz")], [])
+    with closing(place.open()) as store:
+        same("them again", store.incarnations(), (Writer(Fence(5), 0), Writer(Fence(7), 2, copy=True)))
+
+
 def who_wrote_it_is_known_for_all_that_is_kept(place: LogPlace) -> None:
     with closing(place.open()) as store:
         same("the incarnations at first", store.incarnations() or (), ())
-        store.begin(Writer(5, 0))
-        store.begin(Writer(6, 0))  # it takes the place of one that has written nothing
+        store.begin(Writer(Fence(5), 0))
+        store.begin(Writer(Fence(6), 0))  # it takes the place of one that has written nothing
         store.append([], (0, b"0123"))
-        store.begin(Writer(9, 4))
+        store.begin(Writer(Fence(9), 4))
         store.append([], (4, b"45678"))
-        store.begin(Writer(11, 8, copy=True))
-        writers = (Writer(6, 0), Writer(9, 4), Writer(11, 8, copy=True))
+        store.begin(Writer(Fence(11), 8, copy=True))
+        writers = (Writer(Fence(6), 0), Writer(Fence(9), 4), Writer(Fence(11), 8, copy=True))
         same("the incarnations", store.incarnations(), writers)
     with closing(place.open()) as store:
         same("the incarnations for the next process", store.incarnations(), writers)
@@ -218,6 +232,7 @@ LOG_CHECKS: tuple[Callable[[LogPlace], None], ...] = (
     folding_forgets_nothing,
     truncation_forgets_what_lies_before_and_nothing_else,
     rewriting_keeps_what_lies_before,
+    who_has_copied_it_is_kept_with_the_copy,
     who_wrote_it_is_known_for_all_that_is_kept,
     syncing_changes_nothing_that_is_seen,
 )

@@ -20,7 +20,7 @@ import cloudpickle
 import pyarrow as pa
 
 from clonos.errors import Fenced, SinkError
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import channel_id
 from clonos.sinks.port import Cursors, Sink, SinkLogReader, SinkWriter
 from clonos.testing.conformance.checks import check_name, refused, same
@@ -77,11 +77,11 @@ class SinkPlace:
 class KeepsCommits(Protocol):
     """The part of a sink that keeps fences and the commit record."""
 
-    def raise_fence(self, query: str, fence: int) -> None: ...
+    def raise_fence(self, query: str, fence: Fence) -> None: ...
 
-    def standing_fence(self, query: str) -> int: ...
+    def standing_fence(self, query: str) -> Fence: ...
 
-    def record_commit(self, query: str, fence: int, epoch: int, record: bytes) -> None: ...
+    def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None: ...
 
     def last_commit(self, query: str) -> tuple[int, bytes] | None: ...
 
@@ -111,7 +111,7 @@ def rows(first: int, last: int) -> list[Written]:
     return [(f"3-0-{number}", f"card{number % 7}", number) for number in range(first, last + 1)]
 
 
-def opened(place: SinkPlace, fence: int, *, node: int = NODE) -> SinkWriter:
+def opened(place: SinkPlace, fence: Fence, *, node: int = NODE) -> SinkWriter:
     writer = place.sink().writer()
     writer.open(query=QUERY, node=node, instance=0, fence=fence)
     return writer
@@ -132,7 +132,7 @@ def it_fits_the_port(place: SinkPlace) -> None:
 
 def rows_determinants_and_cursor_take_effect_together(place: SinkPlace) -> None:
     """After each bundle; a bundle may have no rows."""
-    with closing(opened(place, 3)) as writer:
+    with closing(opened(place, Fence(3))) as writer:
         writer.write(**bundle(1, 3))
         same("the rows of one bundle", place.shown(), rows(1, 3))
         same("its determinants", place.deltas(), [b"delta up to 3"])
@@ -142,18 +142,18 @@ def rows_determinants_and_cursor_take_effect_together(place: SinkPlace) -> None:
     same("all determinants", place.deltas(), [b"delta up to 3", b"no rows", b"delta up to 7"])
     same("the cursors", place.cursors(), {(NODE, 0): {CHANNEL: 7}})
     with closing(place.sink().writer()) as writer:
-        position = writer.open(query=QUERY, node=NODE, instance=0, fence=4)
+        position = writer.open(query=QUERY, node=NODE, instance=0, fence=Fence(4))
     same("where the next writer begins", position.cursors, {CHANNEL: 7})
 
 
 def a_bundle_that_came_before_is_refused(place: SinkPlace) -> None:
     """Delivered again, by the same writer or by the next one, whole or in part, it changes nothing."""
-    with closing(opened(place, 3)) as writer:
+    with closing(opened(place, Fence(3))) as writer:
         writer.write(**bundle(1, 3))
         for first, last in ((1, 3), (2, 5)):
             with refused(SinkError, f"rows {first} to {last} behind a cursor at 3"):
                 writer.write(**bundle(first, last))
-    with closing(opened(place, 4)) as writer, refused(SinkError, "a bundle of the writer before"):
+    with closing(opened(place, Fence(4))) as writer, refused(SinkError, "a bundle of the writer before"):
         writer.write(**bundle(1, 3))
     same("the rows", place.shown(), rows(1, 3))
     same("the determinants", place.deltas(), [b"delta up to 3"])
@@ -161,7 +161,7 @@ def a_bundle_that_came_before_is_refused(place: SinkPlace) -> None:
 
 def a_bundle_that_does_not_continue_is_refused(place: SinkPlace) -> None:
     """Nothing of it takes effect, and the writer may go on with one that does."""
-    with closing(opened(place, 3)) as writer:
+    with closing(opened(place, Fence(3))) as writer:
         writer.write(**bundle(1, 5))
         wrong: dict[str, dict[str, Any]] = {
             "a row beyond the cursor that came with it": {"cursors": {CHANNEL: 7}},
@@ -185,14 +185,14 @@ def an_empty_place_has_nothing_to_read(place: SinkPlace) -> None:
     """Whatever reads there before the first writer finds nothing, and is no error."""
     same("the determinants", place.deltas(), [])
     same("the cursors", place.cursors(), {})
-    same("how many deltas are dropped", place.sink().truncate(QUERY, 9, lambda _: False), 0)
+    same("how many deltas are dropped", place.sink().truncate(QUERY, Fence(9), lambda _: False), 0)
 
 
 def queries_are_kept_apart(place: SinkPlace) -> None:
     """In one place each has its own fences, log and cursors."""
-    with closing(opened(place, 3)) as writer:
+    with closing(opened(place, Fence(3))) as writer:
         writer.write(**bundle(1, 2))
-        place.sink().raise_fence("query-2", 9)
+        place.sink().raise_fence("query-2", Fence(9))
         writer.write(**bundle(3, 4))
     same("the determinants of another query", place.deltas("query-2"), [])
     same("the cursors of another query", place.cursors("query-2"), {})
@@ -203,11 +203,11 @@ def queries_are_kept_apart(place: SinkPlace) -> None:
 
 
 def a_second_writer_under_the_same_fence_is_refused(place: SinkPlace) -> None:
-    with closing(opened(place, 3)) as first:
+    with closing(opened(place, Fence(3))) as first:
         with refused(Fenced, "a second writer under a fence that is taken"):
-            opened(place, 3)
+            opened(place, Fence(3))
         first.write(**bundle(1, 2))
-        with closing(opened(place, 4)) as second:
+        with closing(opened(place, Fence(4))) as second:
             with refused(Fenced, "a writer whose fence was overtaken"):
                 first.write(**bundle(3, 4))
             same("what a fenced writer has left", place.shown(), rows(1, 2))
@@ -220,22 +220,22 @@ def the_same_writer_may_come_again(place: SinkPlace) -> None:
     """When it was not told that it had taken the fence, or a bundle's outcome is in doubt."""
     writer = place.sink().writer()
     for _ in range(2):
-        position = writer.open(query=QUERY, node=NODE, instance=0, fence=3)
+        position = writer.open(query=QUERY, node=NODE, instance=0, fence=Fence(3))
     same("the cursors at first", position.cursors, {})
     writer.write(**bundle(1, 2))
-    for fence in (3, 5):
+    for fence in (Fence(3), Fence(5)):
         position = writer.open(query=QUERY, node=NODE, instance=0, fence=fence)
         same("the cursors when it comes again", position.cursors, {CHANNEL: 2})
     writer.close()
 
 
 def a_fence_that_was_only_raised_is_nobodys(place: SinkPlace) -> None:
-    place.sink().raise_fence(QUERY, 7)
+    place.sink().raise_fence(QUERY, Fence(7))
     with (
-        closing(opened(place, 7)),
+        closing(opened(place, Fence(7))),
         refused(Fenced, "a second writer under a fence that was raised, and is taken"),
     ):
-        opened(place, 7)
+        opened(place, Fence(7))
 
 
 def fences_are_compared_with_their_generation(place: SinkPlace) -> None:
@@ -254,20 +254,20 @@ def fences_are_compared_with_their_generation(place: SinkPlace) -> None:
 
 def each_sink_node_has_its_own_fence(place: SinkPlace) -> None:
     """A writer of another node may hold a lower one, as long as it is not below what was raised."""
-    with closing(opened(place, 4)) as first, closing(opened(place, 1, node=OTHER_NODE)):
+    with closing(opened(place, Fence(4))) as first, closing(opened(place, Fence(1), node=OTHER_NODE)):
         first.write(**bundle(1, 2))
     same("the cursors", place.cursors(), {(NODE, 0): {CHANNEL: 2}})
 
 
 def a_raised_fence_refuses_writers_that_never_were(place: SinkPlace) -> None:
-    with closing(opened(place, 1)) as old:
-        for fence in (7, 6):
+    with closing(opened(place, Fence(1))) as old:
+        for fence in (Fence(7), Fence(6)):
             place.sink().raise_fence(QUERY, fence)
         with refused(Fenced, "a writer below the fence that was raised"):
             old.write(**bundle(1, 5))
         with refused(Fenced, "a first writer below the fence that was raised"):
-            opened(place, 6, node=OTHER_NODE)
-    opened(place, 7, node=OTHER_NODE).close()
+            opened(place, Fence(6), node=OTHER_NODE)
+    opened(place, Fence(7), node=OTHER_NODE).close()
     same("the rows", place.shown(), [])
     same("the determinants", place.deltas(), [])
 
@@ -327,14 +327,14 @@ def a_driver_that_is_deposed_in_the_middle_stops(place: SinkPlace) -> None:
 def a_commit_record_is_there_for_every_process(place: CommitPlace) -> None:
     same("the record at first", place.make().last_commit(QUERY), None)
     for epoch, record in ((0, b"\0\xffzero"), (1, b"")):
-        place.make().record_commit(QUERY, 3, epoch, record)
+        place.make().record_commit(QUERY, Fence(3), epoch, record)
         same("the record", place.make().last_commit(QUERY), (epoch, record))
     same("the record of another query", place.make().last_commit("another"), None)
 
 
 def every_raised_fence_is_remembered(place: CommitPlace) -> None:
     """The driver's checkpoint may be an older copy, which has not heard of all starts."""
-    same("the fence at first", place.make().standing_fence(QUERY), 0)
+    same("the fence at first", place.make().standing_fence(QUERY), LOWEST_FENCE)
     for generation in (7, 5):
         place.make().raise_fence(QUERY, Fence.of(generation))
     same("the highest fence", place.make().standing_fence(QUERY), Fence.of(7))
@@ -343,24 +343,24 @@ def every_raised_fence_is_remembered(place: CommitPlace) -> None:
 
 def a_commit_record_never_goes_back_under_one_fence(place: CommitPlace) -> None:
     sink = place.make()
-    sink.record_commit(QUERY, 3, 5, b"five")
-    sink.record_commit(QUERY, 3, 4, b"late")
+    sink.record_commit(QUERY, Fence(3), 5, b"five")
+    sink.record_commit(QUERY, Fence(3), 4, b"late")
     same("the record after a late one", sink.last_commit(QUERY), (5, b"five"))
-    sink.record_commit(QUERY, 4, 2, b"of an older checkpoint")
+    sink.record_commit(QUERY, Fence(4), 2, b"of an older checkpoint")
     same("the record of a newer start", sink.last_commit(QUERY), (2, b"of an older checkpoint"))
 
 
 def a_deposed_driver_does_not_record(place: CommitPlace) -> None:
     sink = place.make()
-    sink.record_commit(QUERY, 3, 5, b"five")
-    sink.raise_fence(QUERY, 7)
+    sink.record_commit(QUERY, Fence(3), 5, b"five")
+    sink.raise_fence(QUERY, Fence(7))
     with refused(Fenced, "a record under a fence below the raised one"):
-        sink.record_commit(QUERY, 6, 6, b"six")
-    sink.record_commit(QUERY, 7, 6, b"of the newer")
+        sink.record_commit(QUERY, Fence(6), 6, b"six")
+    sink.record_commit(QUERY, Fence(7), 6, b"of the newer")
     same("the record", sink.last_commit(QUERY), (6, b"of the newer"))
-    sink.record_commit(QUERY, 8, 7, b"of one whose fence was not raised")
+    sink.record_commit(QUERY, Fence(8), 7, b"of one whose fence was not raised")
     with refused(Fenced, "a record under a fence below that of the record"):
-        sink.record_commit(QUERY, 7, 8, b"late")
+        sink.record_commit(QUERY, Fence(7), 8, b"late")
     same("the record", sink.last_commit(QUERY), (7, b"of one whose fence was not raised"))
 
 
@@ -370,7 +370,7 @@ def of_two_drivers_that_record_at_once_the_later_epoch_stands(place: CommitPlace
     def write(first: int) -> None:
         sink = place.make()
         for epoch in range(first, 12, 2):
-            sink.record_commit(QUERY, 1, epoch, b"%d" % epoch)
+            sink.record_commit(QUERY, Fence(1), epoch, b"%d" % epoch)
 
     writers = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
     for writer in writers:

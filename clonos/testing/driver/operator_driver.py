@@ -16,6 +16,7 @@ from clonos.api.streams import CausalStream
 from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionError, Where
 from clonos.operators.process import Timer
 from clonos.protocol.engine.instance import Row
+from clonos.protocol.fence import Fence
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.spark.compile import Target, operator_spec
 from clonos.spark.plan import OperatorPlan
@@ -36,7 +37,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _NODE = 1
-_FENCE = 1
+_FENCE = Fence(1)
 
 
 class OperatorDriver:

@@ -20,7 +20,7 @@ Kind = Literal["worker", "task", "sink", "driver"]
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One blow. `at`: share of the inputs that is visible when it falls. `pick`: chooses among the instances.
+    """One strike. `at`: share of the inputs that is visible when it falls. `pick`: chooses among the instances.
 
     worker: SIGKILL of a Python process of `role`. task: failure of a Spark task; of the sink's, right after
     rows became visible. sink: SIGKILL at the edge of the sink's transaction. driver: SIGKILL of it and all it

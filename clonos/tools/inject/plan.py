@@ -58,10 +58,12 @@ class Strike:
     target: Target | Server
 
     @property
-    def blow(self) -> FaultCommand:
+    def command(self) -> FaultCommand:
         """What is asked of the host where it is. Raises ConfigurationError where it makes no sense."""
         action, target = self.action, self.target
-        blow = FaultCommand(kind=action.kind, role=Role.SERVER, seconds=action.seconds, factor=action.factor)
+        command = FaultCommand(
+            kind=action.kind, role=Role.SERVER, seconds=action.seconds, factor=action.factor
+        )
         if isinstance(target, Server):
             if action.kind is Kind.PARTITION and target.place is None:
                 raise ConfigurationError(f"{target} is on the driver's host: it cannot be cut off from it")
@@ -69,9 +71,9 @@ class Strike:
             if action.kind is Kind.CORRUPT_LOG and target.node.kind != "operator":
                 raise ConfigurationError(f"{target} is a sink: its log is kept with its output")
             role = Role.STANDBY if target.standby else Role.PRIMARY
-            blow = replace(blow, role=role, node=target.node.number, instance=target.instance)
-        blow.check()
-        return blow
+            command = replace(command, role=role, node=target.node.number, instance=target.instance)
+        command.check()
+        return command
 
 
 def targets(
@@ -111,7 +113,7 @@ def servers(found: Sequence[LiveServer], named: str) -> tuple[Server, ...]:
 def can_suffer(action: Action, target: Target | Server) -> bool:
     """Whether it makes sense: a sink keeps its log with its output, a server on the driver's host is never cut off."""
     try:
-        return bool(Strike(0.0, action, target).blow)
+        return bool(Strike(0.0, action, target).command)
     except ConfigurationError:
         return False
 

@@ -22,9 +22,9 @@ from clonos_standby.server import strike as local
 
 def strike(query: LiveQuery, what: Strike, say: Callable[[str], None]) -> None:
     """Do it, and `say` what has been done. Raises NoProcess, NotRunning, ConfigurationError, Unreachable."""
-    blow, name = what.blow, str(what.target)
-    server = _where(query, what.target, blow)
-    done = _there(query, server, blow, name) if server.place else _here(server, blow, name)
+    command, name = what.command, str(what.target)
+    server = _where(query, what.target, command)
+    done = _there(query, server, command, name) if server.place else _here(server, command, name)
     for text in done:
         say(text)
 
@@ -32,15 +32,15 @@ def strike(query: LiveQuery, what: Strike, say: Callable[[str], None]) -> None:
 @contextlib.contextmanager
 def hold(query: LiveQuery, target: Target) -> Iterator[local.Held]:
     """The process of an instance, on this host."""
-    blow = Strike(0.0, Action(Kind.KILL), target).blow
-    server = _where(query, target, blow)
+    command = Strike(0.0, Action(Kind.KILL), target).command
+    server = _where(query, target, command)
     if server.place:
         raise NoProcess(f"{target} is on {server.place} now")
-    with local.hold(lambda: local.pid_of(_status(server), blow, str(target)), str(target)) as held:
+    with local.hold(lambda: local.pid_of(_status(server), command, str(target)), str(target)) as held:
         yield held
 
 
-def _where(query: LiveQuery, target: Target | Server, blow: FaultCommand) -> LiveServer:
+def _where(query: LiveQuery, target: Target | Server, command: FaultCommand) -> LiveServer:
     """The server that is the victim, or that runs it."""
     if isinstance(target, Server):
         for number, server in enumerate(query.servers):
@@ -49,24 +49,24 @@ def _where(query: LiveQuery, target: Target | Server, blow: FaultCommand) -> Liv
         raise NoProcess(f"the query does without {target} now")
     statuses = query.statuses()
     every = [replica for _, said in statuses for replica in said["replicas"]]
-    found = local.playing(every, blow.node, blow.instance, standby=target.standby)
+    found = local.playing(every, command.node, command.instance, standby=target.standby)
     if found is None:
         raise NoProcess(f"{target} has no process now")
     return next(server for server, said in statuses if any(one is found for one in said["replicas"]))
 
 
-def _here(server: LiveServer, blow: FaultCommand, name: str) -> Iterator[str]:
+def _here(server: LiveServer, command: FaultCommand, name: str) -> Iterator[str]:
     assert server.data is not None, "it is on this host"
-    return local.strike(blow, lambda: _status(server), server.data, name)
+    return local.strike(command, lambda: _status(server), server.data, name)
 
 
-def _there(query: LiveQuery, server: LiveServer, blow: FaultCommand, name: str) -> Iterator[str]:
+def _there(query: LiveQuery, server: LiveServer, command: FaultCommand, name: str) -> Iterator[str]:
     if not server.known.token_file:
         raise ConfigurationError(f"nobody knows the token of the replica service at {server.place}")
     token = read_token(Path(server.known.token_file))
     client = ReplicaClient(server.known.place, token, server.known.tls)
     try:
-        for text in client.strike(query.query, blow, name):
+        for text in client.strike(query.query, command, name):
             yield f"{text} (on {server.place})"
     finally:
         client.close()

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from clonos.operators.rows import RowEncoder
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.quarantine import CandidateRecord
+from clonos.protocol.roles.death import Death
 from clonos.storage.dead_letters import DeadLetter, LetterBox, row_stream
 from clonos_standby.cluster.spec import NodeSpec
+
+_TOLD_OF_A_DEATH = ("kind", "signal", "code", "message", "at", "pid", "max_rss_kib", "stderr")
 
 
 class Letters:
     """The letters of one instance, as its replica writes them."""
 
-    def __init__(self, node: NodeSpec, origin: Origin, checkpoint: str, fence: int) -> None:
+    def __init__(self, node: NodeSpec, origin: Origin, checkpoint: str, fence: Fence) -> None:
         self._node = node
         self._origin = origin
         self._box = LetterBox(checkpoint, origin.node, origin.instance, fence=fence)
 
     def write(
         self,
-        doubt: CandidateRecord,
+        candidate: CandidateRecord,
         key: tuple[Any, ...],
         operator: Any,
         services: CausalServices,
         epoch: int,
-        deaths: list[dict[str, Any]],
+        deaths: Sequence[Death],
     ) -> str:
         """The letter's place. It is durable when this returns."""
         node = self._node
         assert node.output is not None
-        row = RowEncoder(node.input, node.zone, node.name).batch([doubt.row])
+        row = RowEncoder(node.input, node.zone, node.name).batch([candidate.row])
         return self._box.write(
             DeadLetter(
                 operator=node.name,
@@ -41,8 +46,8 @@ class Letters:
                 node=self._origin.node,
                 instance=self._origin.instance,
                 epoch=epoch,
-                channel=doubt.channel,
-                position=doubt.position,
+                channel=candidate.channel,
+                position=candidate.position,
                 zone=node.zone,
                 row=row_stream(row),
                 output=node.output.serialize().to_pybytes(),
@@ -50,7 +55,7 @@ class Letters:
                 state=operator.kept(key),
                 watermark=services.watermark,
                 random=services.random.getstate(),
-                recorded=doubt.recorded,
-                deaths=deaths,
+                recorded=candidate.recorded,
+                deaths=[{name: getattr(death, name) for name in _TOLD_OF_A_DEATH} for death in deaths],
             )
         )

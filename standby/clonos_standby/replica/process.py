@@ -1,8 +1,9 @@
 """The replica process: one instance of one operator or sink, epoch after epoch.
 
 Forked warm by the supervisor, it waits to be told which instance it is and for conduits' connections, one per task
-attempt. Within a connection it is single-threaded and event-driven: frames from the conduit, words from the supervisor,
-finished background work. An error that the protocol foresees goes to the conduit as an ERROR frame with its traceback;
+attempt. What a connection brings, and in which order, is `protocol.roles.replica_session`'s matter. Within a connection
+the process is single-threaded and event-driven: frames from the conduit, words from the supervisor, finished background
+work. An error that the protocol foresees goes to the conduit as an ERROR frame with its traceback;
 then the process ends, because what it holds in memory is no longer trusted.
 """
 
@@ -21,30 +22,22 @@ from typing import Any
 
 from clonos.errors import (
     ClonosError,
-    FaultInjected,
-    Fenced,
     ProtocolError,
-    ResumeFailed,
+    ReplicaLost,
     StorageUnavailable,
     UserFunctionError,
     Where,
 )
+from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.messages import End, Follow, Promote, Tick
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.death import REPORTED, Death
+from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
+from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.storage.disk_errors import unavailable
 from clonos.testing.faults import FaultInjector, Point, read_script
-from clonos.wire.messages import (
-    Bundle,
-    End,
-    Follow,
-    Hello,
-    Promote,
-    Resume,
-    Tick,
-    pack_ended,
-    pack_error,
-    pack_welcome,
-    parse,
-)
+from clonos.wire.messages import Bundle, Hello, Resume, pack_ended, pack_error, pack_welcome, parse
 from clonos_standby.cluster.spec import NodeSpec, load
 from clonos_standby.replica.connection import ConduitGone, Connection, Heartbeat
 from clonos_standby.replica.error_report import shows_traceback, traceback_of
@@ -53,7 +46,21 @@ from clonos_standby.replica.operator_host import OperatorHost
 from clonos_standby.replica.sink_host import SinkHost
 from clonos_standby.replica.watchdog import end_stuck
 from clonos_standby.server.control import Control, ControlChannel, ControlClosed
-from clonos_standby.server.crash_marks import REPORTED
+from clonos_standby.server.control_messages import (
+    AskPromotion,
+    Assign,
+    AtEnd,
+    Committed,
+    Connect,
+    ControlMessage,
+    Failed,
+    Figures,
+    Follows,
+    Granted,
+    Recovered,
+    pack_control,
+    parse_control,
+)
 from clonos_standby.server.log import Level, log, name_operators, speak_of
 
 HEARTBEAT_SECONDS = 0.5
@@ -67,13 +74,13 @@ class Replica:
     def __init__(self, control: ControlChannel, spec_path: str) -> None:
         self._control = control
         self._spec_path = spec_path
-        self._instance: tuple[int, int] | None = None
+        self._origin: Origin | None = None
         self._host: Host | None = None
         self._host_due = float("inf")
         self._preparing = threading.Thread(target=self._prepare, name="prepare", daemon=True)
         self._name: str | None = None
         self._words: list[Control] = []
-        self._standing_by = False
+        self._session: ReplicaSession | None = None
         self._figures_due = 0.0
 
     def run(self) -> None:
@@ -90,30 +97,26 @@ class Replica:
         with contextlib.suppress(Exception):
             query = load(self._spec_path)
             for number in query.nodes:
-                if self._instance is not None:
+                if self._origin is not None:
                     return
                 with contextlib.suppress(Exception):
                     query.node(number)
 
     def _hear(self, control: Control) -> None:
-        said = control.message
-        if "assign" in said:
-            self._instance = said["assign"]["node"], said["assign"]["instance"]
-        elif "connect" in said:
-            self._serve(Hello.from_dict(said["connect"]), control.fds[0], said.get("previous"))
-        elif "commit" in said:
-            self._commit(said)
-        elif "exit" in said:
-            if self._host is not None:
-                self._host.close()
-            raise SystemExit(0)
+        message = parse_control(control.message)
+        if isinstance(message, Assign):
+            self._origin = message.origin
+        elif isinstance(message, Connect):
+            self._serve(message.hello, control.fds[0], message.previous)
+        elif isinstance(message, Committed):
+            self._commit(message)
 
     def _build(self) -> Host:
         """What it is to be. It imports the modules of the user's functions, which may take longer than a conduit would
         wait for a silent process: heartbeats run already."""
-        if self._instance is None:
+        if self._origin is None:
             raise ProtocolError("a connection came before the process was told which instance it is")
-        number, instance = self._instance
+        number, instance = self._origin
         self._query = load(self._spec_path)
         self._host_due = time.monotonic() + self._query.settings.function_deadline
         self._preparing.join()
@@ -145,33 +148,42 @@ class Replica:
                 hint="Its modules must be importable in the processes that run it",
             ) from error
 
-    def _commit(self, said: Mapping[str, Any]) -> None:
-        if self._host is not None:
-            self._host.commit(said["commit"], stable_offsets(said.get("truncate", {})))
+    def _commit(self, committed: Committed) -> None:
+        if self._session is not None:
+            self._session.commit(committed.epoch, stable_offsets(committed.truncate))
 
     # -------------------------------------------------------- one connection
 
-    def _serve(self, hello: Hello, fd: int, previous: Mapping[str, Any] | None) -> None:
+    def _serve(self, hello: Hello, fd: int, previous: Death | None) -> None:
         speak_of(epoch=hello.epoch)
-        connection = Connection(socket.socket(fileno=fd))
+        connection = self._connection = Connection(socket.socket(fileno=fd))
         heartbeat = Heartbeat(connection, HEARTBEAT_SECONDS, self._look)
+        self._hello = hello
+        self._previous = previous
         try:
-            if self._host is None:
+            if self._host is None or self._session is None:
                 self._host = self._build()
-            self._host.warn(hello, previous)
-            self._converse(self._host, hello, connection, heartbeat)
+                self._session = ReplicaSession(self._host.session, self)
+            self._host.attach(connection)
+            self._converse(self._host, self._session, connection, heartbeat)
         except ConduitGone as error:
             log("conduit_gone", f"epoch {hello.epoch}: {error}", level=Level.INFO)
-            if self._standing_by:
-                raise SystemExit(REPORTED) from error  # in the middle of an epoch it is of no use to anybody
+            self._is_over()
         except ControlClosed:
             raise
         except Exception as error:
-            self._report(hello, connection, error)
+            self._report(self._hello, connection, error)
             raise SystemExit(REPORTED) from error
         finally:
             heartbeat.stop()
             connection.close()
+
+    def _is_over(self) -> None:
+        try:
+            if self._session is not None:
+                self._session.conduit_is_gone()
+        except ReplicaLost as error:
+            raise SystemExit(REPORTED) from error
 
     def _look(self) -> None:
         if self._host is not None:
@@ -180,136 +192,126 @@ class Replica:
             end_stuck("the import of the function's modules has not come to an end")
 
     def _report(self, hello: Hello, connection: Connection, error: Exception) -> None:
-        """Tell the conduit. A scripted or user failure is the task's; of the rest, what is retryable is retried."""
+        """Tell the conduit, and the supervisor."""
         text = traceback_of(error)
         log("failed", text or str(error), level=Level.ERROR)
         if isinstance(error, OSError):  # those of the user's functions come as UserFunctionError
             error = unavailable(error, "what the replica keeps on its disk")
         name, message, retryable = type(error).__name__, str(error), False
         if isinstance(error, ClonosError):
-            retryable = error.retryable and not isinstance(
-                error, FaultInjected | UserFunctionError | ResumeFailed
-            )
+            retryable = may_be_retried(error)
             message = str(error.at(Where(self._name, hello.instance, hello.epoch)))
             text = text if shows_traceback(error) else ""
         else:
             name, message = "ReplicaFailed", f"{name}: {message}"
-        failed = {
-            "generation": hello.generation,
-            "error": name,
-            "message": f"{message}\n{text}".strip()[:_LONGEST_REASON],
-        }
         if not hello.standby:  # the loss of a standby is nobody's failure
             with contextlib.suppress(ControlClosed):
-                self._control.send({"failed": failed})
+                self._say(Failed(hello.generation, name, f"{message}\n{text}".strip()[:_LONGEST_REASON]))
         with contextlib.suppress(ConduitGone):
             connection.send(pack_error(name, message, retryable=retryable, traceback=text))
 
-    def _converse(self, host: Host, hello: Hello, connection: Connection, heartbeat: Heartbeat) -> None:
-        resume = parse(connection.next())
-        if not isinstance(resume, Resume):
-            raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
-        if hello.standby:
-            self._standing_by = True
-            if not self._stand_by(host, hello, resume, connection, heartbeat):
-                self._standing_by = False
-                return
-        else:
-            host.open(hello, resume, connection)
-            self._welcome(host, connection)
-            host.start()
-        while True:
-            self._tell(host)
-            if not self._await(connection, host):
+    def _converse(
+        self, host: Host, session: ReplicaSession, connection: Connection, heartbeat: Heartbeat
+    ) -> None:
+        # A conduit that has ended the epoch does not listen to a standby any more, but what it said counts.
+        connection.deaf = self._hello.standby
+        carry_out(session.attach(self._request(self._hello)))
+        while session.is_attached:
+            if not session.stands_by:
+                self._tell(host)
+            if not self._await(connection, host, session):
                 continue
             message = parse(connection.next())
             if isinstance(message, Bundle):
-                host.bundle(message)
-                heartbeat.progress = host.progress
-            elif isinstance(message, Tick):
-                host.tick()
-            elif isinstance(message, End):
-                passed = host.end(message.seq)
-                self._control.send({"at_end": hello.epoch, "figures": host.figures()})
-                connection.send(pack_ended(passed))
-                self._faults.reached(Point.BEFORE_SPARK_COMMIT, hello.epoch)
-                return
+                carry_out(session.bundle(message.seq, host.read(message)))
+                heartbeat.progress = host.session.progress
+            elif isinstance(message, Hello):
+                self._hello = message
+                carry_out(session.hear(self._request(message)))
+            elif isinstance(message, Tick | End | Follow | Promote):
+                carry_out(session.hear(message))
             else:
                 raise ProtocolError(f"{type(message).__name__} is not for a replica")
+        if not self._hello.standby:
+            self._faults.reached(Point.BEFORE_SPARK_COMMIT, self._hello.epoch)
+
+    def _request(self, hello: Hello) -> AttachRequest:
+        """HELLO and the RESUME behind it."""
+        resume = parse(self._connection.next())
+        if not isinstance(resume, Resume):
+            raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
+        return AttachRequest(
+            origin=hello.origin,
+            epoch=hello.epoch,
+            fence=hello.fence,
+            fresh=hello.fresh,
+            is_retry=hello.is_retry,
+            emitted_output=resume.passed,
+            log_start=resume.log_start,
+            log=bytes(resume.log),
+            standby=hello.standby,
+            failovers=hello.moves,
+            recovered=hello.recovered,
+            realtime=hello.mode == "realtime",
+            previous=self._previous,
+        )
 
     def _tell(self, host: Host) -> None:
         """The supervisor hears of a recovery at once, of the rest now and then."""
         now = time.monotonic()
         if host.recovered is not None:
-            self._control.send({"recovered": host.recovered})
+            self._say(Recovered(host.recovered))
             host.recovered = None
         if now >= self._figures_due:
             self._figures_due = now + FIGURES_SECONDS
-            self._control.send({"figures": host.figures()})
+            self._say(Figures(host.figures()))
 
-    def _welcome(self, host: Host, connection: Connection) -> None:
+    # --------------------------------------------------------- for the role
+
+    def welcome(self, log_end: int) -> None:
         settings = self._query.settings
-        connection.send(pack_welcome(settings.window, settings.window_bytes, host.recovered_end))
+        self._connection.send(pack_welcome(settings.window, settings.window_bytes, log_end))
 
-    def _stand_by(
-        self, host: Host, hello: Hello, resume: Resume, connection: Connection, heartbeat: Heartbeat
-    ) -> bool:
-        """Follow the primary to the end of the epoch, or until it is lost: whether this is the replica now."""
-        if not isinstance(host, OperatorHost):
-            raise ProtocolError("a sink has no standby")
-        # A conduit that has ended the epoch does not listen any more, but what it said counts.
-        connection.deaf = True
-        host.open_standby(hello, resume, connection)
-        self._welcome(host, connection)
-        self._control.send({"follows": hello.epoch})
-        while True:
-            if not self._await(connection, host):
-                continue
-            message = parse(connection.next())
-            if isinstance(message, Bundle):
-                host.bundle(message)
-                heartbeat.progress = host.progress
-            elif isinstance(message, Follow):
-                host.follow(message)
-            elif isinstance(message, Hello):
-                hello = self._begin_again(message, connection, host)
-            elif isinstance(message, Promote):
-                promoted = replace(hello, fence=message.fence, standby=False)
-                if not self._granted(promoted):
-                    raise Fenced("a later attempt has been here before this standby was promoted")
-                connection.deaf = self._standing_by = False
-                self._welcome(host, connection)
-                host.promote(promoted, message.passed)
-                return True
-            elif isinstance(message, End):
-                host.end_standby(message.seq)
-                self._control.send({"at_end": hello.epoch})
-                return False
-            else:
-                raise ProtocolError(f"{type(message).__name__} is not for a standby")
+    def follows(self, epoch: int) -> None:
+        self._say(Follows(epoch))
 
-    def _begin_again(self, hello: Hello, connection: Connection, host: OperatorHost) -> Hello:
-        """From a newer snapshot. The conduit may call this the replica meanwhile, so the answer suits both."""
-        resume = parse(connection.next())
-        if not isinstance(resume, Resume):
-            raise ProtocolError(f"RESUME is due after HELLO, not {type(resume).__name__}")
-        host.open_standby(hello, resume, connection)
-        connection.send(host.where_it_is())
-        return hello
+    def is_granted(self, promoted: AttachRequest) -> Steps:
+        """Ask the supervisor to raise the fence, and wait for it."""
+        yield from ()
+        hello = replace(self._hello, fence=Fence(promoted.fence), standby=False)
+        if not self._is_raised(hello):
+            return False
+        assert self._host is not None
+        self._hello, self._connection.deaf = hello, False
+        self._host.promote(hello)
+        return True
 
-    def _granted(self, hello: Hello) -> bool:
-        """Ask the supervisor to raise the fence, and wait for it. Raises StorageUnavailable where it cannot."""
-        self._control.send({"promote": hello.to_dict()})
+    def _is_raised(self, hello: Hello) -> bool:
+        self._say(AskPromotion(hello))
         while True:
             control = self._control.receive()
             assert control is not None
-            if "cannot" in control.message:
-                raise StorageUnavailable(control.message["cannot"])
-            if "promoted" in control.message:
-                return bool(control.message["promoted"])
-            self._words.append(control)
+            message = parse_control(control.message)
+            if not isinstance(message, Granted):
+                self._words.append(control)
+            elif message.cannot is not None:
+                raise StorageUnavailable(message.cannot)
+            else:
+                return message.is_granted
 
-    def _await(self, connection: Connection, host: Host) -> bool:
+    def at_end(self, epoch: int) -> None:
+        assert self._host is not None
+        self._say(AtEnd(epoch, None if self._hello.standby else self._host.figures()))
+
+    def ended(self, emitted_output: int) -> None:
+        self._connection.send(pack_ended(emitted_output))
+
+    def _say(self, message: ControlMessage) -> None:
+        self._control.send(pack_control(message))
+
+    # -------------------------------------------------------------- waiting
+
+    def _await(self, connection: Connection, host: Host, session: ReplicaSession) -> bool:
         """Wait for a frame; meanwhile, and before it, serve the supervisor and finished background work.
 
         Whether there is something to read.
@@ -319,22 +321,21 @@ class Replica:
         ready = select.select(watched, [], [], 0 if connection.buffered else None)[0]
         if self._control in ready:
             for control in self._control.poll():
-                if "commit" in control.message:
-                    self._commit(control.message)
+                message = parse_control(control.message)
+                if isinstance(message, Committed):
+                    self._commit(message)
                 else:
                     self._words.append(control)
-                    if "connect" in control.message and not self._standing_by:
+                    if isinstance(message, Connect) and session.gives_way:
                         raise ConduitGone("another connection has come")
-                    if "exit" in control.message:
-                        raise ConduitGone("the supervisor says so")
         if wakeups is not None and wakeups in ready:
             host.finished()
         return connection.buffered or connection in ready
 
 
-def stable_offsets(said: Mapping[str, Any]) -> dict[tuple[int, int], int]:
+def stable_offsets(said: Mapping[str, Any]) -> dict[Origin, int]:
     """Offsets by origin from their wire form `{"node/instance": offset}`."""
-    offsets: dict[tuple[int, int], int] = {}
+    offsets: dict[Origin, int] = {}
     for name, offset in said.items():
         node, instance = name.split("/")
         offsets[Origin(int(node), int(instance))] = int(offset)

@@ -13,14 +13,11 @@ from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 class Upload(threading.Thread):
     """A snapshot on its way to checkpoint storage."""
 
-    def __init__(
-        self, store: SnapshotStore, pending: PendingSnapshot, reached: tuple[int, int], wake: int
-    ) -> None:
+    def __init__(self, store: SnapshotStore, pending: PendingSnapshot, wake: int) -> None:
         super().__init__(name="snapshot", daemon=True)
         self._store = store
         self._pending = pending
         self._wake = wake
-        self.reached = reached
         self.error: ClonosError | None = None
         self.cost = 0.0
         self.start()

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clonos.errors import ConfigurationError, StorageUnavailable
-from clonos.protocol.fence import FENCE_BYTES, Fence
+from clonos.protocol.fence import FENCE_BYTES, NO_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.admission import GENERATION, Fences
 from clonos.storage.durable_files import fsync_directory, replace_file
@@ -42,7 +42,7 @@ class _Format:
     def size(self) -> int:
         return self.record.size + _CRC.size
 
-    def pack(self, origin: Origin, fence: int) -> bytes:
+    def pack(self, origin: Origin, fence: Fence) -> bytes:
         record = self.record.pack(*origin, Fence(fence).pack())
         return record + _CRC.pack(zlib.crc32(record))
 
@@ -81,7 +81,7 @@ class FenceTable:
     def close(self) -> None:
         os.close(self._fd)
 
-    def _keep(self, origin: Origin, fence: int) -> None:
+    def _keep(self, origin: Origin, fence: Fence) -> None:
         record = _TODAY.pack(origin, fence)
         size = os.fstat(self._fd).st_size
         try:
@@ -96,7 +96,7 @@ class FenceTable:
         os.ftruncate(self._fd, size)
         raise StorageUnavailable(f"the fence file {self.path} cannot grow: the disk is full")
 
-    def _compact(self, kept: Mapping[Origin, int]) -> None:
+    def _compact(self, kept: Mapping[Origin, Fence]) -> None:
         """Short again, if there is room for a second file; a record that was cut short has to go in any case, and so
         has an older format."""
         records = (_TODAY.pack(origin, fence) for origin, fence in sorted(kept.items()))
@@ -109,7 +109,7 @@ class FenceTable:
             os.truncate(self.path, _TODAY.whole(raw))
 
 
-def _load(path: Path) -> dict[Origin, int]:
+def _load(path: Path) -> dict[Origin, Fence]:
     """Raises ConfigurationError where a record is unreadable that is not the last write."""
     raw = path.read_bytes() if path.exists() else b""
     layout = _format(raw)
@@ -119,15 +119,15 @@ def _load(path: Path) -> dict[Origin, int]:
             f"the fence file {path} is corrupt at byte {end}",
             hint="Remove it when no task of an earlier run of this query can be alive any more",
         )
-    fences: dict[Origin, int] = {}
+    fences: dict[Origin, Fence] = {}
     for begin in range(layout.begin, end, layout.size):
         node, instance, written = layout.record.unpack_from(raw, begin)
         origin = Origin(node, instance)
-        fences[origin] = max(_fence(origin, written), fences.get(origin, 0))
+        fences[origin] = max(_fence(origin, written), fences.get(origin, NO_FENCE))
     return fences
 
 
-def _fence(origin: Origin, written: bytes | int) -> int:
+def _fence(origin: Origin, written: bytes | int) -> Fence:
     if isinstance(written, bytes):
         return Fence.unpack(written)
-    return written if origin == GENERATION else Fence.widened(written)
+    return Fence(written) if origin == GENERATION else Fence.widened(written)

@@ -323,8 +323,7 @@ class Server:
     def _obey(self, request: dict[str, Any], answer: Callable[..., None]) -> None:
         if "commit" in request:
             epoch = _number(request, "commit")
-            message = {"commit": epoch, "truncate": request.get("truncate") or {}}
-            answer(replicas=self.supervisor.broadcast(message))
+            answer(replicas=self.supervisor.commit(epoch, request.get("truncate") or {}))
         elif "generation" in request:
             generation = _number(request, "generation")
             self.supervisor.set_generation(generation, lambda: answer(generation=generation))

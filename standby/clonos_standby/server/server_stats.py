@@ -12,12 +12,11 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+from clonos.protocol.ids import Origin
 from clonos.protocol.roles.death import Death
 from clonos_standby.server.death import append_bounded
-
-Key: TypeAlias = tuple[int, int]
 
 KEPT = 32
 COUNTED = ("records", "snapshots", "snapshot_seconds", "output_bytes", "delta_bytes")
@@ -45,7 +44,7 @@ class Account:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.work: dict[Key, Work] = {}
+        self.work: dict[Origin, Work] = {}
         self.deaths = Counter(dict.fromkeys(UNASKED, 0))
         self.failures = 0
         self.recoveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
@@ -54,9 +53,9 @@ class Account:
         self.failover_seconds = 0.0
         self.committed = -1
 
-    def heard(self, key: Key, pid: int, figures: Mapping[str, float]) -> None:
+    def heard(self, origin: Origin, pid: int, figures: Mapping[str, float]) -> None:
         """A replica has told how far it is."""
-        work = self.work.setdefault(key, Work())
+        work = self.work.setdefault(origin, Work())
         if work.pid != pid:
             work.pid, work.told = pid, {}
         for name in COUNTED:
@@ -70,11 +69,11 @@ class Account:
     def died(self, death: Death) -> None:
         self.deaths[death.kind] += 1
 
-    def recovered(self, key: Key, said: Mapping[str, Any], death: Death | None) -> None:
+    def recovered(self, origin: Origin, said: Mapping[str, Any], death: Death | None) -> None:
         """An instance is live again. The time since the death of the process before counts, where one was lost: it
         also holds what the conduit took to notice. A standby was promoted for a death on another server."""
         now = time.time()
-        found = {"at": now, "node": key[0], "instance": key[1], **said, "since_death_ms": None}
+        found = {"at": now, "node": origin.node, "instance": origin.instance, **said, "since_death_ms": None}
         if death is not None and not said["fresh"] and not said["promoted"]:
             since = max(now - death.at, said["ms"] / 1000)
             found["since_death_ms"] = round(since * 1000, 1)

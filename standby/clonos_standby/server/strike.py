@@ -101,18 +101,18 @@ def playing(
     return max(mine, key=lambda one: (one["fence"] or "", one["busy"] is not None), default=None)
 
 
-def pid_of(status: Mapping[str, Any], blow: FaultCommand, who: str) -> int:
+def pid_of(status: Mapping[str, Any], command: FaultCommand, who: str) -> int:
     """Whose process it is, by a server's status. Raises NoProcess."""
-    if blow.role is Role.SERVER:
+    if command.role is Role.SERVER:
         return int(status["pid"])
-    found = playing(status["replicas"], blow.node, blow.instance, standby=blow.role is Role.STANDBY)
+    found = playing(status["replicas"], command.node, command.instance, standby=command.role is Role.STANDBY)
     if found is None:
         raise NoProcess(f"{who} has no process now")
     return int(found["pid"])
 
 
 def strike(
-    blow: FaultCommand,
+    command: FaultCommand,
     status: Callable[[], Mapping[str, Any]],
     data: Path,
     who: str,
@@ -122,47 +122,47 @@ def strike(
 
     Raises NoProcess, ConfigurationError; GivenUp when `gone` says so.
     """
-    blow.check()
+    command.check()
 
-    with hold(lambda: pid_of(status(), blow, who), who, gone) as held:
+    with hold(lambda: pid_of(status(), command, who), who, gone) as held:
         named = f"{who}, process {held.pid}"
         try:
-            if blow.kind is Kind.CORRUPT_LOG:
-                folder = data / "logs" / str(blow.node) / str(blow.instance)
+            if command.kind is Kind.CORRUPT_LOG:
+                folder = data / "logs" / str(command.node) / str(command.instance)
                 hurt = _corrupt(held, folder)
                 yield f"{named}: {hurt} files of its causal log damaged in {folder}, then killed"
-            elif blow.kind is Kind.KILL:
+            elif command.kind is Kind.KILL:
                 held.send(signal.SIGKILL)
                 yield f"{named}: killed"
             else:
-                yield f"{named}: {_announced(blow)}"
-                yield f"{named}: {_lasting(blow, held, status, gone)}"
+                yield f"{named}: {_announced(command)}"
+                yield f"{named}: {_lasting(command, held, status, gone)}"
         except ProcessLookupError:
             raise NoProcess(f"{named} has ended by itself") from None
         except PermissionError:
             raise ConfigurationError(f"{named} belongs to another user") from None
 
 
-def _announced(blow: FaultCommand) -> str:
-    if blow.kind is Kind.SLOW:
-        return f"slowed {blow.factor:g} times for {blow.seconds:g} s"
-    how = "stopped" if blow.kind is Kind.STOP else "cut off, with all that it runs,"
-    return f"{how} for {blow.seconds:g} s"
+def _announced(command: FaultCommand) -> str:
+    if command.kind is Kind.SLOW:
+        return f"slowed {command.factor:g} times for {command.seconds:g} s"
+    how = "stopped" if command.kind is Kind.STOP else "cut off, with all that it runs,"
+    return f"{how} for {command.seconds:g} s"
 
 
 def _lasting(
-    blow: FaultCommand, held: Held, status: Callable[[], Mapping[str, Any]], gone: Callable[[], bool]
+    command: FaultCommand, held: Held, status: Callable[[], Mapping[str, Any]], gone: Callable[[], bool]
 ) -> str:
     """How it has ended."""
-    if blow.kind is Kind.SLOW:
-        return _slow(held, blow.factor, blow.seconds)
+    if command.kind is Kind.SLOW:
+        return _slow(held, command.factor, command.seconds)
     with contextlib.ExitStack() as stack:
-        if blow.kind is Kind.PARTITION:
+        if command.kind is Kind.PARTITION:
             for one in _hold_all(status, gone, stack):
                 with contextlib.suppress(ProcessLookupError):
                     stack.enter_context(one.standing())
         stack.enter_context(held.standing())
-        if held.ended_within(blow.seconds):
+        if held.ended_within(command.seconds):
             return "has been killed and replaced meanwhile"
     return "goes on"
 

@@ -20,7 +20,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,26 @@ from clonos.errors import (
 )
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
-from clonos.protocol.roles.death import KILLED, Death, certify
+from clonos.protocol.roles.death import Death, certify
 from clonos.protocol.roles.host_placement import HostPlacement
+from clonos.protocol.roles.spare_pool import PROVEN_SECONDS, SparePool
 from clonos.wire.messages import Hello
 from clonos_standby.server.acceptor import Acceptor
 from clonos_standby.server.control import ControlChannel
+from clonos_standby.server.control_messages import (
+    AskPromotion,
+    Assign,
+    AtEnd,
+    Committed,
+    Connect,
+    Failed,
+    Figures,
+    Follows,
+    Granted,
+    Recovered,
+    pack_control,
+    parse_control,
+)
 from clonos_standby.server.death import DeathLog, ending_of
 from clonos_standby.server.death_notice import DeathNotice
 from clonos_standby.server.event_loop import READ, WRITE, Loop, Timer
@@ -52,9 +67,6 @@ from clonos_standby.server.spares import Spare, fork_spare
 DUMP_SECONDS = 0.25
 _QUIET_SECONDS = 0.02
 _REAP_SECONDS = 20.0
-_GIVE_UP_AFTER = 3
-_PROVEN_SECONDS = 1.0
-_LONGEST_PAUSE = 5.0
 _FAILURES_KEPT = 32
 _LIFELINES = 1024
 
@@ -124,12 +136,10 @@ class Supervisor:
         self._data = data
         self._entry = entry
         self._spec_path = spec_path
-        self._wanted = spares
+        self._pool = SparePool(spares)
         self._children: dict[int, Replica] = {}
         self._placement: HostPlacement[Replica, _Connection] = HostPlacement(self, self._fence_table.fences)
         self._recovering: set[Origin] = set()
-        self._failures = 0
-        self._next_fork = 0.0
         self._oom_seen = oom_kills()
         lifelines = Lifelines.if_possible(_LIFELINES)
         self._notice = None if lifelines is None else DeathNotice(loop, lifelines, self._dying, self._living)
@@ -152,7 +162,7 @@ class Supervisor:
             replica.origin = origin
             replica.spare.output.name(self._data / "replicas" / f"{origin.node}-{origin.instance}.err")
             with contextlib.suppress(ProtocolError):  # it is dead; the hand-over finds out
-                replica.control.send({"assign": {"node": origin.node, "instance": origin.instance}})
+                replica.control.send(pack_control(Assign(origin)))
             return replica
 
     def catch_up(self, process: Replica) -> None:
@@ -165,11 +175,10 @@ class Supervisor:
         process.busy = hello.epoch
         if not hello.fresh and not hello.standby:
             self._recovering.add(hello.origin)
-        message = {"connect": hello.to_dict(), "previous": previous.to_dict() if previous else None}
         with _shortage_is_told():
             sock.setblocking(True)
             try:
-                process.control.send(message, [sock.fileno()])
+                process.control.send(pack_control(Connect(hello, previous)), [sock.fileno()])
             except ProtocolError:
                 return False
         if self._notice is not None:
@@ -200,23 +209,21 @@ class Supervisor:
         return [child for child in self._children.values() if child.origin is None]
 
     def idle(self) -> bool:
-        """Forks one missing spare; whether more are missing. What it imports would take processors from a recovery."""
-        spares = len(self._spares())
-        if spares >= self._wanted or (spares and self._recovering):
-            return False
-        if time.monotonic() < self._next_fork:
+        """Forks one missing spare, if it is time for that; whether more are missing."""
+        now, recovering = time.monotonic(), bool(self._recovering)
+        if not self._pool.starts_one(len(self._spares()), now, recovering=recovering):
             return False
         with contextlib.suppress(ReplicaLost):
             self._fork()
-            return len(self._spares()) < self._wanted
+            return self._pool.lacks(len(self._spares()))
         return False
 
     def _take_spare(self) -> Replica:
-        proven = time.monotonic() - (_PROVEN_SECONDS if self._failures >= _GIVE_UP_AFTER else 0.0)
+        now = time.monotonic()
         for spare in self._spares():
-            if spare.spare.started <= proven and not look_at(spare.pid).exiting:
+            if self._pool.may_serve(spare.spare.started, now) and not look_at(spare.pid).exiting:
                 return spare
-        if self._failures >= _GIVE_UP_AFTER:
+        if self._pool.has_given_up:
             last = self.deaths.recent[-1] if self.deaths.recent else None
             raise ConfigurationError(
                 f"replica processes do not start: {last.message if last else 'no reason is known'}\n"
@@ -233,11 +240,11 @@ class Supervisor:
             )
         except OSError as error:
             self._no_longer_held(lifeline)
-            self._back_off()
+            self._look_again(self._pool.cannot_start(time.monotonic()))
             raise ReplicaLost(f"no process can be started on this host: {error}") from None
         self._children[replica.pid] = replica
-        if self._failures:
-            self._loop.later(_PROVEN_SECONDS, lambda: self._proven(replica))
+        if self._pool.doubts:
+            self._loop.later(PROVEN_SECONDS, lambda: self._proven(replica))
         self._watch_control(replica)
         self._watch_output(replica)
         return replica
@@ -254,11 +261,10 @@ class Supervisor:
     def _proven(self, replica: Replica) -> None:
         """A spare that is still alive after a while means that replicas start again."""
         if replica.pid in self._children and self._placement.killed_for(replica) is None:
-            self._failures = 0
+            self._pool.lives()
 
-    def _back_off(self) -> None:
-        pause = min(0.05 * 2**self._failures, _LONGEST_PAUSE)
-        self._next_fork = time.monotonic() + pause
+    def _look_again(self, pause: float) -> None:
+        """The loop becomes idle then."""
         self._loop.later(pause, lambda: None)
 
     # -- what replicas say -------------------------------------------------------------------------------------
@@ -287,39 +293,38 @@ class Supervisor:
         for control in said:
             for fd in control.fds:
                 os.close(fd)
-            if "failed" in control.message:
+            message = parse_control(control.message)
+            if isinstance(message, Failed):
                 node, instance = replica.origin if replica.origin is not None else (None, None)
                 place = {"node": node, "instance": instance}
-                self.failed({"at": time.time(), **place, **control.message["failed"]})
-            self._note(replica, control.message)
-            if "follows" in control.message:
-                replica.follows = control.message["follows"]
-            if "promote" in control.message:
-                self._promote(replica, Hello.from_dict(control.message["promote"]))
-            for name in ("at_end", "busy"):
-                epoch = control.message.get(name)
-                if isinstance(epoch, int):
-                    self._placement.stands_at_end(replica, epoch if name == "at_end" else None)
-                    replica.busy = epoch if name == "busy" else None
+                self.failed({"at": time.time(), **place, **asdict(message)})
+            elif isinstance(message, Follows):
+                replica.follows = message.epoch
+            elif isinstance(message, AskPromotion):
+                self._promote(replica, message.hello)
+            elif isinstance(message, AtEnd):
+                self._placement.stands_at_end(replica, message.epoch)
+                replica.busy = None
+            if isinstance(message, AtEnd | Figures | Recovered) and replica.origin is not None:
+                self._count(replica, replica.origin, message)
 
-    def _note(self, replica: Replica, said: Mapping[str, Any]) -> None:
-        """Words for whoever watches: nothing here depends on them."""
-        if replica.origin is not None:
-            if "figures" in said:
-                self.account.heard(replica.origin, replica.pid, said["figures"])
-            if said.keys() & {"recovered", "figures", "at_end"}:
-                self._recovering.discard(replica.origin)
-            if "recovered" in said:
-                death = self._placement.last_death(replica.origin)
-                self.account.recovered(replica.origin, said["recovered"], death)
+    def _count(self, replica: Replica, origin: Origin, message: AtEnd | Figures | Recovered) -> None:
+        """For the status and the metrics: nothing here depends on them."""
+        self._recovering.discard(origin)
+        if isinstance(message, Recovered):
+            self.account.recovered(origin, message.said, self._placement.last_death(origin))
+            return
+        figures = message.figures if isinstance(message, AtEnd) else message.said
+        if figures is not None:
+            self.account.heard(origin, replica.pid, figures)
 
     def _promote(self, replica: Replica, hello: Hello) -> None:
         try:
-            answer: dict[str, Any] = {"promoted": self._placement.promotes(replica, hello)}
+            answer = Granted(self._placement.promotes(replica, hello))
         except StorageUnavailable as error:
-            answer = {"promoted": False, "cannot": error.message}
+            answer = Granted(False, cannot=error.message)
         with contextlib.suppress(ProtocolError):  # it is dead, which shows by itself
-            replica.control.send(answer)
+            replica.control.send(pack_control(answer))
             self._watch_control(replica)
 
     def failed(self, failure: dict[str, Any]) -> None:
@@ -339,9 +344,10 @@ class Supervisor:
 
         self._loop.watch(output.fd, ready)
 
-    def broadcast(self, message: dict[str, Any]) -> int:
+    def commit(self, epoch: int, truncate: Mapping[str, int]) -> int:
         """Tells every replica that serves an instance; how many there are."""
-        self.account.committed = message.get("commit", self.account.committed)
+        self.account.committed = epoch
+        message = pack_control(Committed(epoch, truncate))
         serving = len(self._placement.serving)
         for replica in self._placement.not_given_up:
             try:
@@ -416,9 +422,9 @@ class Supervisor:
             log("replica_died", death.message, node=death.node, instance=death.instance)
             self.deaths.add(death)
         if replica.origin is None:
-            if death.signal != KILLED:
-                self._failures += 1
-                self._back_off()
+            pause = self._pool.died(death, time.monotonic())
+            if pause is not None:
+                self._look_again(pause)
         else:
             self._recovering.discard(replica.origin)
         self._placement.reaped(replica, death)

@@ -132,7 +132,7 @@ class Service:
             ],
         }
 
-    def strike(self, query: str, blow: FaultCommand, name: str, gone: Callable[[], bool]) -> Iterator[str]:
+    def strike(self, query: str, command: FaultCommand, name: str, gone: Callable[[], bool]) -> Iterator[str]:
         """One that is cut off is not answered to either, nor tidied up: its server sees to its lease by itself."""
         with self._lock:
             hosted = self._hosted.get(query)
@@ -141,8 +141,8 @@ class Service:
             raise NoProcess(f"query {query} has no server on {self._host} now")
         if not self._strikes.acquire(blocking=False):
             raise NoRoom(f"{STRIKES} strikes are going on already", hint="Wait until one of them is over")
-        log("struck", f"query {query}: {blow.kind.value} on purpose: {name}", query=query)
-        hosted.cut_off = hosted.cut_off or blow.kind is Kind.PARTITION
+        log("struck", f"query {query}: {command.kind.value} on purpose: {name}", query=query)
+        hosted.cut_off = hosted.cut_off or command.kind is Kind.PARTITION
 
         def status() -> dict[str, Any]:
             try:
@@ -151,9 +151,9 @@ class Service:
                 raise NoProcess(str(error)) from None
 
         try:
-            yield from strike(blow, status, server.data, name, lambda: gone() or self._closing.is_set())
+            yield from strike(command, status, server.data, name, lambda: gone() or self._closing.is_set())
         finally:
-            if blow.kind is Kind.PARTITION:
+            if command.kind is Kind.PARTITION:
                 hosted.cut_off = False
             self._strikes.release()
 

@@ -16,7 +16,8 @@ So an instance that begins its epoch anew repeats of its log
 The rest was never seen by anybody, and is done anew. That holds for all instances together: whoever holds a log holds
 what the log depends on, so what one of them repeats finds the input that it had. It does not hold where the query has
 acted on the outside (`ctx.effect`): what was done has been seen, a copy of the log that says so need not have with it
-what it depends on, and who wrote that does not know. There everything that is known is repeated.
+what it depends on, and who wrote that does not know. There everything that is known is repeated, if the
+checkpoint says that there are effects; one that was restored from an older copy need not.
 
 Clonos, SIGMOD 2021, section 4.
 """

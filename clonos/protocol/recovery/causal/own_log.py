@@ -16,14 +16,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from clonos.protocol.fence import NO_FENCE, Fence
 from clonos.protocol.recovery.causal.causal_log import Segment, pieces_before
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
+from clonos.protocol.recovery.causal.replacement import Move
 
 
 class Writer(NamedTuple):
     """Who wrote a store from a log offset on: under this fence, live or, where it is a `copy`, behind who was live."""
 
-    fence: int
+    fence: Fence
     since: int
     copy: bool = False
 
@@ -60,14 +62,14 @@ class OwnLog:
     damaged: bool = False
 
     @property
-    def fence(self) -> int:
+    def fence(self) -> Fence:
         """Of the last incarnation that wrote it live, -1 where none did."""
-        return max((one.fence for one in self.incarnations if not one.copy), default=-1)
+        return max((one.fence for one in self.incarnations if not one.copy), default=NO_FENCE)
 
     @property
-    def history(self) -> int:
+    def history(self) -> Fence:
         """The fence of the incarnation that it is the log of, written by itself or copied, -1 where nobody knows."""
-        return max((one.fence for one in self.incarnations), default=-1)
+        return max((one.fence for one in self.incarnations), default=NO_FENCE)
 
     @property
     def end(self) -> int:
@@ -91,10 +93,10 @@ class OwnLog:
             return self
         return replace(self, segments=pieces_before(self.segments, mark.begins))
 
-    def before(self, newer: Iterable[tuple[int, int]]) -> OwnLog:
+    def before(self, newer: Iterable[Move]) -> OwnLog:
         """Without what was written beyond the offset at which a newer incarnation went its own way; of each, fence
         and offset."""
-        limit = min((since for fence, since in newer if fence > self.history), default=None)
+        limit = min((move.known_upto for move in newer if move.fence > self.history), default=None)
         if limit is None or self.history < 0:
             return self
         return replace(self, segments=pieces_before(self.segments, limit))
@@ -102,5 +104,5 @@ class OwnLog:
 
 def believed(logs: Sequence[OwnLog]) -> list[OwnLog]:
     """Each without what a newer incarnation has overtaken; the newest first."""
-    lives = [(one.fence, one.since) for log in logs for one in log.incarnations if not one.copy]
+    lives = [Move(one.fence, one.since) for log in logs for one in log.incarnations if not one.copy]
     return sorted((log.before(lives) for log in logs), key=lambda log: log.history, reverse=True)

@@ -10,25 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
-from clonos.protocol.fence import generation_of, of_same_attempt
+from clonos.protocol.fence import Fence, generation_of, of_same_attempt
 
-Move: TypeAlias = tuple[int, int]
-"""An instance went on on another server: under which fence, and up to which offset the conduit knew its log then."""
+
+class Move(NamedTuple):
+    """An instance went on on another server: under which fence, and up to which offset the conduit knew its log."""
+
+    fence: Fence
+    known_upto: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConduitProgress:
     """What a conduit shows when it connects."""
 
-    fence: int
+    fence: Fence
     passed: int
     log_start: int
     log_end: int
     moves: tuple[Move, ...] = ()
 
-    def allows(self, *, fence: int, log_offset: int, emitted: int, before: Callable[[], int]) -> bool:
+    def allows(self, *, fence: Fence, log_offset: int, emitted: int, before: Callable[[], int]) -> bool:
         """Whether to start from a snapshot inside the epoch, of that fence, taken at that offset of the log when rows
         up to `emitted` had left. `before()` is the number of the last row of the epochs before."""
         return (
@@ -39,7 +43,7 @@ class ConduitProgress:
         )
 
 
-def binds(ended: int, fence: int) -> bool:
+def binds(ended: Fence, fence: Fence) -> bool:
     """Whether an attempt that ended an epoch under the fence `ended` binds the one of `fence` that runs it again.
 
     In one start of the query Spark runs an instance again when its output is lost after it has ended, and not those who
@@ -48,10 +52,10 @@ def binds(ended: int, fence: int) -> bool:
     return generation_of(ended) == generation_of(fence) and not of_same_attempt(ended, fence)
 
 
-def is_of_this_history(fence: int, log_offset: int, moves: Iterable[Move]) -> bool:
+def is_of_this_history(fence: Fence, log_offset: int, moves: Iterable[Move]) -> bool:
     """Whether a snapshot taken under `fence` lies before every later move: what a lost replica did beyond the log that
     its conduit knew, its standby has not repeated."""
-    return all(log_offset <= known for moved, known in moves if moved > fence)
+    return all(log_offset <= move.known_upto for move in moves if move.fence > fence)
 
 
 def stands_for_known_output(emitted: int, *, passed: int, before: Callable[[], int]) -> bool:

@@ -121,7 +121,7 @@ def retrieve(
     known: ConduitProgress,
     fresh: bool,
     where: Where,
-    alone: bool = True,
+    has_standby: bool = False,
     since: int | None = None,
     recovered: int = 0,
     settled: int = 0,
@@ -131,12 +131,12 @@ def retrieve(
     """Begin, for an instance that returns to log offset `snapshot`.
 
     `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
-    this attempt has recovered the log; an instance without standbys is `alone`. Inside an epoch, the log is wanted
-    `since` the epoch began; with `repeats_all` nothing that is known of it is done anew. Nobody asks for what lies
-    before `settled` any more, the end of the last epoch that is not run again: a store that comes back from long ago
-    may say there what has been lost since, and was done anew. `history` is the snapshot's: a store of another
-    history is not believed from that epoch on. Raises StorageUnavailable where the conduit has forgotten what the
-    snapshot needs.
+    this attempt has recovered the log; only with standbys may an instance have run elsewhere. Inside an epoch, the log
+    is wanted `since` the epoch began; with `repeats_all` nothing that is known of it is done anew. Nobody asks for
+    what lies before `settled` any more, the end of the last epoch that is not run again: a store that comes back
+    from long ago may say there what has been lost since, and was done anew. `history` is the snapshot's: a store of
+    another history is not believed from that epoch on. Raises StorageUnavailable where the conduit has forgotten
+    what the snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
@@ -148,15 +148,11 @@ def retrieve(
         )
     standing, damaged = opened.own.of_history(history).before(known.moves), opened.damaged
     too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
-    stayed = alone or (
+    stayed = not has_standby or (
         of_same_attempt(standing.fence, known.fence)
-        and all(moved <= standing.fence for moved, _ in known.moves)
+        and all(move.fence <= standing.fence for move in known.moves)
     )
-    name = "the instance's own log store"
-    if alone and not damaged:
-        store = HolderReply(name, standing.segments)
-    else:
-        store = HolderReply(name, damaged=damaged, own=(replace(standing, damaged=bool(damaged)),))
+    store = _told_by_own_store(standing, damaged, has_standby=has_standby)
     return Retrieval(
         origin,
         snapshot,
@@ -164,9 +160,9 @@ def retrieve(
         # which real-time mode commits late.
         # An instance that may have been elsewhere asks for all that anybody has not truncated.
         max(
-            min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)])
-            if alone
-            else 0,
+            0
+            if has_standby
+            else min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)]),
             min(settled, snapshot),
         ),
         (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
@@ -175,13 +171,24 @@ def retrieve(
         known.moves,
         # Every row goes through the conduit, and where there are standbys every effect is announced to it.
         bound=None
-        if fresh or (alone and any(one.acts for one in damaged))
+        if fresh or (not has_standby and any(one.acts for one in damaged))
         else max(known.log_end, recovered),
         # An instance that may have gone on elsewhere has written there, too.
-        whole=alone and opened.whole_since is not None and opened.whole_since <= snapshot and not damaged,
-        anew_from=max(known.log_end, recovered) if fresh and not alone and not repeats_all else None,
+        whole=not has_standby
+        and opened.whole_since is not None
+        and opened.whole_since <= snapshot
+        and not damaged,
+        anew_from=max(known.log_end, recovered) if fresh and has_standby and not repeats_all else None,
         history=history,
     )
+
+
+def _told_by_own_store(standing: OwnLog, damaged: tuple[Damage, ...], *, has_standby: bool) -> HolderReply:
+    """Where others may hold a newer history, the store says who has written what it holds."""
+    name = "the instance's own log store"
+    if has_standby or damaged:
+        return HolderReply(name, damaged=damaged, own=(replace(standing, damaged=bool(damaged)),))
+    return HolderReply(name, standing.segments)
 
 
 def _suffices(own: OwnLog, start: int, upto: int) -> bool:

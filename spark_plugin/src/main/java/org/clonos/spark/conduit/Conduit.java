@@ -32,7 +32,7 @@ final class Conduit implements Runnable {
   private static final int REPORT_CHARACTERS = 32 << 10;
 
   private final StageSpec spec;
-  private final Place place;
+  private final TaskIdentity identity;
   private final List<ServerAddress> servers;
   private final Schema outputSchema;
   private final BufferAllocator allocator;
@@ -58,14 +58,14 @@ final class Conduit implements Runnable {
 
   Conduit(
       StageSpec spec,
-      Place place,
+      TaskIdentity identity,
       Schema outputSchema,
       BufferAllocator allocator,
       Selector selector,
       OutputQueue output) {
     this.spec = spec;
-    this.place = place;
-    this.servers = spec.serversOf(place.instance());
+    this.identity = identity;
+    this.servers = spec.serversOf(identity.instance());
     this.outputSchema = outputSchema;
     this.allocator = allocator;
     this.selector = selector;
@@ -76,10 +76,10 @@ final class Conduit implements Runnable {
     this.inflight =
         new InflightLog(
             spec.spillPath(),
-            place.node() + "-" + place.instance() + "-" + place.epoch() + "-" + place.taskAttemptId(),
+            identity.node() + "-" + identity.instance() + "-" + identity.epoch() + "-" + identity.taskAttemptId(),
             metrics);
     this.protocol =
-        new ConduitProtocol(spec.limits(servers.size() - 1, place.taskAttemptId(), Homes.of(spec, place)));
+        new ConduitProtocol(spec.limits(servers.size() - 1, identity.taskAttemptId(), Homes.of(spec, identity)));
   }
 
   void attach(BundleBuilder bundles) {
@@ -116,7 +116,7 @@ final class Conduit implements Runnable {
       selector.close();
       inflight.close();
     } catch (IOException e) {
-      LOG.warn("{}: could not clean up: {}", place, e.toString());
+      LOG.warn("{}: could not clean up: {}", identity, e.toString());
     }
   }
 
@@ -269,7 +269,7 @@ final class Conduit implements Runnable {
         case Frames.HEARTBEAT -> {}
         case Frames.ERROR -> {
           String reason = JSON.readTree(in.array()).path("message").asText();
-          LOG.warn("{}: its standby is lost: {}", place, reason);
+          LOG.warn("{}: its standby is lost: {}", identity, reason);
           happen(new Event.StandbyLost(reason));
         }
         default -> throw new BadFrame("a frame of type " + frame.type() + " of a standby");
@@ -333,7 +333,7 @@ final class Conduit implements Runnable {
     if (lostBecause != null && protocol.state() != ConduitProtocol.State.FAILED) {
       long ms = now() - lostAt;
       metrics.replaced(ms);
-      LOG.warn("{}: replaced the replica in {} ms; it was lost because {}", place, ms, lostBecause);
+      LOG.warn("{}: replaced the replica in {} ms; it was lost because {}", identity, ms, lostBecause);
       lostBecause = null;
     }
   }
@@ -466,7 +466,7 @@ final class Conduit implements Runnable {
       link.disconnect();
     } else if (action instanceof Action.Finish) {
       done = true;
-      Homes.remember(spec, place, protocol.server());
+      Homes.remember(spec, identity, protocol.server());
       output.finish(null);
     }
   }
@@ -485,7 +485,7 @@ final class Conduit implements Runnable {
       inflight.spill(seq);
     } catch (IOException e) {
       throw new CausalStageException(
-          "StorageUnavailable", place + ": cannot spill in-flight records to " + spec.spillDir() + ": " + e, e);
+          "StorageUnavailable", identity + ": cannot spill in-flight records to " + spec.spillDir() + ": " + e, e);
     }
   }
 
@@ -515,17 +515,17 @@ final class Conduit implements Runnable {
     body.put("version", Frames.VERSION);
     body.put("token", spec.token());
     body.put("generation", spec.generation());
-    body.put("node", place.node());
-    body.put("instance", place.instance());
-    body.put("epoch", place.epoch());
+    body.put("node", identity.node());
+    body.put("instance", identity.instance());
+    body.put("epoch", identity.epoch());
     body.put("fence", fence.text());
     body.put("fresh", fresh);
     ArrayNode moved = body.putArray("moves");
     for (Move move : moves) {
       moved.addArray().add(move.fence().text()).add(move.logOffset());
     }
-    body.put("stage_attempt", place.stageAttempt());
-    body.put("task_attempt", place.taskAttempt());
+    body.put("stage_attempt", identity.stageAttempt());
+    body.put("task_attempt", identity.taskAttempt());
     body.put("mode", spec.mode());
     return body;
   }
@@ -543,7 +543,7 @@ final class Conduit implements Runnable {
     if (event instanceof Event.ReplicaError error && !error.retryable()) {
       output.finish(new CausalStageException(failure.error(), failure.message()));
     } else {
-      failed(new CausalStageException(failure.error(), place + ": " + failure.message()));
+      failed(new CausalStageException(failure.error(), identity + ": " + failure.message()));
     }
   }
 
@@ -555,7 +555,7 @@ final class Conduit implements Runnable {
     try {
       report(failure);
     } catch (IOException e) {
-      LOG.warn("{}: could not tell the replica server why the task fails: {}", place, e.toString());
+      LOG.warn("{}: could not tell the replica server why the task fails: {}", identity, e.toString());
     } finally {
       output.finish(failure);
     }
@@ -569,9 +569,9 @@ final class Conduit implements Runnable {
     body.putObject("admin")
         .putObject("failed")
         .put("generation", spec.generation())
-        .put("node", place.node())
-        .put("instance", place.instance())
-        .put("epoch", place.epoch())
+        .put("node", identity.node())
+        .put("instance", identity.instance())
+        .put("epoch", identity.epoch())
         .put("error", failure.error())
         .put("message", text.substring(0, Math.min(text.length(), REPORT_CHARACTERS)));
     boolean connected = link.connect(servers.get(connectServer).fromHere());

@@ -25,7 +25,7 @@ public final class ConduitTask extends AbstractIterator<Object> {
   private static final long JOIN_MS = 10_000;
 
   private final TaskContext task;
-  private final Place place;
+  private final TaskIdentity identity;
   private final BufferAllocator allocator;
   private final OutputQueue output;
   private final BundleBuilder bundles;
@@ -39,19 +39,23 @@ public final class ConduitTask extends AbstractIterator<Object> {
   public static Iterator<Object> start(
       Iterator<Object> input, StageInput columns, StageSpec spec, Integer partition) {
     TaskContext task = TaskContext.get();
-    return new ConduitTask(task, Place.of(task, spec, partition), input, columns, spec);
+    return new ConduitTask(task, TaskIdentity.of(task, spec, partition), input, columns, spec);
   }
 
   private ConduitTask(
-      TaskContext task, Place place, Iterator<Object> input, StageInput columns, StageSpec spec) {
+      TaskContext task,
+      TaskIdentity identity,
+      Iterator<Object> input,
+      StageInput columns,
+      StageSpec spec) {
     this.task = task;
-    this.place = place;
-    String label = place.node() + "-" + place.instance();
+    this.identity = identity;
+    String label = identity.node() + "-" + identity.instance();
     allocator = ArrowUtils.rootAllocator().newChildAllocator("clonos-" + label, 0, Long.MAX_VALUE);
     Schema arrowInput = arrow(columns.schema());
     Selector selector = open();
     output = new OutputQueue(selector::wakeup);
-    conduit = new Conduit(spec, place, arrow(spec.outputSchema()), allocator, selector, output);
+    conduit = new Conduit(spec, identity, arrow(spec.outputSchema()), allocator, selector, output);
     bundles =
         new BundleBuilder(
             spec.bundleRows(),
@@ -77,7 +81,7 @@ public final class ConduitTask extends AbstractIterator<Object> {
       return Selector.open();
     } catch (IOException e) {
       allocator.close();
-      throw new CausalStageException("StorageUnavailable", place + ": cannot open a selector: " + e, e);
+      throw new CausalStageException("StorageUnavailable", identity + ": cannot open a selector: " + e, e);
     }
   }
 
@@ -137,7 +141,7 @@ public final class ConduitTask extends AbstractIterator<Object> {
       Thread.currentThread().interrupt();
     }
     if (conduitThread.isAlive() || pullThread.isAlive()) {
-      LOG.warn("{}: a thread of the conduit did not end; its memory stays allocated", place);
+      LOG.warn("{}: a thread of the conduit did not end; its memory stays allocated", identity);
       return;
     }
     release();
@@ -146,7 +150,7 @@ public final class ConduitTask extends AbstractIterator<Object> {
     try {
       allocator.close();
     } catch (IllegalStateException e) {
-      LOG.warn("{}: Arrow memory was not given back: {}", place, e.getMessage());
+      LOG.warn("{}: Arrow memory was not given back: {}", identity, e.getMessage());
     }
   }
 

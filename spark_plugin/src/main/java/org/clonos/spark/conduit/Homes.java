@@ -12,19 +12,19 @@ final class Homes {
 
   private Homes() {}
 
-  static int of(StageSpec spec, Place place) {
-    return ELSEWHERE.getOrDefault(key(spec, place), 0);
+  static int of(StageSpec spec, TaskIdentity identity) {
+    return ELSEWHERE.getOrDefault(key(spec, identity), 0);
   }
 
-  static void remember(StageSpec spec, Place place, int server) {
+  static void remember(StageSpec spec, TaskIdentity identity, int server) {
     if (server == 0) {
-      ELSEWHERE.remove(key(spec, place));
+      ELSEWHERE.remove(key(spec, identity));
     } else {
-      ELSEWHERE.put(key(spec, place), server);
+      ELSEWHERE.put(key(spec, identity), server);
     }
   }
 
-  private static String key(StageSpec spec, Place place) {
-    return spec.token() + " " + spec.generation() + " " + place.node() + " " + place.instance();
+  private static String key(StageSpec spec, TaskIdentity identity) {
+    return spec.token() + " " + spec.generation() + " " + identity.node() + " " + identity.instance();
   }
 }

@@ -37,13 +37,13 @@ final class InflightLog implements AutoCloseable {
     }
   }
 
-  private record Place(Segment segment, long offset, int size) {}
+  private record Position(Segment segment, long offset, int size) {}
 
   private final Path directory;
   private final String name;
   private final ConduitMetrics.Of metrics;
   private final Map<Long, byte[]> inMemory = new HashMap<>();
-  private final Map<Long, Place> onDisk = new HashMap<>();
+  private final Map<Long, Position> onDisk = new HashMap<>();
   private final ArrayDeque<Segment> segments = new ArrayDeque<>();
   private long bytes;
   private long forgotten;
@@ -80,7 +80,7 @@ final class InflightLog implements AutoCloseable {
     }
     segment.bytes += frame.length;
     segment.lastSeq = seq;
-    onDisk.put(seq, new Place(segment, offset, frame.length));
+    onDisk.put(seq, new Position(segment, offset, frame.length));
     metrics.spilledBytes().inc(frame.length);
     inMemory.remove(seq);
   }
@@ -90,7 +90,7 @@ final class InflightLog implements AutoCloseable {
     if (frame != null) {
       return frame;
     }
-    Place place = onDisk.get(seq);
+    Position place = onDisk.get(seq);
     ByteBuffer target = ByteBuffer.allocate(place.size());
     while (target.hasRemaining()) {
       if (place.segment().file.read(target, place.offset() + target.position()) < 0) {
@@ -120,7 +120,7 @@ final class InflightLog implements AutoCloseable {
     if (frame != null) {
       return frame.length;
     }
-    Place place = onDisk.remove(seq);
+    Position place = onDisk.remove(seq);
     return place == null ? 0 : place.size();
   }
 

@@ -3,12 +3,12 @@ package org.clonos.spark.conduit;
 import org.apache.spark.TaskContext;
 
 /** Which instance of which operator works on which epoch, in which attempt. */
-record Place(
+record TaskIdentity(
     String operator, int node, int instance, long epoch, long taskAttemptId, int stageAttempt, int taskAttempt) {
   private static final String BATCH_ID = "streaming.sql.batchId";
 
   /** {@code partition} is that of the stage's own rows, or null where it is the task's. */
-  static Place of(TaskContext task, StageSpec spec, Integer partition) {
+  static TaskIdentity of(TaskContext task, StageSpec spec, Integer partition) {
     String batch = task.getLocalProperty(BATCH_ID);
     if (batch == null) {
       throw new CausalStageException(
@@ -26,7 +26,7 @@ record Place(
           "operator '" + spec.name() + "' was compiled for " + spec.parallelism() + " instances, Spark runs "
               + task.numPartitions() + " partitions: its input was repartitioned after it was compiled");
     }
-    return new Place(
+    return new TaskIdentity(
         spec.name(),
         spec.node(),
         instance,

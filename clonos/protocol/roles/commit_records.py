@@ -1,0 +1,114 @@
+"""The commits of one query, in its leader: recorded before anything is forgotten, compared with Spark's at every start.
+
+What a record says is a matter of `protocol.line.commit_record`, what becomes of one at a start of
+`protocol.line.commit_reconciliation`, and what proves that an instance has run of `protocol.line.missing_end`. Here is
+the order: Spark's files are durable before they are recorded, and a record stands in the checkpoint before it stands in
+the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_reconciliation import Course, Found, reconcile
+from clonos.protocol.line.commit_record import CommitRecord, Ended
+from clonos.protocol.line.final_snapshot import FinalSnapshots, check_finals
+from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.topology import Topology
+
+
+class CommitStore(Protocol):
+    """The checkpoint and the sinks, as far as commits are concerned."""
+
+    def found(self) -> Found:
+        """All that a start compares. Changes nothing. Raises LogCorrupt."""
+        ...
+
+    def record_of(self, epoch: int, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+        """How an epoch ended that Spark has committed. Spark's files of it are durable when this returns."""
+        ...
+
+    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+        """Those that are there. Raises SnapshotCorrupt."""
+        ...
+
+    def newest_line(self) -> RecoveryLine | None:
+        """That of the last start."""
+        ...
+
+    def keep_in_checkpoint(self, record: CommitRecord) -> None: ...
+
+    def keep_in_sink(self, record: CommitRecord) -> None: ...
+
+    def repair(self, record: CommitRecord) -> None:
+        """Write Spark's files of the record's epoch again as they were."""
+        ...
+
+    def complete(self, epoch: int, commits: bytes) -> None:
+        """Write Spark's commit of an epoch that nobody has recorded."""
+        ...
+
+    def sync_spark_files(self) -> None:
+        """Those that say with which epoch the query goes on."""
+        ...
+
+    def standing_generation(self) -> int:
+        """The highest that a sink is fenced by."""
+        ...
+
+    def shown_generation(self) -> int:
+        """Of the sink's record; 0 where it has none that can be read."""
+        ...
+
+
+class CommitRecords:
+    """See the module."""
+
+    def __init__(self, store: CommitStore, topology: Topology) -> None:
+        self.newest: CommitRecord | None = None
+        self._store = store
+        self._topology = topology
+
+    def record(self, epoch: int, generation: int) -> CommitRecord:
+        """Spark has committed an epoch: when this returns, a power failure, a copy or an older checkpoint cannot make
+        anybody believe otherwise unnoticed, and what lies before its end may be forgotten."""
+        ends = {origin: final.ended for origin, final in self.final_snapshots(epoch).items()}
+        record = self._store.record_of(epoch, generation, ends)
+        record.check_follows(self.newest)
+        self.keep(record)
+        return record
+
+    def keep(self, record: CommitRecord) -> None:
+        self._store.keep_in_checkpoint(record)
+        self._store.keep_in_sink(record)
+        self.newest = record
+
+    def look(self) -> Course:
+        """Where the query goes on. Changes nothing. Raises CheckpointMismatch, LogCorrupt."""
+        return reconcile(self._store.found())
+
+    def settle(self, course: Course, generation: int) -> None:
+        """Carry it out, when older writers are fenced: what Spark has lost is there again, and both records say that
+        this start knows them."""
+        if course.repair is not None:
+            self._store.repair(course.repair)
+        if course.completes is not None:
+            self._store.complete(course.completes, course.commits)
+        self._store.sync_spark_files()  # what this start begins behind
+        if course.newest is not None:
+            self.keep(replace(course.newest, generation=generation))
+
+    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+        """With which instances ended an epoch that has committed, or the last one before that they ran. Raises
+        SnapshotCorrupt where an instance that has run has none."""
+        finals = self._store.final_snapshots(epoch)
+        check_finals(self._topology, finals, line=self._store.newest_line(), epoch=epoch)
+        return finals
+
+    @property
+    def last_generation(self) -> int:
+        """The highest start of this query that the sink has heard of; a copy of the checkpoint may not know it."""
+        return max(self._store.standing_generation(), self._store.shown_generation())

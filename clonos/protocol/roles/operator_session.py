@@ -1,0 +1,276 @@
+"""What the process of an operator's instance does with what its conduit sends, and what it says, in which order.
+
+It begins as `incarnation` has it. Then bundles come: the instance takes one, what it has recorded is saved, and only
+then its rows are sent, with the number of the last bundle that is taken; a bundle of which no rows are due is
+acknowledged by itself. An acknowledged bundle is in this process alone, so the conduit keeps it until it hears STABLE:
+a snapshot that covers it is durable.
+
+Snapshots are taken in the background inside an epoch (`snapshot_schedule`), and at its end in the foreground, for the
+stage may only return when the epoch's end is durable. One is stored at a time, so none overtakes another.
+
+A standby takes the same bundles and sends no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.protocol.ports import Encoded
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.crash_marks import CrashMarks
+from clonos.protocol.roles.incarnation import Incarnation
+from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, SnapshotStored
+from clonos.protocol.roles.record_quarantine import RecordQuarantine, singly
+from clonos.protocol.roles.snapshot_schedule import SnapshotLimits, SnapshotSchedule
+from clonos.protocol.roles.steps import Steps
+
+S = TypeVar("S")
+PendingT = TypeVar("PendingT")
+FrameT = TypeVar("FrameT")
+
+
+class OperatorSession(Generic[S, PendingT, FrameT]):
+    """See the module. It is also what the instance asks (`protocol.ports.InstancePorts`)."""
+
+    def __init__(
+        self,
+        name: str,
+        origin: Origin,
+        ports: OperatorPorts[S, PendingT, FrameT],
+        *,
+        has_standby: bool,
+        crash_marks: CrashMarks,
+        snapshot_limits: SnapshotLimits,
+        output_number_floor: int = 0,
+        damage_accepted: bool = False,
+    ) -> None:
+        self._ports = ports
+        self._has_standby = has_standby
+        self.incarnation: Incarnation[S] = Incarnation(
+            name,
+            origin,
+            ports,
+            self,
+            has_standby=has_standby,
+            output_number_floor=output_number_floor,
+            damage_accepted=damage_accepted,
+        )
+        self.quarantine = RecordQuarantine(ports, crash_marks, lambda: self.incarnation.where)
+        self._schedule = SnapshotSchedule(snapshot_limits, now=ports.steady_clock(), work=ports.work())
+        self._acked_input = 0
+        self._storing: tuple[int, int] | None = None  # acknowledged bundles and log offset of a snapshot
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def live(self) -> Instance:
+        return self.incarnation.live
+
+    @property
+    def request(self) -> AttachRequest:
+        return self.incarnation.request
+
+    @property
+    def progress(self) -> int:
+        """Records processed."""
+        return self.live.processed if self.incarnation.is_there else 0
+
+    @property
+    def recovered_end(self) -> int:
+        """The offset up to which the instance has its log."""
+        return self.incarnation.recovered_end
+
+    def attach(self, request: AttachRequest) -> Steps:
+        """A conduit has connected: restore, if the instance is not in memory."""
+        self._acked_input = 0
+        is_suspect = self.quarantine.begin(request)
+        yield from self.incarnation.serve(request)
+        self.live.care = self.quarantine if is_suspect else None
+
+    def open_epoch(self) -> Steps:
+        """The conduit has been welcomed. What was recovered is repeated from now on.
+
+        In micro-batch Spark writes down what the epoch reads, and does not sync it. Nothing that is made of it may
+        outlive that: the epoch would come out with other records, perhaps fewer than instances have had.
+        """
+        request = self.request
+        if not request.realtime:
+            yield from self._ports.keep_plan(request.epoch)
+        opened = self.live.open_epoch(
+            request.epoch, passed=request.emitted_output, ends_at=self.incarnation.ends_at
+        )
+        yield from self.perform(opened)
+        # An epoch may be over before the conduit's first tick.
+        yield from self.perform(self.live.tick(self.clock()))
+
+    def stand_by(self, request: AttachRequest) -> Steps:
+        """Restore, and follow the replica from there."""
+        self._acked_input = 0
+        self.quarantine.begin(
+            request
+        )  # for those who are the replica later: a standby repeats what others have run
+        yield from self.incarnation.stand_by(request)
+        yield from self.perform(self.live.open_epoch(request.epoch, ends_at=self.incarnation.ends_at))
+        yield from self.follow(request.log_start, request.log)
+
+    def follow(self, log_start: int, log: bytes) -> Steps:
+        """The replica's log goes on with this."""
+        yield from self.perform(self.live.follow(log_start, log))
+
+    def take_over(self, fence: Fence, emitted_output: int) -> Steps:
+        """The replica is lost, and this is it now; the conduit has rows up to `emitted_output`."""
+        self.incarnation.take_over(
+            replace(self.request, fence=fence, emitted_output=emitted_output, standby=False)
+        )
+        self._schedule.begin(self._ports.steady_clock(), self._ports.work())
+        yield from self.perform(self.live.go_live(emitted_output))
+
+    def end_standby(self, last: int) -> None:
+        self.incarnation.end_standby(last)
+
+    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+        """An epoch has committed: forget the logs before these offsets, and the snapshots before its end."""
+        if not self.incarnation.is_there:
+            return
+        self.live.truncate(stable)
+        self._ports.truncate_log(stable)
+        if not self.request.standby:
+            self._ports.forget_snapshots(epoch, self.incarnation.begun)
+
+    # ----------------------------------------------------------------- input
+
+    def bundle(self, seq: int, records: Bundle) -> Steps:
+        self.incarnation.bundles.take(seq, self.incarnation.where)
+        live = self.live
+        actions = live.take(records) if live.care is None else (yield from self._take_singly(records))
+        self._acked_input = seq
+        yield from self.perform(actions)
+        if self.request.standby:
+            self.acknowledge()
+            return
+        if not any(isinstance(action, Emit) for action in actions):
+            self.acknowledge()
+        yield from self._ports.at(Moment.BUNDLE_TAKEN)
+        yield from self._snapshot_if_due()
+
+    def _take_singly(self, records: Bundle) -> Steps:
+        """Each record is saved before the next one may end the process. The bundle is acknowledged by itself."""
+        for record in singly(records):
+            yield from self.perform(self.live.take(record))
+        if self.quarantine.is_over():
+            self.live.care = None
+        return []
+
+    def tick(self) -> Steps:
+        yield from self.perform(self.live.tick(self.clock()))
+        yield from self._snapshot_if_due()
+
+    def end(self, last: int) -> Steps:
+        """The input ended with this bundle: make that durable. The number of the last output row."""
+        ports = self._ports
+        yield from ports.at(Moment.INPUT_ENDED)
+        self.incarnation.bundles.end(last, self.incarnation.where)
+        yield from self.perform(self.live.end_epoch())
+        if self._storing is not None:
+            self.snapshot_stored((yield from ports.await_stored()))
+        name = self.incarnation.name_snapshot(final=True)
+        ports.fold_log()
+        pending = ports.begin_snapshot(
+            name, self.incarnation.epoch_end(), covered=self.incarnation.bundles.upto
+        )
+        self._schedule.begin(ports.steady_clock(), ports.work())
+        yield from ports.at(Moment.LAST_SNAPSHOT_BEGUN)
+        yield from ports.store_snapshot(pending)
+        self.incarnation.has_ended(name)
+        yield from ports.at(Moment.LAST_SNAPSHOT_STORED)
+        return self.live.passed
+
+    # ---------------------------------------------------------------- output
+
+    def perform(self, actions: Iterable[Action]) -> Steps:
+        """What is to be saved is saved before any row leaves; then all rows leave in one write."""
+        ports, standby = self._ports, self.request.standby
+        ports.carries_out()
+        frames: list[FrameT] = []
+        for action in actions:
+            if isinstance(action, Persist):
+                yield from ports.at(Moment.IS_ABOUT_TO_SAVE)
+                self.persist(action, durable=False)
+            else:
+                yield from ports.at(Moment.IS_ABOUT_TO_EMIT)
+                if standby:
+                    ports.repeats(action)
+                else:
+                    frames.append(ports.frame(self._acked_input, action))
+        if frames:
+            yield from ports.send(frames)
+
+    def acknowledge(self) -> None:
+        """Say where the instance stands, without rows."""
+        self._ports.acknowledge(self._acked_input, self.live.passed, self.live.log_offset)
+
+    # ------------------------------------------------------------- snapshots
+
+    def _snapshot_if_due(self) -> Steps:
+        ports = self._ports
+        if self._storing is not None or self.live.holds:
+            return
+        work = ports.work()
+        if not self._schedule.is_due(ports.steady_clock(), work):
+            return
+        is_ready = ports.prepare_snapshot()
+        if is_ready:
+            yield from ports.at(Moment.SNAPSHOT_BEGINS)
+            # A conduit that is told to forget the log up to here believes that it, and the standby, have had it.
+            yield from self.perform(self.live.flush())
+            self._storing = self._acked_input, self.live.log_offset
+            name = self.incarnation.name_snapshot(final=False)
+            ports.fold_log()
+            pending = ports.begin_snapshot(name, self.live.snapshot(), covered=self.incarnation.bundles.upto)
+            self._schedule.begin(ports.steady_clock(), ports.work())
+            ports.store_in_background(pending)
+        self._schedule.prepare(ports.work() - work, is_done=is_ready)
+
+    def snapshot_stored(self, stored: SnapshotStored) -> None:
+        """What was stored in the background is durable, and the conduit may forget what it covers."""
+        reached, self._storing = self._storing, None
+        if stored.error is not None:
+            raise stored.error
+        self._schedule.store(stored.cost)
+        if reached is not None:
+            self._ports.send_stable(*reached)
+
+    # -------------------------------------------- InstancePorts, for the core
+
+    def clock(self) -> int:
+        return self._ports.clock()
+
+    def entropy(self) -> int:
+        return self._ports.entropy()
+
+    def encode(self, rows: list[Row]) -> Encoded:
+        return self._ports.encode(rows)
+
+    def persist(self, persist: Persist, *, durable: bool) -> None:
+        own = (persist.own_start, b"".join(persist.own)) if persist.own else None
+        if own is not None or persist.deltas:
+            self._ports.write_log(persist.deltas, own)
+        if durable:
+            self._ports.sync_log()
+
+    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        """What an effect depends on is where whoever takes over will find it, and that there are effects is known
+        wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
+        ports = self._ports
+        ports.send_ahead([ports.frame(self._acked_input, emit) for emit in due])
+        if not self._has_standby:
+            return  # the store here is where whoever takes over looks
+        ports.keep_that_effects_are_used()
+        ports.show_log(log_start, log)
+        # Whoever has claimed the instance since then has asked this store, and knows of the effect.
+        ports.check_claim()

@@ -1,0 +1,214 @@
+"""What a driver does at a start of its query, and when an epoch has committed; in which order.
+
+A start claims a generation before it touches anything else. Then it compares the records of commits, which refuses what
+does not fit together while nobody has been fenced yet; fences the sinks, so that nothing older becomes visible any
+more; settles what has committed; tells the replica servers, which end what is older; and draws the line that instances
+begin at. It is in the logs by then what an old writer made visible before it was fenced.
+
+Only when `commits/<N>` stands, and has been recorded, may anything be forgotten, and only what lies before the
+snapshots at the end of epoch N.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from clonos.errors import ClonosError
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.line.final_snapshot import FinalSnapshots
+from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, beginnings, recovery_line
+from clonos.protocol.roles.commit_records import CommitRecords
+from clonos.protocol.roles.steps import Steps
+from clonos.protocol.topology import NodeKind, Topology
+
+
+class QueryCoordinator(ABC):
+    """One query in one driver. The runtime carries out the methods that are abstract here."""
+
+    def __init__(self, topology: Topology, *, is_realtime: bool) -> None:
+        self._topology = topology
+        self._is_realtime = is_realtime
+        self.generation = 0  # of the start that is running; 0 before the first
+        self._claimed = 0  # by `begin_driver`, for the first start of the Spark query
+        self._deposed = 0  # all writers older than this generation
+        self.forgotten = -1  # what lies before the end of this epoch
+
+    # ------------------------------------------------------------------ starts
+
+    def begin_driver(self) -> Steps:
+        """The driver leads, and its program is the checkpoint's from now on. Raises AlreadyRunning, and
+        CheckpointMismatch."""
+        heard_of = self.records.last_generation
+        self._claimed = yield from self._claim(heard_of)
+        yield from self.begin_channels(self._claimed, heard_of)
+        if self.records.look().repairs:  # before it matters which epoch is the next
+            yield from self.depose(self._claimed)
+        with self.undisturbed():
+            if self.program_is_another():  # then it matters what has been seen
+                yield from self.depose(self._claimed)
+            self.take_over_program(self._claimed)
+
+    def begin_start(self, *, resumes: bool) -> Steps:
+        """One more start of the Spark query: when this ends, it may run. `resumes`: whether instances may begin inside
+        the epoch that was under way."""
+        heard_of = self.records.last_generation
+        generation = self.generation = yield from self._claim(heard_of)
+        yield from self.begin_channels(generation, heard_of)
+        yield from self.depose(generation)
+        yield from self.fence_servers(generation)
+        yield from self.begin_hosts(generation)
+        line = self._draw_line(generation, resumes=resumes)
+        self.keep_line(replace(line, realtime=self._is_realtime))
+
+    def _claim(self, heard_of: int) -> Steps:
+        """A generation above all that the sink has heard of: a checkpoint that was restored from an older copy does not
+        know them all."""
+        claimed, self._claimed = self._claimed, 0
+        while claimed <= max(heard_of, self.generation):
+            claimed = yield from self.campaign(above=heard_of)
+        return claimed
+
+    def depose(self, generation: int) -> Steps:
+        """No older writer shows anything any more, and what Spark has lost of its commits is there again."""
+        if self._deposed == generation:
+            return
+        self.records.look()  # what does not fit together is refused before anybody is fenced
+        self.sweep()
+        yield from self.fence_sinks(generation)
+        self.records.settle(self.records.look(), generation)
+        self.fit_offsets(generation)
+        self._deposed = generation
+
+    def _draw_line(self, generation: int, *, resumes: bool) -> RecoveryLine:
+        """Where instances begin. What is not known for certain leaves them at the end of the last epoch that is not run
+        again; so does an epoch with which another program begins."""
+        passed = self.passed()
+        epoch = passed + 1
+        finals = self.records.final_snapshots(passed)
+        if resumes and not self.program_changes_at(epoch):
+            try:
+                return recovery_line(
+                    self._topology,
+                    self._standings(finals, epoch),
+                    self.cursors(),
+                    generation=generation,
+                    epoch=epoch,
+                )
+            except ClonosError as error:
+                self.begins_behind(passed, error)
+        ends = {origin: final.point for origin, final in finals.items()}
+        return RecoveryLine(generation, epoch, **beginnings(ends))
+
+    def _standings(self, finals: FinalSnapshots, epoch: int) -> dict[Origin, Standing]:
+        """Of every operator's instance, at the beginning of the epoch and inside it."""
+        inside = self.snapshots_inside(epoch)
+        return {
+            origin: Standing(finals[origin].point if origin in finals else None, inside.get(origin, ()))
+            for origin in self._topology.instances(NodeKind.OPERATOR)
+        }
+
+    # ----------------------------------------------------------------- commits
+
+    def look_for_commits(self) -> None:
+        """Now and then. Forgets what no permitted recovery can ask for once an epoch has committed, and is known for
+        ever to have. Raises Fenced where another driver leads, and other errors where it is to be tried again."""
+        committed = self.committed()
+        if committed <= self.forgotten or not self.generation or self._deposed != self.generation:
+            return
+        self.check_leads()
+        record = self.records.record(committed, self.generation)
+        stable = self.stable_offsets(record)
+        self.tell_commit(committed, stable)
+        self.trim_sinks(stable)
+        self.forgotten = committed
+
+    def stable_offsets(self, record: CommitRecord) -> dict[Origin, int]:
+        """Before these nobody asks for an instance's log any more."""
+        return {origin: end.log_offset for origin, end in record.ends.items()}
+
+    # ------------------------------------------------- the runtime carries out
+
+    @property
+    @abstractmethod
+    def records(self) -> CommitRecords: ...
+
+    @abstractmethod
+    def campaign(self, *, above: int) -> Steps:
+        """A generation of its own, by `protocol.roles.leadership`."""
+
+    @abstractmethod
+    def check_leads(self) -> None:
+        """Raises Fenced."""
+
+    @abstractmethod
+    def begin_channels(self, generation: int, heard_of: int) -> Steps:
+        """This start is the one that numbers channels."""
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """While nobody else is at work on this host's logs."""
+        return nullcontext()
+
+    @abstractmethod
+    def program_is_another(self) -> bool:
+        """Whether it matters to this program what has been seen of the open epoch."""
+
+    @abstractmethod
+    def take_over_program(self, generation: int) -> None:
+        """By `protocol.versions.upgrade`. Raises CheckpointMismatch."""
+
+    @abstractmethod
+    def program_changes_at(self, epoch: int) -> bool: ...
+
+    def sweep(self) -> None:
+        """Remove what Spark refuses to begin over."""
+        return
+
+    @abstractmethod
+    def fence_sinks(self, generation: int) -> Steps: ...
+
+    def fit_offsets(self, generation: int) -> None:
+        """Spark's end offsets are as it expects them of this program; the records say the same."""
+        return
+
+    @abstractmethod
+    def fence_servers(self, generation: int) -> Steps:
+        """Of all hosts that count: when this ends, older replicas are dead."""
+
+    @abstractmethod
+    def begin_hosts(self, generation: int) -> Steps:
+        """Which hosts' logs count in this start is settled, and durable."""
+
+    @abstractmethod
+    def passed(self) -> int:
+        """The last epoch that Spark does not run again."""
+
+    @abstractmethod
+    def snapshots_inside(self, epoch: int) -> Mapping[Origin, Sequence[Point]]:
+        """Of the newest attempt that claimed an instance, oldest first."""
+
+    @abstractmethod
+    def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
+        """Of the sinks, by channel."""
+
+    def begins_behind(self, epoch: int, error: ClonosError) -> None:
+        """The epoch is run from its beginning, because of this."""
+        return
+
+    @abstractmethod
+    def keep_line(self, line: RecoveryLine) -> None: ...
+
+    @abstractmethod
+    def committed(self) -> int:
+        """The last epoch that Spark has committed; -1 before the first."""
+
+    @abstractmethod
+    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+        """To the replica servers: logs and snapshots before that may go."""
+
+    @abstractmethod
+    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
+        """What the sinks keep of logs before that may go."""

@@ -1,0 +1,51 @@
+"""The snapshots of all instances of a query, as its driver finds them in the checkpoint.
+
+Those inside an epoch matter in real time alone: in micro-batch mode whoever reads rows begins when all of them are
+made, and a recovery line would hardly ever lie inside the epoch.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+from clonos.protocol.fence import LOWEST_FENCE
+from clonos.protocol.ids import Origin
+from clonos.protocol.line.final_snapshot import FinalSnapshot
+from clonos.protocol.line.recovery_line import Point, since_of
+from clonos.protocol.topology import NodeKind, Topology
+from clonos.storage.manifest import Manifest
+from clonos.storage.recovery_line_file import newest_line
+from clonos.storage.snapshots import SnapshotStore
+from clonos_standby.replica import snapshot_metadata as metadata
+
+
+def final_snapshots(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, FinalSnapshot]:
+    """With which every operator's instance ended `epoch`, or the last one before that it ran, where one is there
+    (`final_snapshot.check_finals`)."""
+    line = newest_line(checkpoint)
+    return {
+        origin: FinalSnapshot(_point(found), metadata.candidate(found).emitted)
+        for origin, store in snapshot_stores(checkpoint, topology)
+        if (found := store.final(epoch, since_of(line, origin))) is not None
+    }
+
+
+def snapshots_inside(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, list[Point]]:
+    """Of every operator's instance, oldest first."""
+    return {
+        origin: [_point(one) for one in store.inside(epoch)]
+        for origin, store in snapshot_stores(checkpoint, topology)
+    }
+
+
+def _point(found: Manifest) -> Point:
+    return metadata.point(str(found.name), found.meta)
+
+
+def snapshot_stores(checkpoint: str, topology: Topology) -> Iterator[tuple[Origin, SnapshotStore]]:
+    """Of every operator's instance, for looking only."""
+    with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
+        for origin in topology.instances(NodeKind.OPERATOR):
+            root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"
+            yield origin, SnapshotStore(root, fence=LOWEST_FENCE, pending=scratch)

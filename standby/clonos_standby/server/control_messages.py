@@ -1,0 +1,146 @@
+"""What a replica server and a replica process say to each other on their control line (`control`), as values.
+
+A message is a map with its name and its fields. Both ends are of one library, since one forks the other, so the form
+has no version; a message that cannot be read is a ProtocolError all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeAlias
+
+from clonos.errors import ProtocolError
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.death import Death
+from clonos.wire.messages import Hello
+
+# ------------------------------------------------------- from server to replica
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Which instance the process is to be."""
+
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """A conduit's connection: its descriptor comes with the message. `previous` is the death of the process before."""
+
+    hello: Hello
+    previous: Death | None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An epoch is committed. `truncate` has log offsets by `node/instance`, before which logs are forgotten."""
+
+    epoch: int
+    truncate: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The answer to `AskPromotion`. A server whose disk cannot keep the fence says why in `cannot`."""
+
+    is_granted: bool
+    cannot: str | None = None
+
+
+# ------------------------------------------------------- from replica to server
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The instance is live again: how long the phases of its recovery took, and how much was repeated."""
+
+    said: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How far the process has come, since it began."""
+
+    said: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """A standby follows its replica in this epoch."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskPromotion:
+    """A standby asks to be the replica, under the fence of this HELLO. The answer is `Granted`."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """The epoch is over, and the process waits for the next one. A standby has no figures."""
+
+    epoch: int
+    figures: Mapping[str, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The process ends, and its task fails: with which error class and message, in which start of the query."""
+
+    generation: int
+    error: str
+    message: str
+
+
+ControlMessage: TypeAlias = (
+    Assign | Connect | Committed | Granted | Recovered | Figures | Follows | AskPromotion | AtEnd | Failed
+)
+
+_KINDS: Final[dict[str, type[ControlMessage]]] = {
+    kind.__name__: kind
+    for kind in (
+        Assign,
+        Connect,
+        Committed,
+        Granted,
+        Recovered,
+        Figures,
+        Follows,
+        AskPromotion,
+        AtEnd,
+        Failed,
+    )
+}
+_READ: Final[dict[str, Callable[[Any], Any]]] = {
+    "origin": lambda said: Origin(*said),
+    "hello": Hello.from_dict,
+    "previous": lambda said: None if said is None else Death(**said),
+}
+
+
+def pack_control(message: ControlMessage) -> dict[str, Any]:
+    """The map that `ControlChannel.send` takes."""
+    packed: dict[str, Any] = {"kind": type(message).__name__}
+    for field in fields(message):
+        value = getattr(message, field.name)
+        packed[field.name] = value.to_dict() if isinstance(value, Hello | Death) else value
+    return packed
+
+
+def parse_control(said: Mapping[str, Any]) -> ControlMessage:
+    """Raises ProtocolError for a map that is no message."""
+    given = dict(said)
+    name = given.pop("kind", None)
+    try:
+        return _KINDS[name](**{key: _READ.get(key, _as_is)(value) for key, value in given.items()})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"a control message {name!r} cannot be read: {error}") from error
+
+
+def _as_is(value: Any) -> Any:
+    return value
