@@ -82,6 +82,19 @@ def test_a_server_whose_directory_was_removed_or_damaged_begins_anew_with_the_ne
         assert (data / "running.json").exists() and server.status()["generation"] == 7
 
 
+def test_a_damaged_spec_is_written_again_while_the_server_runs(tmp_path: Path) -> None:
+    """Replicas that are started meanwhile would find it damaged, and nobody need start the query again."""
+    data = tmp_path / "data"
+    with ReplicaServer(SPEC, data, entry=ENTRY, determinants=False, silence=1.0) as server:
+        (spec,) = data.glob("spec*")
+        said = spec.read_bytes()
+        damage_spec(data)
+        until(lambda: spec.read_bytes() == said)
+        shutil.rmtree(data)  # that is another matter: the server's own files are gone
+        server.set_generation(7)
+        assert server.restarts == 1 and (data / "running.json").exists()
+
+
 def test_a_killed_server_takes_its_replicas_along_and_comes_back_with_its_fences(tmp_path: Path) -> None:
     restarted: list[ReplicaServer] = []
     with ReplicaServer(SPEC, tmp_path, entry=ENTRY, on_restart=restarted.append) as server:
@@ -138,11 +151,13 @@ def test_a_stopped_server_ends_in_order_when_it_is_to_end(tmp_path: Path) -> Non
     assert not (tmp_path / "running.json").exists(), "it has tidied up by itself"
 
 
-def test_the_determinant_service_is_restarted_at_its_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_determinant_service_is_restarted_at_its_address(tmp_path: Path, sent: signal.Signals) -> None:
     with ReplicaServer(SPEC, tmp_path, entry=ENTRY) as server:
         address = server.grpc_address or ""
         pid = server.status()["grpc_pid"]
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, sent)
+        until(lambda: server.status()["grpc_pid"] not in (pid, None))
         fetched = fetch([address], SPEC["token"], 1, 0, timeout=PATIENCE, wait_for_ready=True)
         assert not fetched.unreachable and len(fetched.replies) == 1
         status = server.status()

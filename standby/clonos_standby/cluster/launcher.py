@@ -34,6 +34,7 @@ from clonos_standby.replica.holders import HOLDERS_FILE
 from clonos_standby.server import admin
 from clonos_standby.server.log import about, inherited
 from clonos_standby.server.processes import look_at
+from clonos_standby.server.running import LOCK
 
 LOG = logging.getLogger("clonos")
 
@@ -211,7 +212,9 @@ class ReplicaServer:
                 return
             output = os.dup(process.stdout.fileno())  # whoever ends the server closes its pipes
         try:
-            if not is_hung(process, output, self._silence, lambda: not self._stopping.is_set()):
+            if not is_hung(
+                process, output, self._silence, lambda: not self._stopping.is_set(), self._mend_spec
+            ):
                 return
         finally:
             os.close(output)
@@ -276,6 +279,17 @@ class ReplicaServer:
                 return False
             file.write()
         return True
+
+    def _mend_spec(self) -> None:
+        """While the server runs: its replicas read the file when they begin. Where the directory was removed the server
+        has to begin anew, and the file's absence says so."""
+        with contextlib.suppress(OSError), self._lock:
+            if (
+                self._directory is not None
+                and (self.data / LOCK).exists()
+                and not self._spec_file().is_whole()
+            ):
+                self._spec_file().write()
 
     def _spec_file(self) -> SpecFile:
         return SpecFile(self._spec_path(), self._spec)

@@ -21,14 +21,20 @@ _AT_ONCE: Final = 4096
 
 
 def is_hung(
-    process: subprocess.Popen[bytes], output: int, deadline: float, is_wanted: Callable[[], bool]
+    process: subprocess.Popen[bytes],
+    output: int,
+    deadline: float,
+    is_wanted: Callable[[], bool],
+    at_ping: Callable[[], None],
 ) -> bool:
     """Waits until the process ends or is not wanted any more (False), or has answered nothing for the deadline (True).
+    `at_ping` is called with each ping.
 
     `output` reads its standard output, whose end comes first when it dies; whatever it writes is a sign of life.
     """
     silence = ServerSilence(deadline, time.monotonic())
     while is_wanted() and process.poll() is None:
+        at_ping()
         say(process, PING)
         if readable(output, silence.step):
             if not os.read(output, _AT_ONCE):

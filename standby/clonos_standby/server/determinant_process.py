@@ -25,6 +25,7 @@ from clonos_standby.server.holdings import Holdings
 from clonos_standby.server.log import Level, log
 from clonos_standby.server.processes import die_with_parent
 from clonos_standby.server.replica_server import read_spec
+from clonos_standby.server.sidecar import PONG
 
 _TIDY_SECONDS = 10.0
 
@@ -67,10 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _wait_for_end(holdings: Holdings) -> None:
-    """Until stdin ends."""
+    """Until stdin ends. What comes there are pings, each of which is answered."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    while not poll.poll(_TIDY_SECONDS * 1000) or os.read(0, 4096):
+    while True:
+        if poll.poll(_TIDY_SECONDS * 1000):
+            if not os.read(0, 4096):
+                return
+            os.write(1, PONG)
         holdings.forget_unused()
 
 

@@ -26,6 +26,7 @@ from clonos_standby.server.log import Level, log
 from clonos_standby.server.processes import die_with_parent, raise_descriptor_limit
 from clonos_standby.server.replica_server import bind_tcp, read_spec
 from clonos_standby.server.seldom import Seldom
+from clonos_standby.server.sidecar import PONG
 
 _CHUNK = 256 * 1024
 _RECORD = 16 * 1024
@@ -219,12 +220,14 @@ class Gate:
 
 
 def serve(listener: socket.socket, target: str, context: ssl.SSLContext) -> None:
-    """Until standard input ends."""
+    """Until standard input ends. What comes there are pings, each of which is answered."""
     loop = Loop()
 
     def told() -> None:
         with contextlib.suppress(BlockingIOError):
-            if not os.read(0, 4096):
+            if os.read(0, 4096):
+                os.write(1, PONG)
+            else:
                 loop.stop()
 
     os.set_blocking(0, False)

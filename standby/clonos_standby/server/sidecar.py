@@ -1,7 +1,8 @@
 """A process beside the supervisor that it watches: one that needs threads, which what forks must not have.
 
 It is started fresh, not forked, tells its address in one line on stdout, ends when its stdin does, and is started again
-when it dies, on the same port: whoever has been told that address tries again.
+when it dies, on the same port: who has been told that address tries again. One that lives but does not answer pings,
+because a signal has stopped it or its disk does not answer, is killed first.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from clonos.protocol.roles.server_silence import ServerSilence
 from clonos_standby.server.event_loop import Loop, Timer
 from clonos_standby.server.log import log
 
 _LINE_LIMIT = 4096
 _LONGEST_PAUSE = 5.0
+PING = b"ping\n"
+PONG = b"\n"
+"""What it writes on its standard output for whatever it reads on its standard input."""
+SILENCE_SECONDS = 10.0
 
 
 class Sidecar:
@@ -46,6 +53,9 @@ class Sidecar:
         self._port_file = port_file
         self._retry: Timer | None = None
         self._closed = False
+        self._silence = ServerSilence(SILENCE_SECONDS, 0.0)
+        self._has_answered = True
+        self._ping_timer: Timer | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-P", "-m", self._module, *self._arguments]
@@ -81,6 +91,9 @@ class Sidecar:
     def _forget(self) -> None:
         process = self.process
         assert process is not None and process.stdout is not None and process.stdin is not None
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+            self._ping_timer = None
         self._loop.forget(process.stdout.fileno())
         process.stdout.close()
         with contextlib.suppress(OSError):
@@ -102,7 +115,7 @@ class Sidecar:
             return self._loop.forget(fd)
         if b"\n" not in self._line:
             return None
-        self._loop.forget(fd)
+        self._loop.watch(fd, lambda _events: self._hear())
         try:
             address = json.loads(self._line.partition(b"\n")[0])["address"]
         except (ValueError, KeyError, TypeError):
@@ -111,4 +124,40 @@ class Sidecar:
         self.address = str(address)
         with contextlib.suppress(OSError):  # only a later restart would look for it
             self._port_file.write_text(self.address.rpartition(":")[2])
+        self._silence = ServerSilence(SILENCE_SECONDS, time.monotonic())
+        self._ping()
         return self._on_ready(self.address)
+
+    # -- whether it answers ------------------------------------------------------------------------------------
+
+    def _ping(self) -> None:
+        assert self.process is not None and self.process.stdin is not None
+        self._has_answered = False
+        with contextlib.suppress(OSError):  # it is dead, which shows by itself, or has not read for long
+            os.write(self.process.stdin.fileno(), PING)
+        self._ping_timer = self._loop.later(self._silence.step, self._look)
+
+    def _hear(self) -> None:
+        assert self.process is not None and self.process.stdout is not None
+        fd = self.process.stdout.fileno()
+        if os.read(fd, _LINE_LIMIT):
+            self._has_answered = True
+        else:
+            self._loop.forget(fd)
+
+    def _look(self) -> None:
+        process = self.process
+        assert process is not None
+        if self._has_answered:
+            self._silence.answered(time.monotonic())
+        else:
+            self._silence.unanswered(time.monotonic())
+        if not self._silence.is_hung:
+            return self._ping()
+        self._ping_timer = None
+        log(
+            "sidecar_hung",
+            f"{self._module} (process {process.pid}) has not answered for long; it is replaced",
+        )
+        process.kill()
+        return None
