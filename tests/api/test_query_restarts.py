@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from clonos.api.query import CausalQuery, Taken
-from clonos.errors import ReplicaLost
+from clonos.errors import ClonosError, ReplicaLost
 from clonos.spark.settings import read_settings
 
 
@@ -14,7 +14,14 @@ class Coordinator:
     """Of a query that commits nothing."""
 
     query = "q"
-    committed = 0
+
+    def committed(self) -> int:
+        return 0
+
+    def named(self, error: ClonosError) -> ClonosError:
+        return error
+
+    def cause_of_failure(self) -> None: ...
 
     def stop(self) -> None: ...
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgpack
 import pytest
 
 pytest.importorskip("pyspark")
@@ -32,6 +31,7 @@ from services import Authority
 
 from clonos.sources import LogWriter
 from clonos.wire.tls import Tls
+from clonos_standby.cluster.spec_file import SpecFile
 
 MODES = ["microbatch", "realtime"]
 NUMBER = "cast(cast(value as string) as int) as number"
@@ -94,7 +94,7 @@ def test_rows_pass_once_and_in_order_while_replicas_die(
 def gate(folder: Path, own: Tls, target: str) -> Iterator[str]:
     """TLS in front of a socket; its address."""
     spec = folder / "spec.msgpack"
-    spec.write_bytes(msgpack.packb({"version": 1, "token": "secret", "tls": own.to_dict()}))
+    SpecFile(spec, {"version": 1, "token": "secret", "tls": own.to_dict()}).write()
     command = [sys.executable, "-m", "clonos_standby.server.gate", "--spec", str(spec), "--to", target]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
