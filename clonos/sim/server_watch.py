@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 from clonos.protocol.roles.server_silence import ServerSilence
 from clonos.sim.leases import LENGTH
 from clonos.sim.partitions import Place
+from clonos.sim.task import HEARTBEAT_MS
 
 if TYPE_CHECKING:
     from clonos.sim.world import World
 
-DEADLINE: Final = 150_000
-"""As long as a conduit waits for a silent replica (`clonos.sim.task`), in microseconds. For a leased server it is the
+DEADLINE: Final = HEARTBEAT_MS * 1000
+"""As long as a conduit waits for a silent replica, in microseconds. For a leased server it is the
 length of the lease, after which the server would end by itself."""
 
 

@@ -18,7 +18,7 @@ import grpc
 
 from clonos.errors import ClonosError
 from clonos.protocol.fence import Fence
-from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.causal_log import Segment, pieces_from
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
 from clonos.wire.boundary import abort, bind, check_caller
@@ -111,9 +111,7 @@ def _segments(segments: Iterable[Segment], start: int, stop: int) -> list[determ
 
 def page(segments: Iterable[Segment], start: int, limit: int) -> tuple[list[Segment], int]:
     """The pieces from `start` on, up to about `limit` bytes, and the offset of the rest (0: there is none)."""
-    wanted = sorted(
-        (max(at, start), data[max(0, start - at) :]) for at, data in segments if at + len(data) > start
-    )
+    wanted = sorted(pieces_from(segments, start))
     room = limit
     cut: int | None = None
     for at, data in wanted:

@@ -378,17 +378,20 @@ def test_a_lease_that_its_driver_hears_nothing_of_is_not_prolonged(tmp_path: Pat
         client.close()
 
 
+def started_driver(running: Service, folder: Path) -> tuple[NamedServer, Watched]:
+    """The driver's end of a server at the service, and that server's process."""
+    named = Named(services=(running.address,), service_token=TOKEN)
+    driver = NamedServer(running.address, named, wanted(folder), fake.TOKEN, lambda: None, hosts(folder))
+    driver.start()
+    first = driver.status()
+    assert first is not None
+    return driver, Watched(first["pid"])
+
+
 def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_path: Path) -> None:
     """It stood still for longer than its lease, and so did the service, or it would have replaced the server."""
     with service(tmp_path / "service", lease=LEASE) as running:
-        named = Named(services=(running.address,), service_token=TOKEN)
-        driver = NamedServer(
-            running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None, hosts(tmp_path)
-        )
-        driver.start()
-        first = driver.status()
-        assert first is not None
-        server = Watched(first["pid"])
+        driver, server = started_driver(running, tmp_path)
         running.process.send_signal(signal.SIGSTOP)
         os.kill(server.pid, signal.SIGSTOP)
         over = time.monotonic() + 2 * LEASE
@@ -402,14 +405,7 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
 
 def test_a_server_that_stands_still_is_replaced(tmp_path: Path) -> None:
     with service(tmp_path / "service", lease=LEASE) as running:
-        named = Named(services=(running.address,), service_token=TOKEN)
-        driver = NamedServer(
-            running.address, named, wanted(tmp_path), fake.TOKEN, lambda: None, hosts(tmp_path)
-        )
-        driver.start()
-        first = driver.status()
-        assert first is not None
-        server = Watched(first["pid"])
+        driver, server = started_driver(running, tmp_path)
         os.kill(server.pid, signal.SIGSTOP)
         assert server.gone()
         until(lambda: driver.status())

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from clonos.errors import SnapshotCorrupt, Where
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.determinant import Kind
-from clonos.protocol.recovery.causal.determinant_codec import decode_steps
+from clonos.protocol.recovery.causal.determinant_codec import chunk_at, decode_steps
 from clonos.protocol.topology import NodeKind, Topology
 
 Reached = Mapping[Origin, Mapping[int, int]]
@@ -43,13 +43,18 @@ def check_no_end_is_missing(topology: Topology, ends: Reached, *, epoch: int, re
 def check_log_has_no_earlier_epoch(log: bytes, *, epoch: int, where: Where) -> None:
     """`log` is what is known, from its beginning, of the log of an instance that begins `epoch` from nothing. Raises
     SnapshotCorrupt where it has run an epoch before."""
-    for step in decode_steps(log, 0):
-        if step.kind is Kind.BOUNDARY and step.epoch < epoch:
-            raise SnapshotCorrupt(
-                f"the instance has run epoch {step.epoch}, as its log says, and no snapshot of it is there",
-                where=where,
-                hint=f"Restore the checkpoint as it was after epoch {epoch - 1}",
-            )
+    if not log:
+        return
+    _, end = chunk_at(
+        log, 0
+    )  # the first epoch that it has run: the log may be long, and is decoded for the replay
+    first = decode_steps(log[:end], 0)[0]
+    if first.kind is Kind.BOUNDARY and first.epoch < epoch:
+        raise SnapshotCorrupt(
+            f"the instance has run epoch {first.epoch}, as its log says, and no snapshot of it is there",
+            where=where,
+            hint=f"Restore the checkpoint as it was after epoch {epoch - 1}",
+        )
 
 
 def _witness(topology: Topology, sender: Origin, ends: Reached) -> str | None:

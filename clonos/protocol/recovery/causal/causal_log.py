@@ -21,13 +21,18 @@ def pieces_before(pieces: Iterable[Segment], end: int) -> list[Segment]:
     return [(start, data[: end - start]) for start, data in pieces if start < end]
 
 
-def pieces_between(pieces: Iterable[Segment], begin: int, end: int) -> list[Segment]:
-    """What of the pieces lies from one offset to another."""
+def pieces_from(pieces: Iterable[Segment], begin: int) -> list[Segment]:
+    """What of the pieces lies from an offset on."""
     return [
         (max(start, begin), data[max(begin - start, 0) :])
-        for start, data in pieces_before(pieces, end)
+        for start, data in pieces
         if start + len(data) > begin
     ]
+
+
+def pieces_between(pieces: Iterable[Segment], begin: int, end: int) -> list[Segment]:
+    """What of the pieces lies from one offset to another."""
+    return pieces_from(pieces_before(pieces, end), begin)
 
 
 class CausalLog:

@@ -37,11 +37,7 @@ def missing_logs(
 
 def recovered_deltas(origin: Origin, start: int, upto: int, replies: Iterable[HolderReply]) -> list[bytes]:
     """As a delta, what others know of the log of `origin` from `start` to `upto`. Raises LogConflict."""
-    pieces = [
-        (at + max(start - at, 0), data[max(start - at, 0) :])
-        for at, data in known_between(start, upto, replies)
-        if at + len(data) > start
-    ]
+    pieces = list(known_between(start, upto, replies))
     return (
         [encode_delta(encode_entry(origin, at, len(data), FIRST_HOP, data) for at, data in pieces)]
         if pieces

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 from clonos.errors import GapError, LogConflict, ReplicaLost, Where
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.causal_log import CausalLog
+from clonos.protocol.recovery.causal.causal_log import CausalLog, pieces_from
 from clonos.protocol.recovery.causal.holding import HolderReply as HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
 
@@ -58,11 +58,7 @@ def longest_prefix(
         asked.append(reply.holder)
         required = max(required, reply.required)
         own += reply.own
-        for offset, data in reply.segments:
-            if offset + len(data) <= start:
-                continue
-            if offset < start:
-                offset, data = start, data[start - offset :]
+        for offset, data in pieces_from(reply.segments, start):
             try:
                 log.merge(offset, data)
             except LogConflict as error:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.fence import of_same_attempt
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_between
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_between, pieces_from
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
@@ -59,9 +59,7 @@ class Recovered:
             at = start + known.agreement(start, data)
             if at < start + len(data):
                 break
-        return at, [
-            (max(start, at), data[max(at - start, 0) :]) for start, data in self.log if start + len(data) > at
-        ]
+        return at, pieces_from(self.log, at)
 
 
 @dataclass(frozen=True, slots=True)
