@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
 
 # Events: the replica's frames, the task's input, the connection, the clock and the task's end.
 
@@ -212,12 +212,12 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """`moves` of this task attempt to another server: under which fence, and how far the log was common to both.
+    """`failovers` of this task attempt to another server: under which fence, and how far the log was common to both.
     `recovered` is the offset up to which a replica of this attempt has recovered the log."""
 
     fence: Fence
     fresh: bool
-    moves: tuple[Move, ...] = ()
+    failovers: tuple[Failover, ...] = ()
     recovered: int = 0
 
 
@@ -310,7 +310,7 @@ class StandbyHello:
 
     fence: Fence
     fresh: bool
-    moves: tuple[Move, ...] = ()
+    failovers: tuple[Failover, ...] = ()
     recovered: int = 0
 
 

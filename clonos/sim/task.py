@@ -309,7 +309,7 @@ class Task(Process):
             resume.log_start,
             resume.log,
             standby,
-            hello.moves,
+            hello.failovers,
             hello.recovered,
             self.world.plan.realtime,
         )

@@ -19,10 +19,10 @@ from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.fence import FENCE_BYTES, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 
-VERSION: Final = 2
+VERSION: Final = 3
 MODES: Final = ("microbatch", "realtime")
 MAX_NODE: Final = 63
 MAX_LONG: Final = LAST_LONG
@@ -50,7 +50,7 @@ class Hello:
     task_attempt: int = 0
     mode: str = "microbatch"
     standby: bool = False
-    moves: tuple[Move, ...] = ()
+    failovers: tuple[Failover, ...] = ()
     recovered: int = 0
     version: int = VERSION
 
@@ -64,8 +64,8 @@ class Hello:
         return bool(self.stage_attempt or self.task_attempt)
 
     def to_dict(self) -> dict[str, Any]:
-        moves = [[Fence(move.fence).text, move.known_upto] for move in self.moves]
-        return {**asdict(self), "fence": self.fence.text, "moves": moves}
+        failovers = [[Fence(failover.fence).text, failover.known_upto] for failover in self.failovers]
+        return {**asdict(self), "fence": self.fence.text, "failovers": failovers}
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Hello:
@@ -82,7 +82,7 @@ class Hello:
             task_attempt=_whole(said, "task_attempt", "HELLO", 0, MAX_LONG),
             mode=_text(said, "mode", "HELLO"),
             standby=_flag(said, "standby", "HELLO") if "standby" in said else False,
-            moves=_moves(said.get("moves", [])),
+            failovers=_failovers(said.get("failovers", [])),
             recovered=_whole(said, "recovered", "HELLO", 0, MAX_LONG) if "recovered" in said else 0,
         )
         if hello.mode not in MODES:
@@ -449,16 +449,16 @@ def _whole(said: Mapping[str, Any], key: str, name: str, low: int, high: int) ->
     return value
 
 
-def _moves(said: Any) -> tuple[Move, ...]:
+def _failovers(said: Any) -> tuple[Failover, ...]:
     if not isinstance(said, list):
-        raise ProtocolError(f"HELLO: moves {said!r} is not a list")
-    moves: list[Move] = []
-    for move in said:
-        if not isinstance(move, list) or len(move) != 2:
-            raise ProtocolError(f"HELLO: move {move!r} is not a fence and a log offset")
-        offset = _whole({"offset": move[1]}, "offset", "HELLO", 0, MAX_LONG)
-        moves.append(Move(_fence(move[0], "HELLO"), offset))
-    return tuple(moves)
+        raise ProtocolError(f"HELLO: failovers {said!r} is not a list")
+    failovers: list[Failover] = []
+    for failover in said:
+        if not isinstance(failover, list) or len(failover) != 2:
+            raise ProtocolError(f"HELLO: failover {failover!r} is not a fence and a log offset")
+        offset = _whole({"offset": failover[1]}, "offset", "HELLO", 0, MAX_LONG)
+        failovers.append(Failover(_fence(failover[0], "HELLO"), offset))
+    return tuple(failovers)
 
 
 def _fence(said: Any, name: str) -> Fence:

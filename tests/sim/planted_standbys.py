@@ -101,13 +101,13 @@ def log_of_what_never_happened_is_believed(patch: Patch) -> None:
 def instance_that_moved_asks_nobody(patch: Patch) -> None:
     whatever_a_snapshot_depends_on(patch)
     patch.setattr(retrieval, "of_same_attempt", lambda fence, other: True)
-    real = Conduit._moved_to
+    real = Conduit._record_failover
 
-    def moved_to(self: Conduit, server: int) -> None:
+    def record_failover(self: Conduit, server: int) -> None:
         self._home = server
         real(self, server)
 
-    patch.setattr(Conduit, "_moved_to", moved_to)
+    patch.setattr(Conduit, "_record_failover", record_failover)
 
 
 def what_was_received_elsewhere_is_not_held(patch: Patch) -> None:

@@ -37,7 +37,7 @@ STORMY = {**STANDBYS, "snapshot_rate": 0.8, "faults": 40, "realtime": True}
             75,
             BREAKING,
             STORMY,
-            id="a move that nobody lived to write down was not held against the stores of others",
+            id="a failover that nobody lived to write down was not held against the stores of others",
         ),
         pytest.param(
             83,

@@ -10,7 +10,7 @@ import pytest
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.protocol.roles.death import Ending, certify
 from clonos.wire.messages import Hello
 from clonos_standby.server.control_messages import (
@@ -29,7 +29,7 @@ from clonos_standby.server.control_messages import (
     parse_control,
 )
 
-HELLO = Hello("t", 1, 2, 0, 3, Fence.of(1), True, moves=(Move(Fence.of(1, 2), 70),))
+HELLO = Hello("t", 1, 2, 0, 3, Fence.of(1), True, failovers=(Failover(Fence.of(1, 2), 70),))
 DEATH = certify(
     Ending(
         Origin(2, 0), 99, code=None, signal="SIGKILL", killed_for=None, at=12.5, uptime=3.25, stderr="last"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence, generation_of
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
+from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 from clonos.protocol.roles.death import Death
 
 
@@ -30,7 +30,7 @@ class AttachRequest:
     log_start: int
     log: bytes
     standby: bool = False
-    failovers: tuple[Move, ...] = ()
+    failovers: tuple[Failover, ...] = ()
     recovered: int = 0
     realtime: bool = False
     previous: Death | None = None

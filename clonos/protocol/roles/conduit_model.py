@@ -70,7 +70,7 @@ from clonos.protocol.messages import (
     Time as Time,
     Welcome as Welcome,
 )
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.protocol.roles.peer_link import PeerLink
 
 FIRST_FENCE = Fence.first(0, 0)
@@ -187,7 +187,7 @@ class Conduit:
         self._last_loss = ""
         self._server = limits.first_server
         self._home: int | None = None  # where the last replica that recovered was
-        self._moves: list[Move] = []
+        self._failovers: list[Failover] = []
         self._recovered = 0
         self._standby = _Standby()
         self._snapshotted = False
@@ -276,7 +276,7 @@ class Conduit:
         self._replica.open(now)
         self._connect_failures = 0
         self._ticked_at = now
-        self._actions.append(Hello(self.fence, self._fresh, tuple(self._moves), self._recovered))
+        self._actions.append(Hello(self.fence, self._fresh, tuple(self._failovers), self._recovered))
         self._actions.append(Resume(self._passed, self._log.start, bytes(self._log.data)))
 
     def _connect_failed(self, reason: str, now: int) -> None:
@@ -308,7 +308,7 @@ class Conduit:
         # Only now has a replica of this attempt recovered, and saved what it recovered; one that was lost before leaves
         # its successor everything to do, and everybody to ask.
         self._fresh = False
-        self._moved_to(self._server)
+        self._record_failover(self._server)
         self.state = State.OPEN
         self._want_standby(self.limits.settle_ms if self.fence > self.limits.fence else 0)
         self._pump(now)
@@ -520,7 +520,7 @@ class Conduit:
         """It restores the newest snapshot, and hears what is known beyond."""
         self._standby.link.begin_after(self._stable)
         fresh = not self._snapshotted
-        self._actions.append(StandbyHello(self.fence, fresh, tuple(self._moves), self._recovered))
+        self._actions.append(StandbyHello(self.fence, fresh, tuple(self._failovers), self._recovered))
         self._actions.append(StandbyResume(self._passed, self._log.start, bytes(self._log.data)))
 
     def _advance_standby(self) -> None:
@@ -580,17 +580,17 @@ class Conduit:
             self._actions.append(CloseStandby())
         self._standby = _Standby()
 
-    def _moved_to(self, server: int) -> None:
+    def _record_failover(self, server: int) -> None:
         """What the last replica had recovered its successor elsewhere has, too, though this task was not told of it."""
         if self._home not in (None, server):
-            self._moves.append(Move(self.fence, max(self._log.end, self._recovered)))
+            self._failovers.append(Failover(self.fence, max(self._log.end, self._recovered)))
         self._home = server
 
     def _promote(self) -> None:
         """Its connection is the replica's now, and what it was sent it need not be sent again."""
         standby, self._standby = self._standby, _Standby()
         self._server = 1 - self._server
-        self._moved_to(self._server)
+        self._record_failover(self._server)
         self._replica = standby.link
         # Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
         self._stable = min(self._stable, standby.link.taken)

@@ -250,7 +250,7 @@ class Replica:
             log_start=resume.log_start,
             log=bytes(resume.log),
             standby=hello.standby,
-            failovers=hello.moves,
+            failovers=hello.failovers,
             recovered=hello.recovered,
             realtime=hello.mode == "realtime",
             previous=self._previous,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from clonos.protocol.fence import NO_FENCE, Fence
 from clonos.protocol.recovery.causal.causal_log import Segment, pieces_before
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
 
 
 class Writer(NamedTuple):
@@ -93,10 +93,12 @@ class OwnLog:
             return self
         return replace(self, segments=pieces_before(self.segments, mark.begins))
 
-    def before(self, newer: Iterable[Move]) -> OwnLog:
+    def before(self, newer: Iterable[Failover]) -> OwnLog:
         """Without what was written beyond the offset at which a newer incarnation went its own way; of each, fence
         and offset."""
-        limit = min((move.known_upto for move in newer if move.fence > self.history), default=None)
+        limit = min(
+            (failover.known_upto for failover in newer if failover.fence > self.history), default=None
+        )
         if limit is None or self.history < 0:
             return self
         return replace(self, segments=pieces_before(self.segments, limit))
@@ -104,5 +106,5 @@ class OwnLog:
 
 def believed(logs: Sequence[OwnLog]) -> list[OwnLog]:
     """Each without what a newer incarnation has overtaken; the newest first."""
-    lives = [Move(one.fence, one.since) for log in logs for one in log.incarnations if not one.copy]
+    lives = [Failover(one.fence, one.since) for log in logs for one in log.incarnations if not one.copy]
     return sorted((log.before(lives) for log in logs), key=lambda log: log.history, reverse=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from clonos.protocol.fence import Fence, generation_of, of_same_attempt
 
 
-class Move(NamedTuple):
+class Failover(NamedTuple):
     """An instance went on on another server: under which fence, and up to which offset the conduit knew its log."""
 
     fence: Fence
@@ -30,14 +30,14 @@ class ConduitProgress:
     passed: int
     log_start: int
     log_end: int
-    moves: tuple[Move, ...] = ()
+    failovers: tuple[Failover, ...] = ()
 
     def allows(self, *, fence: Fence, log_offset: int, emitted: int, before: Callable[[], int]) -> bool:
         """Whether to start from a snapshot inside the epoch, of that fence, taken at that offset of the log when rows
         up to `emitted` had left. `before()` is the number of the last row of the epochs before."""
         return (
             of_same_attempt(fence, self.fence)
-            and is_of_this_history(fence, log_offset, self.moves)
+            and is_of_this_history(fence, log_offset, self.failovers)
             and joins_known_log(log_offset, known_upto=self.log_end)
             and stands_for_known_output(emitted, passed=self.passed, before=before)
         )
@@ -52,10 +52,10 @@ def binds(ended: Fence, fence: Fence) -> bool:
     return generation_of(ended) == generation_of(fence) and not of_same_attempt(ended, fence)
 
 
-def is_of_this_history(fence: Fence, log_offset: int, moves: Iterable[Move]) -> bool:
-    """Whether a snapshot taken under `fence` lies before every later move: what a lost replica did beyond the log that
-    its conduit knew, its standby has not repeated."""
-    return all(log_offset <= move.known_upto for move in moves if move.fence > fence)
+def is_of_this_history(fence: Fence, log_offset: int, failovers: Iterable[Failover]) -> bool:
+    """Whether a snapshot taken under `fence` lies before every later failover: what a lost replica did beyond the log
+    that its conduit knew, its standby has not repeated."""
+    return all(log_offset <= failover.known_upto for failover in failovers if failover.fence > fence)
 
 
 def stands_for_known_output(emitted: int, *, passed: int, before: Callable[[], int]) -> bool:

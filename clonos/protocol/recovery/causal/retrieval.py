@@ -25,7 +25,7 @@ from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
 from clonos.protocol.recovery.causal.needed_log import needed_end
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
-from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
+from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Retrieval:
     at_hand: tuple[HolderReply, ...]
     ask_others: bool
     too_early: bool
-    moves: tuple[Move, ...] = ()
+    failovers: tuple[Failover, ...] = ()
     bound: int | None = None
     whole: bool = False
     anew_from: int | None = None
@@ -93,9 +93,9 @@ class Retrieval:
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
         """The log from the snapshot on, and what is known of it before. Raises as `longest_prefix` does."""
-        # A move that the conduit made, and that nobody lived to write down, counts, too.
+        # A failover that the conduit made, and that nobody lived to write down, counts, too.
         answers = [
-            replace(reply, own=tuple(own.before(self.moves) for own in reply.own))
+            replace(reply, own=tuple(own.before(self.failovers) for own in reply.own))
             for reply in (answer.of_history(self.history) for answer in answers)
         ]
         replies = [*self.at_hand, *answers]
@@ -144,11 +144,11 @@ def retrieve(
             where=where,
             hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
         )
-    standing, damaged = opened.own.of_history(history).before(known.moves), opened.damaged
+    standing, damaged = opened.own.of_history(history).before(known.failovers), opened.damaged
     too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
     stayed = not has_standby or (
         of_same_attempt(standing.fence, known.fence)
-        and all(move.fence <= standing.fence for move in known.moves)
+        and all(failover.fence <= standing.fence for failover in known.failovers)
     )
     store = _told_by_own_store(standing, damaged, has_standby=has_standby)
     return Retrieval(
@@ -166,7 +166,7 @@ def retrieve(
         (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
         fresh or bool(damaged) or too_early or not stayed,
         too_early,
-        known.moves,
+        known.failovers,
         # Every row goes through the conduit, and where there are standbys every effect is announced to it.
         bound=None
         if fresh or (not has_standby and any(one.acts for one in damaged))

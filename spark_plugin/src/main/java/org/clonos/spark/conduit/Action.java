@@ -11,10 +11,10 @@ public sealed interface Action {
   record Connect(Fence fence, boolean fresh, long delayMs, int server) implements Action {}
 
   /**
-   * Send HELLO. {@code moves} are those of this task attempt to another server. {@code recovered} is the offset up to which
-   * a replica of this attempt has recovered the log.
+   * Send HELLO. {@code failovers} are those of this task attempt to another server. {@code recovered} is the offset up
+   * to which a replica of this attempt has recovered the log.
    */
-  record Hello(Fence fence, boolean fresh, List<Move> moves, long recovered) implements Action {}
+  record Hello(Fence fence, boolean fresh, List<Failover> failovers, long recovered) implements Action {}
 
   /** Send RESUME. */
   record Resume(long passed, long logStart, byte[] log) implements Action {}
@@ -60,7 +60,7 @@ public sealed interface Action {
    * of the epoch before, or goes on with what it has in memory; else from the newest snapshot inside the epoch. {@code
    * recovered} is the offset up to which its primary has recovered the log.
    */
-  record StandbyHello(Fence fence, boolean fresh, List<Move> moves, long recovered) implements Action {}
+  record StandbyHello(Fence fence, boolean fresh, List<Failover> failovers, long recovered) implements Action {}
 
   /** Send RESUME to the standby. */
   record StandbyResume(long passed, long logStart, byte[] log) implements Action {}

@@ -431,7 +431,7 @@ final class Conduit implements Runnable {
         lost("it was silent");
       }
     } else if (action instanceof Action.Hello hello) {
-      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.moves());
+      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.failovers());
       body.put("recovered", hello.recovered());
       link.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
     } else if (action instanceof Action.Resume resume) {
@@ -441,7 +441,7 @@ final class Conduit implements Runnable {
       standbyAt = now() + connect.delayMs();
       standbyServer = connect.server();
     } else if (action instanceof Action.StandbyHello hello) {
-      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.moves());
+      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.failovers());
       body.put("standby", true);
       body.put("recovered", hello.recovered());
       standby.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
@@ -510,7 +510,7 @@ final class Conduit implements Runnable {
     link.send(frame.frame(Frames.PROMOTE));
   }
 
-  private ObjectNode hello(Fence fence, boolean fresh, List<Move> moves) {
+  private ObjectNode hello(Fence fence, boolean fresh, List<Failover> failovers) {
     ObjectNode body = JSON.createObjectNode();
     body.put("version", Frames.VERSION);
     body.put("token", spec.token());
@@ -520,9 +520,9 @@ final class Conduit implements Runnable {
     body.put("epoch", identity.epoch());
     body.put("fence", fence.text());
     body.put("fresh", fresh);
-    ArrayNode moved = body.putArray("moves");
-    for (Move move : moves) {
-      moved.addArray().add(move.fence().text()).add(move.logOffset());
+    ArrayNode said = body.putArray("failovers");
+    for (Failover failover : failovers) {
+      said.addArray().add(failover.fence().text()).add(failover.logOffset());
     }
     body.put("stage_attempt", identity.stageAttempt());
     body.put("task_attempt", identity.taskAttempt());

@@ -55,7 +55,7 @@ public final class ConduitProtocol {
 
   private int server;
   private int home = -1;
-  private final List<Move> moves = new ArrayList<>();
+  private final List<Failover> failovers = new ArrayList<>();
   private long recovered;
   private Standby standby = newStandby();
   private boolean snapshotted;
@@ -164,7 +164,7 @@ public final class ConduitProtocol {
     replica.open(now);
     connectFailures = 0;
     tickedAt = now;
-    actions.add(new Action.Hello(fence, fresh, List.copyOf(moves), recovered));
+    actions.add(new Action.Hello(fence, fresh, List.copyOf(failovers), recovered));
     actions.add(new Action.Resume(passed, log.start(), log.bytes()));
   }
 
@@ -199,7 +199,7 @@ public final class ConduitProtocol {
     replica.window(welcome.window(), welcome.windowBytes());
     recovered = welcome.logEnd();
     fresh = false;
-    movedTo(server);
+    recordFailover(server);
     state = State.OPEN;
     wantStandby(fence.equals(limits.fence()) ? 0 : limits.settleMs());
     pump(now);
@@ -440,7 +440,7 @@ public final class ConduitProtocol {
   /** It restores the newest snapshot, and hears what is known beyond. */
   private void beginStandby() {
     standby.link.beginAfter(stable);
-    actions.add(new Action.StandbyHello(fence, !snapshotted, List.copyOf(moves), recovered));
+    actions.add(new Action.StandbyHello(fence, !snapshotted, List.copyOf(failovers), recovered));
     actions.add(new Action.StandbyResume(passed, log.start(), log.bytes()));
   }
 
@@ -501,9 +501,9 @@ public final class ConduitProtocol {
     return new Standby(new PeerLink(kept));
   }
 
-  private void movedTo(int where) {
+  private void recordFailover(int where) {
     if (home >= 0 && home != where) {
-      moves.add(new Move(fence, Math.max(log.end(), recovered)));
+      failovers.add(new Failover(fence, Math.max(log.end(), recovered)));
     }
     home = where;
   }
@@ -513,7 +513,7 @@ public final class ConduitProtocol {
     replica = standby.link;
     standby = newStandby();
     server = 1 - server;
-    movedTo(server);
+    recordFailover(server);
     // Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
     stable = Math.min(stable, replica.taken());
     actions.add(new Action.Promote(fence, passed));
