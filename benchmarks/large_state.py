@@ -148,7 +148,7 @@ def open_host(host: OperatorHost, *, fence: Fence, epoch: int) -> Watched:
 def first_request(epoch: int, fence: Fence) -> AttachRequest:
     """Of an epoch's first task attempt."""
     return AttachRequest(
-        Origin(2, 0), epoch, fence, fresh=True, again=False, emitted_output=0, log_start=0, log=b""
+        Origin(2, 0), epoch, fence, fresh=True, is_retry=False, emitted_output=0, log_start=0, log=b""
     )
 
 

@@ -61,8 +61,8 @@ class Exhausted:
 class Output:
     """`first` and `last` are the positions of its first and last row, 0 without rows."""
 
-    taken: int
-    passed: int
+    acked_input: int
+    emitted_output: int
     log_start: int
     log: bytes
     rows: int
@@ -71,7 +71,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Secure:
+class FlushLog:
     """Ahead of its rows: what an effect depends on. The replica waits until it is told that the conduit has it."""
 
     log_start: int
@@ -79,14 +79,14 @@ class Secure:
 
 
 @dataclass(frozen=True, slots=True)
-class Stable:
+class Checkpointed:
     seq: int
     log_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    passed: int
+    emitted_output: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,10 @@ class StandbyWelcome:
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyTaken:
+class StandbyAcked:
     """The standby has taken bundles up to this number."""
 
-    taken: int
+    acked_input: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,8 @@ Event = (
     | Sealed
     | Exhausted
     | Output
-    | Secure
-    | Stable
+    | FlushLog
+    | Checkpointed
     | Ended
     | Heartbeat
     | ReplicaError
@@ -188,7 +188,7 @@ Event = (
     | Stop
     | StandbyConnected
     | StandbyWelcome
-    | StandbyTaken
+    | StandbyAcked
     | StandbyHeard
     | StandbyLost
 )
@@ -223,7 +223,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    passed: int
+    emitted_output: int
     log_start: int
     log: bytes
 
@@ -265,7 +265,7 @@ class PassOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class LogFlushed:
     """Tell the replica up to where the conduit has its log."""
 
     log_end: int
@@ -316,7 +316,7 @@ class StandbyHello:
 
 @dataclass(frozen=True, slots=True)
 class StandbyResume:
-    passed: int
+    emitted_output: int
     log_start: int
     log: bytes
 
@@ -351,7 +351,7 @@ class Promote:
     """The standby is the replica; its connection takes the place of the one that was closed."""
 
     fence: Fence
-    passed: int
+    emitted_output: int
 
 
 Action = (
@@ -364,7 +364,7 @@ Action = (
     | End
     | Tick
     | PassOn
-    | Secured
+    | LogFlushed
     | Forget
     | Close
     | Finish

@@ -66,7 +66,7 @@ class Emit:
     deltas: dict[int, bytes]  # by index of the row that carries it
     log_start: int
     log: bytes
-    passed: int  # output number of the last row so far, suppressed ones included
+    emitted_output: int  # output number of the last row so far, suppressed ones included
 
 
 Action = Persist | Emit

@@ -30,7 +30,7 @@ class Snapshot:
     name: SnapshotName
     instance: InstanceSnapshot
     content: bytes  # keyed state and timers
-    taken: int  # the last bundle of its task attempt that it covers
+    acked_input: int  # the last bundle of its task attempt that it covers
     depends: Mapping[Origin, int]
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
     damaged: bool = False
@@ -43,7 +43,9 @@ class Snapshot:
         """The same, as where an attempt begins."""
         instance = replace(self.instance)
         instance.resume(resume.owed)
-        return replace(self, name=replace(self.name, fence=fence, resumed=True), instance=instance, taken=0)
+        return replace(
+            self, name=replace(self.name, fence=fence, resumed=True), instance=instance, acked_input=0
+        )
 
 
 class Snapshots:

@@ -140,15 +140,15 @@ class Coordinator(QueryCoordinator):
             self._world.faults.at_unrecorded_commit()
         super().look_for_commits()
 
-    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def tell_commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         self._world.trace(self._driver.name, f"truncates before the end of epoch {epoch}")
         for delay in self._world.faults.deliveries(f"commit of epoch {epoch}"):
-            self._world.kernel.after(delay, self._world.tell_commit, epoch, stable)
+            self._world.kernel.after(delay, self._world.tell_commit, epoch, truncation_points)
 
-    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
+    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
         fence = Fence.of(self.generation)
         for place in self._world.sinks.values():
-            page = place.page(lambda raw: still_needed(raw, stable))
+            page = place.page(lambda raw: still_needed(raw, truncation_points))
             if not self._world.plan.late_trims:
                 self._remove(place, fence, page)
                 continue

@@ -189,15 +189,15 @@ class LogStore:
         self._batches = [_folded(batches) for batches in (synced, fresh) if batches]
         self.version += 1
 
-    def truncate(self, stable: Mapping[Origin, int]) -> None:
-        self._change(self._truncate, stable)
+    def truncate(self, truncation_points: Mapping[Origin, int]) -> None:
+        self._change(self._truncate, truncation_points)
 
-    def _truncate(self, stable: Mapping[Origin, int]) -> None:
-        own_from = stable.get(self.owner, 0)
+    def _truncate(self, truncation_points: Mapping[Origin, int]) -> None:
+        own_from = truncation_points.get(self.owner, 0)
         if self.incarnations:
             self.incarnations = truncated(self.incarnations, own_from)
         for batch in self._batches:
-            batch.deltas = tuple(raw for raw in batch.deltas if still_needed(raw, stable))
+            batch.deltas = tuple(raw for raw in batch.deltas if still_needed(raw, truncation_points))
             batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)
         self._drop_empty()
 

@@ -24,7 +24,7 @@ from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.conduit_model import Output, Stable
+from clonos.protocol.roles.conduit_model import Checkpointed, Output
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.death import Death
 from clonos.protocol.roles.incarnation_ports import Reached
@@ -173,7 +173,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             found.name,
             instance.log_offset,
             instance.emitted,
-            found.taken,
+            found.acked_input,
             instance.log,
             instance.received,
             instance.live_since,
@@ -365,7 +365,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         last = emit.first + emit.count - 1 if emit.count else 0
         output = Output(
             acked_input,
-            emit.passed,
+            emit.emitted_output,
             emit.log_start,
             emit.log,
             emit.count,
@@ -382,8 +382,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def acknowledge(self, acked_input: int, emitted_output: int, log_offset: int) -> None:
         self._replica.send(OutputFrame(Output(acked_input, emitted_output, log_offset, b"", 0, 0, 0), ()))
 
-    def send_stable(self, acked_input: int, log_offset: int) -> None:
-        self._replica.send(Stable(acked_input, log_offset))
+    def send_checkpointed(self, acked_input: int, log_offset: int) -> None:
+        self._replica.send(Checkpointed(acked_input, log_offset))
 
     # ----------------------------------------------------------------- snapshots
 
@@ -479,9 +479,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         if not self._store.full:
             self._store.fold()
 
-    def truncate_log(self, stable: Mapping[Origin, int]) -> None:
+    def truncate_log(self, truncation_points: Mapping[Origin, int]) -> None:
         with self._world.checks.truncates(self._store):
-            self._store.truncate(stable)
+            self._store.truncate(truncation_points)
 
     # ------------------------------------------------------------------- effects
 
@@ -495,7 +495,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._world.checkpoint.effects = True
 
     def show_log(self, log_start: int, log: bytes) -> None:
-        self._replica.secure(log_start, log)
+        self._replica.flush_log(log_start, log)
 
     def check_claim(self) -> None:
         self._reach_storage()

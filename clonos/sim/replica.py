@@ -16,7 +16,7 @@ from clonos.errors import ClonosError
 from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.conduit_model import Ended, Heartbeat, ReplicaError, Secure, Secured, Welcome
+from clonos.protocol.roles.conduit_model import Ended, FlushLog, Heartbeat, LogFlushed, ReplicaError, Welcome
 from clonos.protocol.roles.death import KILLED, REPORTED, Death
 from clonos.protocol.roles.operator_ports import SnapshotStored
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
@@ -47,7 +47,7 @@ class Commit:
     """An epoch has committed; logs before these offsets may go."""
 
     epoch: int
-    stable: Mapping[Origin, int]
+    truncation_points: Mapping[Origin, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Replica(Process):
         self.session = ReplicaSession(self.host.session, self)
         self._inbox: deque[Any] = deque()
         self._link: Link | None = None
-        self._secured = 0
+        self._flushed_upto = 0
         self.exit_code: int | None = None
         self.signal: str | None = KILLED
 
@@ -94,8 +94,8 @@ class Replica(Process):
     def _receive(self, link: Link, frame: Any) -> None:
         if link is not self._link:
             return
-        if isinstance(frame, Secured):
-            self._secured = frame.log_end
+        if isinstance(frame, LogFlushed):
+            self._flushed_upto = frame.log_end
         else:
             self.hear(frame)
 
@@ -118,11 +118,11 @@ class Replica(Process):
         if self._link is not None:
             self._link.send_down(frame)
 
-    def secure(self, log_start: int, log: bytes) -> None:
+    def flush_log(self, log_start: int, log: bytes) -> None:
         """Wait in the middle of a step until the conduit has this of the log; without it the process ends."""
-        self._secured = 0
-        self.send(Secure(log_start, log))
-        self.until(lambda: self._secured >= log_start + len(log) or self._is_given_up)
+        self._flushed_upto = 0
+        self.send(FlushLog(log_start, log))
+        self.until(lambda: self._flushed_upto >= log_start + len(log) or self._is_given_up)
         if self._is_given_up:
             self.world.trace(self.name, "ends, because its conduit is gone in the middle of a step")
             self._reports()
@@ -139,7 +139,7 @@ class Replica(Process):
             if isinstance(word, Connect):
                 yield from self._serve(word)
             elif isinstance(word, Commit):
-                self.session.commit(word.epoch, word.stable)
+                self.session.commit(word.epoch, word.truncation_points)
             elif isinstance(word, SnapshotStored):
                 try:
                     self._stored(word)
@@ -186,7 +186,7 @@ class Replica(Process):
             elif isinstance(word, Gone):
                 self.session.conduit_is_gone()
             elif isinstance(word, Commit):
-                self.session.commit(word.epoch, word.stable)
+                self.session.commit(word.epoch, word.truncation_points)
             elif isinstance(word, SnapshotStored):
                 self._stored(word)
             elif isinstance(word, BundleFrame):

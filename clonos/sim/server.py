@@ -138,9 +138,9 @@ class ReplicaServer(Process):
             self.world.checks.fence_raised(self.name, hello.origin, hello.fence)
         return is_promoted
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         for replica in self._placement.not_given_up:
-            self._tell(replica, Commit(epoch, stable))
+            self._tell(replica, Commit(epoch, truncation_points))
 
     def set_generation(self, generation: int, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""

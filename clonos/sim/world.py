@@ -411,10 +411,10 @@ class World:
             self.checks.everything_is_out()
         )
 
-    def tell_commit(self, epoch: int, stable: dict[Origin, int]) -> None:
+    def tell_commit(self, epoch: int, truncation_points: dict[Origin, int]) -> None:
         for at, server in enumerate(self.servers):
             if server.alive and self.ways.passes(Place.DRIVER_HOST, at):
-                server.call(server.commit, epoch, stable)
+                server.call(server.commit, epoch, truncation_points)
 
     # -------------------------------------------------------------- outside
 

@@ -413,11 +413,13 @@ class Coordinator(QueryCoordinator):
         if self._seldom.is_due((event, self.forgotten)):
             LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self.forgotten))
 
-    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
-        self._servers.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
+    def tell_commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+        self._servers.commit(
+            epoch, {f"{node}/{instance}": at for (node, instance), at in truncation_points.items()}
+        )
 
-    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
-        self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, stable))
+    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
+        self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, truncation_points))
 
 
 def sinks_index(reader: SinkLogReader) -> Index:

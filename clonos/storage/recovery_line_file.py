@@ -27,7 +27,8 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
         "generation": line.generation,
         "epoch": line.epoch,
         "resumes": [[*origin, one.name, sorted(one.owed.items())] for origin, one in line.resumes.items()],
-        "stable": [[*origin, offset] for origin, offset in line.stable.items()],
+        # the key that a line has had from the first version on
+        "stable": [[*origin, offset] for origin, offset in line.truncation_points.items()],
     }
     if line.realtime:
         body["realtime"] = True

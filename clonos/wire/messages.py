@@ -31,7 +31,7 @@ _RESUME = struct.Struct("<QQ")
 _BUNDLE = struct.Struct("<QI")
 _U64 = struct.Struct("<Q")
 _OUTPUT = struct.Struct("<QQQII")
-_STABLE = struct.Struct("<QQ")
+_CHECKPOINTED = struct.Struct("<QQ")
 _PROMOTE = struct.Struct(f"<{FENCE_BYTES}sQ")
 
 
@@ -104,7 +104,7 @@ class Admin:
 class Resume:
     """What the conduit holds from before: the last output row taken over, and the instance's own log."""
 
-    passed: int
+    emitted_output: int
     log_start: int
     log: memoryview
 
@@ -128,8 +128,8 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    taken: int
-    passed: int
+    acked_input: int
+    emitted_output: int
     log_start: int
     log: memoryview
     rows: int
@@ -137,14 +137,14 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Stable:
+class Checkpointed:
     seq: int
     log_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    passed: int
+    emitted_output: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Secure:
+class FlushLog:
     """Ahead of its rows: what an effect depends on of the instance's own log."""
 
     log_start: int
@@ -161,7 +161,7 @@ class Secure:
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class LogFlushed:
     """The conduit has the instance's log up to here."""
 
     log_end: int
@@ -184,14 +184,14 @@ Message: TypeAlias = (
     | Tick
     | End
     | Output
-    | Stable
+    | Checkpointed
     | Ended
     | Heartbeat
     | Error
     | Follow
     | Promote
-    | Secure
-    | Secured
+    | FlushLog
+    | LogFlushed
 )
 
 
@@ -203,8 +203,8 @@ def pack_admin(token: str, request: Mapping[str, Any]) -> Packed:
     return pack_json(FrameType.HELLO, {"version": VERSION, "token": token, "admin": dict(request)})
 
 
-def pack_resume(passed: int, log_start: int, log: Buffer = b"") -> Packed:
-    return pack(FrameType.RESUME, _fields(_RESUME, "RESUME", passed, log_start), log)
+def pack_resume(emitted_output: int, log_start: int, log: Buffer = b"") -> Packed:
+    return pack(FrameType.RESUME, _fields(_RESUME, "RESUME", emitted_output, log_start), log)
 
 
 def pack_welcome(window: int, window_bytes: int, log_end: int = 0) -> Packed:
@@ -225,22 +225,27 @@ def pack_end(seq: int) -> Packed:
 
 
 def pack_output(
-    taken: int, passed: int, log_start: int, log: Buffer = b"", rows: int = 0, batch: Buffer | None = None
+    acked_input: int,
+    emitted_output: int,
+    log_start: int,
+    log: Buffer = b"",
+    rows: int = 0,
+    batch: Buffer | None = None,
 ) -> Packed:
     if (rows > 0) != (batch is not None):
         raise ProtocolError(f"OUTPUT: {rows} rows and {'a' if batch is not None else 'no'} record batch")
     size = memoryview(log).nbytes
-    fields = _fields(_OUTPUT, "OUTPUT", taken, passed, log_start, size, rows)
+    fields = _fields(_OUTPUT, "OUTPUT", acked_input, emitted_output, log_start, size, rows)
     parts = (log,) if batch is None else (log, batch)
     return pack(FrameType.OUTPUT, fields, *parts)
 
 
-def pack_stable(seq: int, log_offset: int) -> Packed:
-    return pack(FrameType.STABLE, _fields(_STABLE, "STABLE", seq, log_offset))
+def pack_checkpointed(seq: int, log_offset: int) -> Packed:
+    return pack(FrameType.CHECKPOINTED, _fields(_CHECKPOINTED, "CHECKPOINTED", seq, log_offset))
 
 
-def pack_ended(passed: int) -> Packed:
-    return pack(FrameType.ENDED, _fields(_U64, "ENDED", passed))
+def pack_ended(emitted_output: int) -> Packed:
+    return pack(FrameType.ENDED, _fields(_U64, "ENDED", emitted_output))
 
 
 def pack_heartbeat(progress: int) -> Packed:
@@ -251,16 +256,16 @@ def pack_follow(log_start: int, log: Buffer) -> Packed:
     return pack(FrameType.FOLLOW, _fields(_U64, "FOLLOW", log_start), log)
 
 
-def pack_promote(fence: Fence, passed: int) -> Packed:
-    return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence.pack(), passed))
+def pack_promote(fence: Fence, emitted_output: int) -> Packed:
+    return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence.pack(), emitted_output))
 
 
-def pack_secure(log_start: int, log: Buffer) -> Packed:
-    return pack(FrameType.SECURE, _fields(_U64, "SECURE", log_start), log)
+def pack_flush_log(log_start: int, log: Buffer) -> Packed:
+    return pack(FrameType.FLUSH_LOG, _fields(_U64, "FLUSH_LOG", log_start), log)
 
 
-def pack_secured(log_end: int) -> Packed:
-    return pack(FrameType.SECURED, _fields(_U64, "SECURED", log_end))
+def pack_log_flushed(log_end: int) -> Packed:
+    return pack(FrameType.LOG_FLUSHED, _fields(_U64, "LOG_FLUSHED", log_end))
 
 
 def pack_error(error: str, message: str, *, retryable: bool, traceback: str = "") -> Packed:
@@ -312,8 +317,8 @@ def _parse_hello(payload: memoryview) -> Hello | Admin:
 
 
 def _parse_resume(payload: memoryview) -> Resume:
-    passed, log_start = _split(_RESUME, payload, "RESUME")
-    return Resume(passed, log_start, payload[_RESUME.size :])
+    emitted_output, log_start = _split(_RESUME, payload, "RESUME")
+    return Resume(emitted_output, log_start, payload[_RESUME.size :])
 
 
 def _parse_welcome(payload: memoryview) -> Welcome:
@@ -340,18 +345,18 @@ def _parse_tick(payload: memoryview) -> Tick:
 
 
 def _parse_output(payload: memoryview) -> Output:
-    taken, passed, log_start, size, rows = _split(_OUTPUT, payload, "OUTPUT")
+    acked_input, emitted_output, log_start, size, rows = _split(_OUTPUT, payload, "OUTPUT")
     rest = payload[_OUTPUT.size :]
     if size > rest.nbytes:
         raise ProtocolError(f"OUTPUT: {size} log bytes announced, {rest.nbytes} there")
     batch = rest[size:]
     if (rows > 0) != (batch.nbytes > 0):
         raise ProtocolError(f"OUTPUT: {rows} rows in {batch.nbytes} bytes")
-    return Output(taken, passed, log_start, rest[:size], rows, batch if rows else None)
+    return Output(acked_input, emitted_output, log_start, rest[:size], rows, batch if rows else None)
 
 
-def _parse_stable(payload: memoryview) -> Stable:
-    return Stable(*_whole_payload(_STABLE, payload, "STABLE"))
+def _parse_checkpointed(payload: memoryview) -> Checkpointed:
+    return Checkpointed(*_whole_payload(_CHECKPOINTED, payload, "CHECKPOINTED"))
 
 
 def _parse_end(payload: memoryview) -> End:
@@ -371,12 +376,12 @@ def _parse_follow(payload: memoryview) -> Follow:
     return Follow(log_start, bytes(log))
 
 
-def _parse_secure(payload: memoryview) -> Secure:
-    return Secure(*_increment(payload, "SECURE"))
+def _parse_flush_log(payload: memoryview) -> FlushLog:
+    return FlushLog(*_increment(payload, "FLUSH_LOG"))
 
 
-def _parse_secured(payload: memoryview) -> Secured:
-    return Secured(*_whole_payload(_U64, payload, "SECURED"))
+def _parse_log_flushed(payload: memoryview) -> LogFlushed:
+    return LogFlushed(*_whole_payload(_U64, payload, "LOG_FLUSHED"))
 
 
 def _increment(payload: memoryview, name: str) -> tuple[int, memoryview]:
@@ -388,8 +393,8 @@ def _increment(payload: memoryview, name: str) -> tuple[int, memoryview]:
 
 
 def _parse_promote(payload: memoryview) -> Promote:
-    fence, passed = _whole_payload(_PROMOTE, payload, "PROMOTE")
-    return Promote(Fence.unpack(fence), passed)
+    fence, emitted_output = _whole_payload(_PROMOTE, payload, "PROMOTE")
+    return Promote(Fence.unpack(fence), emitted_output)
 
 
 def _parse_error(payload: memoryview) -> Error:
@@ -411,14 +416,14 @@ _PARSERS = {
     FrameType.TICK: _parse_tick,
     FrameType.END: _parse_end,
     FrameType.OUTPUT: _parse_output,
-    FrameType.STABLE: _parse_stable,
+    FrameType.CHECKPOINTED: _parse_checkpointed,
     FrameType.ENDED: _parse_ended,
     FrameType.HEARTBEAT: _parse_heartbeat,
     FrameType.ERROR: _parse_error,
     FrameType.FOLLOW: _parse_follow,
     FrameType.PROMOTE: _parse_promote,
-    FrameType.SECURE: _parse_secure,
-    FrameType.SECURED: _parse_secured,
+    FrameType.FLUSH_LOG: _parse_flush_log,
+    FrameType.LOG_FLUSHED: _parse_log_flushed,
 }
 
 

@@ -218,7 +218,7 @@ def test_a_record_that_steps_back_is_not_written() -> None:
         record(3).check_follows(record(4))
 
 
-LINE = RecoveryLine(2, 5, stable={ONE: 100})
+LINE = RecoveryLine(2, 5, truncation_points={ONE: 100})
 
 
 def test_nothing_begins_before_the_last_commit() -> None:

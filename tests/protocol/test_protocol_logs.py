@@ -117,7 +117,7 @@ def test_destination_holds_what_was_journaled_before_its_last_delta(
     upstream = {Origin(1, i): DeltaJournal() for i in range(4)}
     written: dict[Origin, bytearray] = defaultdict(bytearray)
     sent: list[bytes] = []
-    stable: dict[Origin, int] = defaultdict(int)
+    truncation_points: dict[Origin, int] = defaultdict(int)
     receivers = [Receiver() for _ in range(4)]
     for what, who in steps:
         if what == "own":
@@ -135,14 +135,16 @@ def test_destination_holds_what_was_journaled_before_its_last_delta(
             assert not journal.receive(rng.choice(sent))
         elif what == "truncate":
             origin = rng.choice([OWN, *upstream])
-            stable[origin] = rng.randint(stable[origin], len(written[origin]))
-            journal.truncate(stable)
+            truncation_points[origin] = rng.randint(truncation_points[origin], len(written[origin]))
+            journal.truncate(truncation_points)
         elif what == "stamp":
             receivers[who].take(journal.delta_for(who))
             for origin, log in written.items():
                 held = receivers[who].logs[origin]
-                assert held.contiguous_end(stable[origin]) == len(log), "a hole above the stable offset"
-                assert held.prefix(stable[origin]) == log[stable[origin] :]
+                assert held.contiguous_end(truncation_points[origin]) == len(log), (
+                    "a hole above the truncation point"
+                )
+                assert held.prefix(truncation_points[origin]) == log[truncation_points[origin] :]
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, FULL])

@@ -170,11 +170,11 @@ class Recorded(QueryCoordinator):
     def committed(self) -> int:
         return self.spark_committed
 
-    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
-        self.done.append(f"servers forget before {stable[OPERATOR]}")
+    def tell_commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+        self.done.append(f"servers forget before {truncation_points[OPERATOR]}")
 
-    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
-        self.done.append(f"sinks forget before {stable[OPERATOR]}")
+    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
+        self.done.append(f"sinks forget before {truncation_points[OPERATOR]}")
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_else_they_begin_behind_the_last_epoch(driver: Recorded, why: str) -> No
     begun(driver, resumes=True)
     (line,) = driver.lines
     assert not line.resumes and line.epoch == 5
-    assert line.bases == {OPERATOR: SNAPSHOT} and line.stable == {OPERATOR: 40}
+    assert line.bases == {OPERATOR: SNAPSHOT} and line.truncation_points == {OPERATOR: 40}
 
 
 @pytest.mark.parametrize("is_realtime", [False, True])

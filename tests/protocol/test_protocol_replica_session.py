@@ -64,7 +64,7 @@ class Recorded:
         yield from self._step("end", last)
         return 40
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         self.said.append(("commit", epoch))
 
     def stand_by(self, request: AttachRequest) -> Steps:

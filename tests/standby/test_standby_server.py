@@ -345,7 +345,7 @@ def test_status_tells_who_runs(shared: ReplicaServer, instance: int) -> None:
 
 
 def test_what_a_conduit_fails_with_stands_in_the_status(shared: ReplicaServer, instance: int) -> None:
-    why = {"error": "ProtocolError", "message": "passed on already"}
+    why = {"error": "ProtocolError", "message": "emitted already"}
     said = {"generation": 1, "node": 1, "instance": instance, "epoch": 3, **why}
     before = time.time()
     shared._request({"failed": said})

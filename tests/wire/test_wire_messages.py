@@ -43,7 +43,7 @@ def test_golden_payloads() -> None:
     assert payload(m.pack_output(1, 2, 3, b"log", 4, b"ab")) == (
         "01000000000000000200000000000000030000000000000003000000040000006c6f676162"
     )
-    assert payload(m.pack_stable(1, 2)) == "01000000000000000200000000000000"
+    assert payload(m.pack_checkpointed(1, 2)) == "01000000000000000200000000000000"
     assert (
         payload(m.pack_end(1)) == payload(m.pack_ended(1)) == payload(m.pack_heartbeat(1)) == "01" + "00" * 7
     )
@@ -52,8 +52,8 @@ def test_golden_payloads() -> None:
     assert payload(m.pack_promote(Fence.of(1, 2, 3), 4)) == (
         "000000000000000100000000000200030400000000000000"
     )
-    assert payload(m.pack_secure(1, b"log")) == "01000000000000006c6f67"
-    assert payload(m.pack_secured(1)) == "0100000000000000"
+    assert payload(m.pack_flush_log(1, b"log")) == "01000000000000006c6f67"
+    assert payload(m.pack_log_flushed(1)) == "0100000000000000"
     assert json.loads(bytes.fromhex(payload(m.pack_hello(HELLO)))) == {
         "version": 3, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
         "fence": "00000000000000020000000000000006", "fresh": True, "stage_attempt": 0, "task_attempt": 0,
@@ -81,14 +81,14 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, fence: Fence, log: byt
         a, b, c, memoryview(log), 7, memoryview(batch)
     )
     assert over(m.pack_output(a, b, c, log)) == m.Output(a, b, c, memoryview(log), 0, None)
-    assert over(m.pack_stable(a, b)) == m.Stable(a, b)
+    assert over(m.pack_checkpointed(a, b)) == m.Checkpointed(a, b)
     assert over(m.pack_end(a)) == m.End(a)
     assert over(m.pack_ended(a)) == m.Ended(a)
     assert over(m.pack_heartbeat(a)) == m.Heartbeat(a)
     assert over(m.pack_follow(a, batch)) == m.Follow(a, memoryview(batch))
     assert over(m.pack_promote(fence, b)) == m.Promote(fence, b)
-    assert over(m.pack_secure(a, batch)) == m.Secure(a, memoryview(batch))
-    assert over(m.pack_secured(a)) == m.Secured(a)
+    assert over(m.pack_flush_log(a, batch)) == m.FlushLog(a, memoryview(batch))
+    assert over(m.pack_log_flushed(a)) == m.LogFlushed(a)
 
 
 def test_json_messages_round_trip() -> None:
@@ -99,7 +99,7 @@ def test_json_messages_round_trip() -> None:
         failovers=(Failover(Fence(5), 70), Failover(Fence.of(2**63, 6), 90)),
         recovered=90,
     )
-    assert over(m.pack_hello(failed_over)) == moved
+    assert over(m.pack_hello(failed_over)) == failed_over
     assert over(m.pack_admin("t", {"commit": 3})) == m.Admin("t", {"commit": 3})
     assert over(m.pack_welcome(8, 9, 7)) == m.Welcome(8, 9, 7)
     assert over(m.pack_tick()) == m.Tick()
@@ -193,7 +193,7 @@ def test_unknown_fields_are_ignored() -> None:
 def test_what_does_not_fit_is_not_packed() -> None:
     for wrong in (
         lambda: m.pack_end(-1),
-        lambda: m.pack_stable(1 << 64, 0),
+        lambda: m.pack_checkpointed(1 << 64, 0),
         lambda: m.pack_output(0, 0, 0, rows=1),
         lambda: m.pack_output(0, 0, 0, batch=b"x"),
         lambda: m.pack_bundle(1, 1 << 32, b"x"),

@@ -179,10 +179,10 @@ class Instance:
         self._replay.advance()
         return self._saved_first()
 
-    def go_live(self, passed: int) -> list[Action]:
-        """The primary is lost. Rows numbered up to `passed` have been handed on."""
+    def go_live(self, emitted_output: int) -> list[Action]:
+        """The primary is lost. Rows numbered up to `emitted_output` have been handed on."""
         self.lead()
-        self._output.emitted_output = passed
+        self._output.suppressed_upto = emitted_output
         self._replay.advance()
         return self._saved_first()
 
@@ -190,8 +190,8 @@ class Instance:
         """No longer follow; what is left to repeat is repeated when there is more to do."""
         self._replay.lead()
 
-    def open_epoch(self, epoch: int, *, passed: int = 0, ends_at: int | None = None) -> list[Action]:
-        """A task attempt of `epoch` begins. Rows numbered up to `passed` have been handed on already.
+    def open_epoch(self, epoch: int, *, emitted_output: int = 0, ends_at: int | None = None) -> list[Action]:
+        """A task attempt of `epoch` begins. Rows numbered up to `emitted_output` have been handed on already.
 
         Where an earlier attempt has come to the end of the epoch, its log ends at `ends_at`, and so does this one's:
         some of those who were to read its output may have read it, and are not there to read more.
@@ -201,7 +201,7 @@ class Instance:
             self._log.begin_epoch()
             self._gate.begin_epoch()
             self._place.epoch = epoch
-        self._output.emitted_output = passed
+        self._output.suppressed_upto = emitted_output
         self._gate.begin_attempt()
         self._replay.advance()
         return self._saved_first()
@@ -297,9 +297,9 @@ class Instance:
         return self._runner.holds
 
     @property
-    def passed(self) -> int:
+    def emitted_output(self) -> int:
         """The output number of the last row so far, suppressed ones included."""
-        return self._output.reached
+        return self._output.emitted_output
 
     @property
     def processed(self) -> int:

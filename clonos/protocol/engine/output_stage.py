@@ -28,7 +28,7 @@ class OutputStage:
         place: InstancePlace,
     ) -> None:
         self.numbered = 0  # the output number of the last row produced
-        self.emitted_output = 0  # that of the last row known to have been handed on in an earlier life
+        self.suppressed_upto = 0  # that of the last row known to have been handed on in an earlier life
         self.sent: dict[int, int] = {}  # by destination, that of the last row for it
         self.suppresses_all = False
         self._due: list[Emit] = []
@@ -47,9 +47,9 @@ class OutputStage:
         self.numbered = max(self.numbered, floor)
 
     @property
-    def reached(self) -> int:
+    def emitted_output(self) -> int:
         """The output number of the last row so far, suppressed ones included."""
-        return max(self.numbered, self.emitted_output)
+        return max(self.numbered, self.suppressed_upto)
 
     def prepare(self, produced: list[Row]) -> tuple[Encoded, list[int]]:
         """The rows as the runtime ships them, and their destinations."""
@@ -63,7 +63,7 @@ class OutputStage:
         if self.numbered > LAST_LONG:
             raise used_up("the number of the output row", self._place.where())
         log_start, log = self._log.take_unsent()
-        covered = count if self.suppresses_all else min(max(self.emitted_output - first + 1, 0), count)
+        covered = count if self.suppresses_all else min(max(self.suppressed_upto - first + 1, 0), count)
         self.sent.update(zip(destinations, range(first, first + count), strict=True))
         if covered:
             produced, destinations = produced[covered:], destinations[covered:]
@@ -83,7 +83,7 @@ class OutputStage:
             deltas,
             log_start,
             log,
-            self.reached,
+            self.emitted_output,
         )
         self._due.append(emit)
 
@@ -99,9 +99,9 @@ class OutputStage:
 
     def check_repeated(self) -> None:
         """Nothing is left to repeat. Raises GapError where rows have been handed on that were not."""
-        if self.numbered < self.emitted_output:
+        if self.numbered < self.suppressed_upto:
             raise GapError(
-                f"rows {self.numbered + 1}..{self.emitted_output} have been handed on, but nobody holds what they "
+                f"rows {self.numbered + 1}..{self.suppressed_upto} have been handed on, but nobody holds what they "
                 "depend on",
                 where=self._place.where(),
                 hint="The log store and what the conduit kept do not reach them; restart the query from the checkpoint",

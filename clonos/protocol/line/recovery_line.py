@@ -69,7 +69,7 @@ class RecoveryLine:
     generation: int
     epoch: int
     resumes: Mapping[Origin, Resume] = field(default_factory=dict)
-    stable: Mapping[Origin, int] = field(default_factory=dict)
+    truncation_points: Mapping[Origin, int] = field(default_factory=dict)
     """Log offset of every instance at the end of the last committed epoch."""
     bases: Mapping[Origin, str] | None = None
     """The snapshot of that. A line that was written by 0.1.0 or before says nothing of it."""
@@ -97,7 +97,7 @@ class RecoveryLine:
         """Nothing begins before the end of the last committed epoch, and nothing begins from nothing that has run: the
         log that would have to be repeated is gone. `log_offset` is that of the snapshot that was found. Raises
         SnapshotCorrupt."""
-        ended = self.stable.get(origin)
+        ended = self.truncation_points.get(origin)
         if ended is None or (log_offset is not None and log_offset >= ended):
             return
         found = (
@@ -165,14 +165,14 @@ def recovery_line(
 class Beginnings(TypedDict):
     """What a line says of where the last committed epoch ended."""
 
-    stable: dict[Origin, int]
+    truncation_points: dict[Origin, int]
     bases: dict[Origin, str]
 
 
 def beginnings(ends: Mapping[Origin, Point]) -> Beginnings:
     """Of the snapshots with which instances ended it."""
     return {
-        "stable": {origin: end.log_offset for origin, end in ends.items()},
+        "truncation_points": {origin: end.log_offset for origin, end in ends.items()},
         "bases": {origin: end.name for origin, end in ends.items()},
     }
 

@@ -252,20 +252,22 @@ class Incarnation(Generic[S]):
         if snapshot is not None and may_lack:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if resume is not None and found is not None and snapshot is not None:
-            check_resumable(snapshot, recovered.before, [*held, *received], line.stable, where=self.where)
+            check_resumable(
+                snapshot, recovered.before, [*held, *received], line.truncation_points, where=self.where
+            )
             snapshot.resume(resume.owed)
             found = yield from self._ports.resume(found, resume)
             self._ports.discard_from(request.epoch)
         elif snapshot is not None and may_lack and self._may_be_asked_for(snapshot):
-            settled, stable = self._settled()
+            settled, truncation_points = self._settled()
             begins = settled.log_offset if settled is not None else 0
             everything = [*held, *received]
             if behind:
                 check_resumable(
-                    snapshot, recovered.before, everything, stable, where=self.where, begins=begins
+                    snapshot, recovered.before, everything, truncation_points, where=self.where, begins=begins
                 )
             else:
-                check_dependencies(snapshot, everything, stable, where=self.where)
+                check_dependencies(snapshot, everything, truncation_points, where=self.where)
         self._instance = self._ports.make_instance(self._instance_ports)
         self._ports.restored(found, recovered)
         self._instance.restore(
@@ -390,10 +392,10 @@ class Incarnation(Generic[S]):
             return began, began.received if began is not None else {}
         found = self._ports.snapshots.final(self._committed(), self.begun)
         settled = self._ports.candidate(found) if found is not None else None
-        stable = dict(self._line(request.generation).stable)
+        truncation_points = dict(self._line(request.generation).truncation_points)
         for origin, upto in settled.received.items() if settled is not None else ():
-            stable[origin] = max(upto, stable.get(origin, 0))
-        return settled, stable
+            truncation_points[origin] = max(upto, truncation_points.get(origin, 0))
+        return settled, truncation_points
 
     def _beginning(self) -> Candidate | None:
         found = self._ports.snapshots.beginning(self.request.epoch, self.request.fence, self.begun)
@@ -412,7 +414,7 @@ class Incarnation(Generic[S]):
                 raise
             raise resume_failed(error.message, self.where) from error
         if inside and resume is None:
-            self.bundles = BundleGapDetector(candidate.taken)
+            self.bundles = BundleGapDetector(candidate.acked_input)
         self._sequence = candidate.name.sequence + 1
         return snapshot
 
@@ -429,10 +431,10 @@ class Incarnation(Generic[S]):
 
         What was sent in epochs that are settled nobody asks for.
         """
-        _, stable = self._settled()
+        _, truncation_points = self._settled()
         found: list[bytes] = []
-        for origin in missing_logs(snapshot.received, stable, held):
-            start, upto = stable.get(origin, 0), snapshot.received[origin]
+        for origin in missing_logs(snapshot.received, truncation_points, held):
+            start, upto = truncation_points.get(origin, 0), snapshot.received[origin]
             answers = yield from self._ports.ask(origin, start)
             found += recovered_deltas(origin, start, upto, answers)
         return found

@@ -79,7 +79,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """Put small entries together."""
 
     @abstractmethod
-    def truncate_log(self, stable: Mapping[Origin, int]) -> None:
+    def truncate_log(self, truncation_points: Mapping[Origin, int]) -> None:
         """What lies before these offsets is not asked for any more."""
 
     # -------------------------------------------------------------------- effects
@@ -115,8 +115,8 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """OUTPUT without rows."""
 
     @abstractmethod
-    def send_stable(self, acked_input: int, log_offset: int) -> None:
-        """STABLE: a durable snapshot covers the bundles, and the log, up to here."""
+    def send_checkpointed(self, acked_input: int, log_offset: int) -> None:
+        """CHECKPOINTED: a durable snapshot covers the bundles, and the log, up to here."""
 
     # ------------------------------------------------------------------ snapshots
 

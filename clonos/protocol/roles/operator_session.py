@@ -1,9 +1,9 @@
 """What the process of an operator's instance does with what its conduit sends, and what it says, in which order.
 
 It begins as `incarnation` has it. Then bundles come: the instance takes one, what it has recorded is saved, and only
-then its rows are sent, with the number of the last bundle that is taken; a bundle of which no rows are due is
-acknowledged by itself. An acknowledged bundle is in this process alone, so the conduit keeps it until it hears STABLE:
-a snapshot that covers it is durable.
+then its rows are sent, with the number of the last bundle that is acknowledged; a bundle of which no rows are due is
+acknowledged by itself. An acknowledged bundle is in this process alone, so the conduit keeps it until it hears
+CHECKPOINTED: a snapshot that covers it is durable.
 
 Snapshots are taken in the background inside an epoch (`snapshot_schedule`), and at its end in the foreground, for the
 stage may only return when the epoch's end is durable. One is stored at a time, so none overtakes another.
@@ -102,7 +102,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if not request.realtime:
             yield from self._ports.keep_plan(request.epoch)
         opened = self.live.open_epoch(
-            request.epoch, passed=request.emitted_output, ends_at=self.incarnation.ends_at
+            request.epoch, emitted_output=request.emitted_output, ends_at=self.incarnation.ends_at
         )
         yield from self.perform(opened)
         # An epoch may be over before the conduit's first tick.
@@ -133,12 +133,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def end_standby(self, last: int) -> None:
         self.incarnation.end_standby(last)
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         """An epoch has committed: forget the logs before these offsets, and the snapshots before its end."""
         if not self.incarnation.is_there:
             return
-        self.live.truncate(stable)
-        self._ports.truncate_log(stable)
+        self.live.truncate(truncation_points)
+        self._ports.truncate_log(truncation_points)
         if not self.request.standby:
             self._ports.forget_snapshots(epoch, self.incarnation.begun)
 
@@ -188,7 +188,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from ports.store_snapshot(pending)
         self.incarnation.has_ended(name)
         yield from ports.at(Moment.LAST_SNAPSHOT_STORED)
-        return self.live.passed
+        return self.live.emitted_output
 
     # ---------------------------------------------------------------- output
 
@@ -212,7 +212,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def acknowledge(self) -> None:
         """Say where the instance stands, without rows."""
-        self._ports.acknowledge(self._acked_input, self.live.passed, self.live.log_offset)
+        self._ports.acknowledge(self._acked_input, self.live.emitted_output, self.live.log_offset)
 
     # ------------------------------------------------------------- snapshots
 
@@ -243,7 +243,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             raise stored.error
         self._schedule.store(stored.cost)
         if reached is not None:
-            self._ports.send_stable(*reached)
+            self._ports.send_checkpointed(*reached)
 
     # -------------------------------------------- InstancePorts, for the core
 

@@ -121,12 +121,12 @@ class QueryCoordinator(ABC):
             return
         self.check_leads()
         record = self.records.record(committed, self.generation)
-        stable = self.stable_offsets(record)
-        self.tell_commit(committed, stable)
-        self.trim_sinks(stable)
+        truncation_points = self.truncation_points(record)
+        self.tell_commit(committed, truncation_points)
+        self.trim_sinks(truncation_points)
         self.forgotten = committed
 
-    def stable_offsets(self, record: CommitRecord) -> dict[Origin, int]:
+    def truncation_points(self, record: CommitRecord) -> dict[Origin, int]:
         """Before these nobody asks for an instance's log any more."""
         return {origin: end.log_offset for origin, end in record.ends.items()}
 
@@ -206,9 +206,9 @@ class QueryCoordinator(ABC):
         """The last epoch that Spark has committed; -1 before the first."""
 
     @abstractmethod
-    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def tell_commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         """To the replica servers: logs and snapshots before that may go."""
 
     @abstractmethod
-    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
+    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
         """What the sinks keep of logs before that may go."""

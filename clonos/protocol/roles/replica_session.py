@@ -48,7 +48,7 @@ class InstanceSession(Protocol):
     def bundle(self, seq: int, records: Bundle) -> Steps: ...
     def tick(self) -> Steps: ...
     def end(self, last: int) -> Steps: ...
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None: ...
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None: ...
     def stand_by(self, request: AttachRequest) -> Steps: ...
     def follow(self, log_start: int, log: bytes) -> Steps: ...
     def take_over(self, fence: Fence, emitted_output: int) -> Steps: ...
@@ -157,16 +157,16 @@ class ReplicaSession:
             raise ProtocolError(f"{type(word).__name__} is not for a standby")
 
     def _promote(self, word: Promote) -> Steps:
-        promoted = replace(self._request, fence=word.fence, emitted_output=word.passed, standby=False)
+        promoted = replace(self._request, fence=word.fence, emitted_output=word.emitted_output, standby=False)
         if not (yield from self._ports.is_granted(promoted)):
             raise Fenced("a later attempt has been here before this standby was promoted")
         self._request, self._standing = promoted, Standing.SERVING
         self._welcome()
-        yield from self._instance.take_over(word.fence, word.passed)
+        yield from self._instance.take_over(word.fence, word.emitted_output)
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         """An epoch has committed: logs before these offsets may go."""
-        self._instance.commit(epoch, stable)
+        self._instance.commit(epoch, truncation_points)
 
     def conduit_is_gone(self) -> None:
         """The conversation is over. Raises ReplicaLost where the process has to end with it."""

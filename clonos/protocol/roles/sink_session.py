@@ -31,8 +31,8 @@ class SinkPorts(ABC):
         """Until it has taken effect, as a whole."""
 
     @abstractmethod
-    def taken(self, seq: int) -> Steps:
-        """OUTPUT without rows, and STABLE, up to this bundle."""
+    def send_checkpointed(self, seq: int) -> Steps:
+        """OUTPUT without rows, and CHECKPOINTED, up to this bundle."""
 
     @abstractmethod
     def ends(self) -> Steps:
@@ -69,7 +69,7 @@ class SinkSession:
         if write is not None:
             yield from self._ports.write(write)
             self.progress += len(write.rows)
-        yield from self._ports.taken(seq)
+        yield from self._ports.send_checkpointed(seq)
 
     def tick(self) -> Steps:
         """A sink has no timers."""
@@ -80,7 +80,7 @@ class SinkSession:
         yield from self._ports.ends()
         return 0
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         """The coordinator truncates the logs of sinks."""
 
     def stand_by(self, request: AttachRequest) -> Steps:

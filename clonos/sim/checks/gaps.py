@@ -40,7 +40,7 @@ class Gaps:
         holders = [readable(store) for store in self._world.stores()]
         holders += [readable_sink(place) for place in self._world.sinks.values()]
         known = self._losses.everybody(damaged=False)[origin]
-        start = self._truncation.stable().get(origin, 0)
+        start = self._truncation.points().get(origin, 0)
         needed = max([known.end, *(held.reach.get(origin, 0) for held in holders)])
         if known.covers(start, needed):
             raise Violation(

@@ -82,9 +82,9 @@ class Orphans:
             self._acts.append((at, self._world.disks[at].times_set_aside, depends))
 
     def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, int]) -> None:
-        stable = self._truncation.stable()
+        truncation_points = self._truncation.points()
         for origin, upto in depends.items():
-            start = stable.get(origin, 0)
+            start = truncation_points.get(origin, 0)
             if start >= upto or held.covers(origin, start, upto):
                 continue
             if self._distance(origin, owner) > self._world.plan.depth and held.reach.get(origin, 0) >= upto:

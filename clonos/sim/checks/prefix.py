@@ -28,7 +28,7 @@ class Prefix:
 
     def recovered(self, origin: Origin, start: int, recovered: Recovered) -> None:
         log = self._truth.logs[origin]
-        needed = self._truncation.stable().get(origin, 0)
+        needed = self._truncation.points().get(origin, 0)
         for at, data in [*recovered.before, (start, recovered.recorded)]:
             beyond = max(at, needed)
             if bytes(log[beyond : at + len(data)]) != data[beyond - at :]:

@@ -84,14 +84,14 @@ class Truncation:
     def snapshots_go(self, origin: Origin) -> None:
         """Somebody removes them: the checker keeps how instances stood, and what was durable counts as durable."""
         self._removed.add(origin)
-        self.stable()
-        self._durably_stable()
+        self.points()
+        self._durable_points()
 
-    def stable(self) -> dict[Origin, int]:
+    def points(self) -> dict[Origin, int]:
         """Log offsets before which no recovery asks, as the checkpoint stands."""
         return self._now.at(self._world.checkpoint.settled)
 
-    def _durably_stable(self) -> dict[Origin, int]:
+    def _durable_points(self) -> dict[Origin, int]:
         """Nor would one after a power failure."""
         return self._durably.at(self._world.checkpoint.durably_settled)
 
@@ -143,17 +143,17 @@ class Truncation:
         self._nothing_needed_is_gone(f"the log of sink {place.origin}", before, self.sink(place))
 
     def _nothing_needed_is_gone(self, where: str, before: Held, after: Held) -> None:
-        stable = self._durably_stable()
+        truncation_points = self._durable_points()
         for origin, intervals in before.data.items():
-            for start, end in intervals.beyond(stable.get(origin, 0)):
+            for start, end in intervals.beyond(truncation_points.get(origin, 0)):
                 if not after.covers(origin, start, end):
                     raise Violation(
                         "I7",
                         f"{where} dropped bytes {start}..{end} of the log of {origin}, which may be asked for from "
-                        f"{stable.get(origin, 0)} on",
+                        f"{truncation_points.get(origin, 0)} on",
                     )
         for origin, reach in before.reach.items():
-            if reach > stable.get(origin, 0) and after.reach.get(origin, 0) < reach:
+            if reach > truncation_points.get(origin, 0) and after.reach.get(origin, 0) < reach:
                 raise Violation("I7", f"{where} does not know any more that {origin} reached {reach}")
 
     def snapshots_forgotten(self, snapshots: Snapshots, before: set[SnapshotName]) -> None:

@@ -47,7 +47,7 @@ class KeepsLog(Protocol):
 
     def fold(self) -> None: ...
 
-    def truncate(self, stable: Mapping[Origin, int]) -> None: ...
+    def truncate(self, truncation_points: Mapping[Origin, int]) -> None: ...
 
     def rewrite_own(
         self, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None
@@ -168,9 +168,9 @@ def truncation_forgets_what_lies_before_and_nothing_else(place: LogPlace) -> Non
     with closing(place.open()) as store:
         for start in range(0, 8, 2):
             store.append([delta(start, b"ab")], None)
-        for stable, left in ((1, 4), (2, 3), (5, 2), (8, 0)):
-            store.truncate({OTHER: stable})
-            same(f"the deltas that are left when {stable} is stable", len(said(store)), left)
+        for point, left in ((1, 4), (2, 3), (5, 2), (8, 0)):
+            store.truncate({OTHER: point})
+            same(f"the deltas that are left when the log is truncated at {point}", len(said(store)), left)
         store.append([delta(8, b"c")], None)
         same("what came later", said(store), [(8, b"c")])
 

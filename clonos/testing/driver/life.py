@@ -146,8 +146,8 @@ class Life:
 
     # driving
 
-    def open_epoch(self, epoch: int, passed: int) -> list[Row]:
-        return self._perform(self.instance.open_epoch(epoch, passed=passed))
+    def open_epoch(self, epoch: int, emitted_output: int) -> list[Row]:
+        return self._perform(self.instance.open_epoch(epoch, emitted_output=emitted_output))
 
     def take(self, first: int, rows: list[Row]) -> list[Row]:
         """Records as one bundle, at positions from `first` on."""

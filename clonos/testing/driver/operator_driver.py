@@ -79,7 +79,7 @@ class OperatorDriver:
         self._position = 0  # of the last record
         self._fed: list[Row] = []  # the records of this epoch
         self._said: list[EncodedRows] = []  # what each step of this epoch has said
-        self._passed = 0  # how many rows the test has been given
+        self._given_out = 0  # how many rows the test has been given
         self._keys: dict[tuple[Any, ...], None] = {}
         self._lives = 0
         self._works = False
@@ -135,7 +135,7 @@ class OperatorDriver:
             said, self._ended, self._log_start = self._life.end_epoch(self._snapshots, self._epoch)
             self._epoch += 1
             self._fed.clear()
-            return said + self._life.open_epoch(self._epoch, self._passed + len(said))
+            return said + self._life.open_epoch(self._epoch, self._given_out + len(said))
 
         return self._driven(run)
 
@@ -219,17 +219,17 @@ class OperatorDriver:
     def _begin(self, recorded: bytes) -> list[Row]:
         with self._works_afterwards():
             self._life.begin(self._snapshots, self._ended, recorded)
-            rows = self._life.open_epoch(self._epoch, self._passed)
+            rows = self._life.open_epoch(self._epoch, self._given_out)
             if self._fed:
                 rows += self._life.take(self._position - len(self._fed) + 1, list(self._fed))
-        self._passed += len(rows)
+        self._given_out += len(rows)
         return rows
 
     def _driven(self, run: Callable[[], list[Row]]) -> list[Row]:
         self._check_works()
         with self._works_afterwards():
             rows = run()
-        self._passed += len(rows)
+        self._given_out += len(rows)
         return rows
 
     @contextmanager

@@ -63,11 +63,11 @@ from clonos.wire.framing import FrameType, Packed, to_bytes
 from clonos.wire.messages import (
     Bundle,
     Hello,
-    Secured,
+    LogFlushed,
+    pack_checkpointed,
     pack_error,
+    pack_flush_log,
     pack_output,
-    pack_secure,
-    pack_stable,
     parse,
 )
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
@@ -414,7 +414,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         if batch is not None:
             self._output_bytes += batch.size
             self._delta_bytes += sum(map(len, emit.deltas.values()))
-        return pack_output(acked_input, emit.passed, emit.log_start, emit.log, emit.count, batch)
+        return pack_output(acked_input, emit.emitted_output, emit.log_start, emit.log, emit.count, batch)
 
     def send(self, frames: Sequence[Packed]) -> Steps:
         self.send_ahead(frames)
@@ -435,8 +435,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def acknowledge(self, acked_input: int, emitted_output: int, log_offset: int) -> None:
         self._connection.send(pack_output(acked_input, emitted_output, log_offset))
 
-    def send_stable(self, acked_input: int, log_offset: int) -> None:
-        self._connection.send(pack_stable(acked_input, log_offset))
+    def send_checkpointed(self, acked_input: int, log_offset: int) -> None:
+        self._connection.send(pack_checkpointed(acked_input, log_offset))
 
     # ----------------------------------------------------------------- snapshots
 
@@ -453,7 +453,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self, name: SnapshotName, content: InstanceSnapshot, *, covered: int
     ) -> PendingSnapshot:
         self._snapshot_began = time.monotonic()
-        meta = metadata.encode(content, taken=covered)
+        meta = metadata.encode(content, acked_input=covered)
         return self._snapshots.begin(
             self._state, meta, epoch=name.epoch, sequence=name.sequence, final=name.final
         )
@@ -507,11 +507,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def fold_log(self) -> None:
         self._log.fold(fold_deltas)
 
-    def truncate_log(self, stable: Mapping[Origin, int]) -> None:
-        own = stable.get(self._origin)
+    def truncate_log(self, truncation_points: Mapping[Origin, int]) -> None:
+        own = truncation_points.get(self._origin)
         if own is not None:
             self._log.truncate_own(own)
-        self._log.truncate_deltas(lambda raw: still_needed(raw, stable))
+        self._log.truncate_deltas(lambda raw: still_needed(raw, truncation_points))
 
     # ------------------------------------------------------------------- effects
 
@@ -521,10 +521,10 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     def show_log(self, log_start: int, log: bytes) -> None:
         with self._watchdog.waiting():
-            self._connection.send(pack_secure(log_start, log))
-            said = parse(self._connection.next_of(FrameType.SECURED))
-            if not isinstance(said, Secured) or said.log_end < log_start + len(log):
-                raise ProtocolError(f"SECURE up to {log_start + len(log)} was answered with {said}")
+            self._connection.send(pack_flush_log(log_start, log))
+            said = parse(self._connection.next_of(FrameType.LOG_FLUSHED))
+            if not isinstance(said, LogFlushed) or said.log_end < log_start + len(log):
+                raise ProtocolError(f"FLUSH_LOG up to {log_start + len(log)} was answered with {said}")
 
     def check_claim(self) -> None:
         with self._watchdog.waiting():

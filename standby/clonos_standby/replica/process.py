@@ -246,7 +246,7 @@ class Replica:
             fence=hello.fence,
             fresh=hello.fresh,
             is_retry=hello.is_retry,
-            emitted_output=resume.passed,
+            emitted_output=resume.emitted_output,
             log_start=resume.log_start,
             log=bytes(resume.log),
             standby=hello.standby,

@@ -18,13 +18,13 @@ VERSION = 3
 _READ = (2, VERSION)  # before 3, rows that waited had no rows inside
 
 
-def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
-    """`taken` is the last bundle of the task attempt that the snapshot covers."""
+def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
+    """`acked_input` is the last bundle of the task attempt that the snapshot covers."""
     return values.encode(
         {
             "version": VERSION,
             "epoch": snapshot.epoch,
-            "taken": taken,
+            "taken": acked_input,
             "covered": snapshot.covered,
             "emitted": snapshot.emitted,
             "log_offset": snapshot.log_offset,

@@ -81,6 +81,6 @@ def decode_delta(raw: bytes) -> list[DeltaEntry]:
     return entries
 
 
-def still_needed(raw: bytes, stable: Mapping[Any, int]) -> bool:
+def still_needed(raw: bytes, truncation_points: Mapping[Any, int]) -> bool:
     """Whether a delta says anything beyond the offsets up to which nobody asks any more (invariant I7)."""
-    return any(entry.end > stable.get(entry.origin, 0) for entry in decode_delta(raw))
+    return any(entry.end > truncation_points.get(entry.origin, 0) for entry in decode_delta(raw))

@@ -116,11 +116,11 @@ class DeltaJournal:
             return None
         return encode_delta(encode_entry(*self._pieces[at]) for at in range(mark - end, 0))
 
-    def truncate(self, stable: Mapping[Origin, int]) -> None:
-        """Drop from the left what ends at or before its origin's stable offset."""
+    def truncate(self, truncation_points: Mapping[Origin, int]) -> None:
+        """Drop from the left what ends at or before its origin's truncation point."""
         while self._pieces:
             piece = self._pieces[0]
-            if piece.end > stable.get(piece.origin, 0):
+            if piece.end > truncation_points.get(piece.origin, 0):
                 break
             self._pieces.popleft()
             self._bytes -= len(piece.data or b"")

@@ -23,15 +23,17 @@ FIRST_HOP = 1
 
 
 def missing_logs(
-    sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]
+    sent: Mapping[Origin, int], truncation_points: Mapping[Origin, int], held: Iterable[bytes]
 ) -> list[Origin]:
-    """Of whose logs it does not hold what it had been sent, as far as that is beyond what is `stable`. Raises
+    """Of whose logs it does not hold what it had been sent, as far as that is beyond the `truncation_points`. Raises
     LogCorrupt."""
     receipts = Receipts()
     for raw in held:
         receipts.take(raw)
     return [
-        origin for origin, upto in sent.items() if not receipts.covers(origin, stable.get(origin, 0), upto)
+        origin
+        for origin, upto in sent.items()
+        if not receipts.covers(origin, truncation_points.get(origin, 0), upto)
     ]
 
 

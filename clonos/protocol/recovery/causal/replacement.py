@@ -1,7 +1,7 @@
 """Which snapshot inside an epoch a replacement may start from.
 
-A conduit that replaces a lost replica sends again the bundles that it keeps, and says which rows (`passed`) and which
-part of the instance's log (up to `log_end`) it has taken over in this task attempt. What was under way when the
+A conduit that replaces a lost replica sends again the bundles that it keeps, and says which rows (`emitted_output`) and
+which part of the instance's log (up to `log_end`) it has taken over in this task attempt. What was under way when the
 connection was given up is lost, and a snapshot that became durable behind it is of no use: the replacement would not
 make it again.
 """
@@ -27,7 +27,7 @@ class ConduitProgress:
     """What a conduit shows when it connects."""
 
     fence: Fence
-    passed: int
+    emitted_output: int
     log_start: int
     log_end: int
     failovers: tuple[Failover, ...] = ()
@@ -39,7 +39,7 @@ class ConduitProgress:
             of_same_attempt(fence, self.fence)
             and is_of_this_history(fence, log_offset, self.failovers)
             and joins_known_log(log_offset, known_upto=self.log_end)
-            and stands_for_known_output(emitted, passed=self.passed, before=before)
+            and stands_for_known_output(emitted, emitted_output=self.emitted_output, before=before)
         )
 
 
@@ -58,10 +58,10 @@ def is_of_this_history(fence: Fence, log_offset: int, failovers: Iterable[Failov
     return all(log_offset <= failover.known_upto for failover in failovers if failover.fence > fence)
 
 
-def stands_for_known_output(emitted: int, *, passed: int, before: Callable[[], int]) -> bool:
-    """Whether the conduit has every row that a replacement would not make again: it took over rows up to `passed` in
-    this task attempt, and those up to `before()` in the epochs before."""
-    return emitted <= passed or emitted <= before()
+def stands_for_known_output(snapshot_output: int, *, emitted_output: int, before: Callable[[], int]) -> bool:
+    """Whether the conduit has every row that a replacement would not make again, those up to `snapshot_output`: it took
+    over rows up to `emitted_output` in this task attempt, and those up to `before()` in the epochs before."""
+    return snapshot_output <= emitted_output or snapshot_output <= before()
 
 
 def joins_known_log(log_offset: int, *, known_upto: int) -> bool:
