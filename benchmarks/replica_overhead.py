@@ -84,7 +84,7 @@ def make_host(base: str, recording: bool) -> OperatorHost:
         0,
         Fence.of(GENERATION),
         fresh=True,
-        again=False,
+        is_retry=False,
         emitted_output=0,
         log_start=0,
         log=b"",

@@ -42,7 +42,7 @@ class Snapshot:
     def resumed_under(self, fence: Fence, resume: Resume) -> Snapshot:
         """The same, as where an attempt begins."""
         instance = replace(self.instance)
-        instance.resume(resume.owed)
+        instance.resume(resume.awaited_input)
         return replace(
             self, name=replace(self.name, fence=fence, resumed=True), instance=instance, acked_input=0
         )

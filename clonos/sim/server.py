@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from clonos.errors import ClonosError
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.conduit_model import ReplicaError
-from clonos.protocol.roles.death import Death, Ending, certify
+from clonos.protocol.roles.death import Death, Ending, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.protocol.topology import NodeKind
@@ -105,7 +105,7 @@ class ReplicaServer(Process):
         link = self._handed.pop(replica, None)
         if link is not None:
             link.close("the replica is gone", by=replica)
-        death = certify(
+        death = classify_death(
             Ending(
                 replica.origin,
                 replica.number,
@@ -118,7 +118,7 @@ class ReplicaServer(Process):
         )
         if not death.expected:
             replica.struck()
-        self._placement.reaped(replica, death)
+        self._placement.on_reaped(replica, death)
 
     def died(self) -> None:
         for replica in self.replicas:

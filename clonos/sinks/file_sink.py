@@ -9,7 +9,7 @@ from typing import ClassVar
 from clonos.protocol.fence import Fence
 from clonos.protocol.line.kept_commit import KeptCommit
 from clonos.sinks.patience import Patience, check_patience
-from clonos.sinks.sink_wal import AheadReader, last_commit, raise_floor, read_floor, record_commit, trim
+from clonos.sinks.sink_wal import SinkWalReader, last_commit, raise_floor, read_floor, record_commit, trim
 from clonos.sinks.wal_format import Kind
 
 
@@ -34,8 +34,8 @@ class FileSink(ABC):
     def standing_fence(self, query: str) -> Fence:
         return Patience(self._patience).run(lambda _: read_floor(self._base, query))
 
-    def log_reader(self, query: str) -> AheadReader:
-        return AheadReader(self._base, query, moved_by=self.moved_by)
+    def log_reader(self, query: str) -> SinkWalReader:
+        return SinkWalReader(self._base, query, moved_by=self.moved_by)
 
     def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None:
         kept = KeptCommit(fence, epoch, record)

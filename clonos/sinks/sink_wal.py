@@ -53,7 +53,7 @@ class Found:
     records: list[Record]
 
 
-class AheadLog:
+class SinkWal:
     """The writing end. Every method but `close` raises SinkUnavailable where the disk fails."""
 
     def __init__(self, base: str, *, durable: bool, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -226,7 +226,7 @@ def _read_commit(path: Path) -> KeptCommit | None:
         return None
 
 
-class AheadReader:
+class SinkWalReader:
     """The reading end, for recovery; see `clonos.sinks.port.SinkLogReader`. Writers may be at work meanwhile."""
 
     def __init__(self, base: str, query: str, *, moved_by: Kind) -> None:

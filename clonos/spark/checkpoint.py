@@ -29,7 +29,7 @@ from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Topology
 from clonos.protocol.versions.upgrade import History
-from clonos.storage import dead_letters as letters
+from clonos.storage import dead_letters
 from clonos.storage.channel_pages import ChannelPages, channel_numbers
 from clonos.storage.commit_files import read_commit, write_commit
 from clonos.storage.epoch_plan import OFFSETS
@@ -151,10 +151,10 @@ class Checkpoint:
         """Where the data directory is by default, if the checkpoint is on this host."""
         return os.path.join(self._folder.local, "local") if self._folder.local is not None else None
 
-    def letters(self, node: int, instance: int) -> int:
+    def dead_letters(self, node: int, instance: int) -> int:
         """Records of an instance that were passed over and kept."""
-        names = self._root.sizes(f"{letters.FOLDER}/{node}/{instance}")
-        return sum(name.endswith(letters.SUFFIX) for name in names)
+        names = self._root.sizes(f"{dead_letters.FOLDER}/{node}/{instance}")
+        return sum(name.endswith(dead_letters.SUFFIX) for name in names)
 
     def committed_at(self) -> float | None:
         """When the last epoch was committed, in seconds since 1970, where the checkpoint is on this host."""

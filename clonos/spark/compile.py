@@ -155,7 +155,7 @@ class Compiled:
         ]
         return [[0, *turn] for turn in turns]
 
-    def instances_elsewhere(self, others: int, *, spread: bool) -> tuple[int, ...]:
+    def instances_on_remote_servers(self, others: int, *, spread: bool) -> tuple[int, ...]:
         """How many instances may have a replica on each of the servers but the first."""
         placed = [
             place

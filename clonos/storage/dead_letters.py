@@ -1,4 +1,4 @@
-"""Dead letters: records that were passed over, with all that is needed to look into it at a desk.
+"""Dead letters: records that were passed over, with all that is needed to look into it afterwards.
 
     <checkpoint>/clonos/dead_letters/<node>/<instance>/<channel>-<position>.letter
 

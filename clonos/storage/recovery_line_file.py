@@ -26,7 +26,9 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
     body: dict[str, Any] = {
         "generation": line.generation,
         "epoch": line.epoch,
-        "resumes": [[*origin, one.name, sorted(one.owed.items())] for origin, one in line.resumes.items()],
+        "resumes": [
+            [*origin, one.name, sorted(one.awaited_input.items())] for origin, one in line.resumes.items()
+        ],
         # the key that a line has had from the first version on
         "stable": [[*origin, offset] for origin, offset in line.truncation_points.items()],
     }
@@ -52,7 +54,10 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
         line = RecoveryLine(
             body["generation"],
             body["epoch"],
-            {Origin(node, at): Resume(name, dict(owed)) for node, at, name, owed in body["resumes"]},
+            {
+                Origin(node, at): Resume(name, dict(awaited_input))
+                for node, at, name, awaited_input in body["resumes"]
+            },
             {Origin(node, at): offset for node, at, offset in body["stable"]},
             {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
             realtime=bool(body.get("realtime")),

@@ -15,7 +15,7 @@ from typing import Any
 
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
-from clonos_standby.cluster import server_directory as known
+from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.cluster.servers import merged
 from clonos_standby.replica.holders import SERVER_FOLDER
@@ -39,19 +39,19 @@ class LiveNode:
 class LiveServer:
     """A replica server: of a replica service, or else on this host, with its data directory."""
 
-    known: ServerEntry
+    entry: ServerEntry
     token: str
     data: Path | None = None
 
     @property
     def place(self) -> str | None:
         """The service that runs it; None on this host."""
-        return self.known.place or None
+        return self.entry.place or None
 
     def status(self) -> dict[str, Any]:
         """Raises OSError where it does not answer."""
         request = {"status": True}
-        answer = admin.ask(self.known.address, self.token, request, PATIENCE_SECONDS, self.known.tls)
+        answer = admin.ask(self.entry.address, self.token, request, PATIENCE_SECONDS, self.entry.tls)
         return {**answer["status"], "place": self.place}
 
 
@@ -154,7 +154,7 @@ def find(location: str) -> LiveQuery:
             for folder, one in here
             if one is not None
         ),
-        *(LiveServer(one, found.token) for one in known.read(Path(data))),
+        *(LiveServer(one, found.token) for one in server_directory.read(Path(data))),
     )
     return LiveQuery(checkpoint, query, nodes, Path(data), found, others)
 

@@ -60,8 +60,8 @@ LIMITS: dict[str, str] = {
     "A host that loses power": """
         storage/test_power_failure.py::test_zeros_at_the_end_hide_nothing
         storage/test_power_failure.py::test_a_fence_is_synced_before_it_counts
-        sinks/test_sink_ahead.py::test_the_names_of_new_directories_are_synced
-        sinks/test_sink_ahead.py::test_zeros_that_a_power_failure_left_are_mended""",
+        sinks/test_sink_wal.py::test_the_names_of_new_directories_are_synced
+        sinks/test_sink_wal.py::test_zeros_that_a_power_failure_left_are_mended""",
     "The data directory survives": """
         e2e/test_holders.py::test_downstream_hands_back_one_operators_logs
         e2e/test_holders.py::test_the_sinks_log_alone_is_enough

@@ -83,12 +83,12 @@ def test_a_receiver_is_owed_what_its_sender_sends_again() -> None:
     inside = {FIRST: [first("a1", 12)], SECOND: [second("b1", 9, 20)]}
     found = line(standing(inside), 9)
     assert found.resumes[SECOND] == Resume("b1", {FIRST.channel: 20})
-    assert found.resumes[FIRST].owed == {}  # Spark reads sources again
+    assert found.resumes[FIRST].awaited_input == {}  # Spark reads sources again
     assert found.truncation_points == {FIRST: 100, SECOND: 80}
     exact = line(standing({FIRST: [first("a1", 12)], SECOND: [second("b1", 9, 12)]}), 9)
-    assert exact.resumes[SECOND].owed == {}
+    assert exact.resumes[SECOND].awaited_input == {}
     alone = line(standing({SECOND: [second("b1", 9, 12)]}), 9)
-    assert alone.resumes[SECOND].owed == {FIRST.channel: 12}
+    assert alone.resumes[SECOND].awaited_input == {FIRST.channel: 12}
     assert still_awaited({7: 12, 8: 3}, {7: 12}) == {8: 3}
 
 
@@ -157,18 +157,18 @@ def test_an_epoch_does_not_end_before_what_it_was_resumed_from() -> None:
     before.open(epoch=5)
     before.take(records(1, 2, 3))
     taken = before.instance.snapshot()
-    taken.owed = {FIRST.channel: 3}
+    taken.awaited_input = {FIRST.channel: 3}
     again = Bench(random.Random(2))
     again.saved = [(0, before.log)]
     again.restore(b"", taken)
     again.open(epoch=5)
     again.take(records(1, 2))
-    assert again.instance.snapshot().owed == {FIRST.channel: 3}
+    assert again.instance.snapshot().awaited_input == {FIRST.channel: 3}
     with pytest.raises(ResumeFailed, match="has record 3 of 2/0, which the epoch ends before"):
         again.instance.end_epoch()
     again.take(records(3, 4))
     again.carry_out(again.instance.end_epoch())
-    assert again.instance.snapshot().owed == {}
+    assert again.instance.snapshot().awaited_input == {}
 
 
 def test_rows_count_as_sent_although_they_are_suppressed() -> None:

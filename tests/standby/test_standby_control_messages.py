@@ -11,7 +11,7 @@ from clonos.errors import ProtocolError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.replacement import Failover
-from clonos.protocol.roles.death import Ending, certify
+from clonos.protocol.roles.death import Ending, classify_death
 from clonos.wire.messages import Hello
 from clonos_standby.server.control_messages import (
     AskPromotion,
@@ -30,7 +30,7 @@ from clonos_standby.server.control_messages import (
 )
 
 HELLO = Hello("t", 1, 2, 0, 3, Fence.of(1), True, failovers=(Failover(Fence.of(1, 2), 70),))
-DEATH = certify(
+DEATH = classify_death(
     Ending(
         Origin(2, 0), 99, code=None, signal="SIGKILL", killed_for=None, at=12.5, uptime=3.25, stderr="last"
     )

@@ -20,7 +20,7 @@ from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.own_log import Writer
-from clonos.protocol.roles.death import Death, KillReason, certify
+from clonos.protocol.roles.death import Death, KillReason, classify_death
 from clonos.storage.manifest import Manifest
 from clonos.values import state_codec as values
 from clonos.wire.framing import FrameType, send_frames
@@ -156,7 +156,7 @@ def ending(status: int, killed_for: str | None = None, oom: int = 0, node: int |
         oom_kills=oom,
         stderr="last words",
     )
-    return certify(reaped)
+    return classify_death(reaped)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_metadata_of_a_snapshot_says_all_of_the_instance() -> None:
         sent={0: 30},
         received={Origin(1, 0): 40},
         log_digest=5,
-        owed={2: 9},
+        awaited_input={2: 9},
         log=b"abc",
     )
     raw = metadata.encode(snapshot, acked_input=4)

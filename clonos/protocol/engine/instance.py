@@ -246,7 +246,7 @@ class Instance:
             sent=dict(self._output.sent),
             received=self._journal.received,
             log_digest=self._log.epoch_digest,
-            owed=dict(self._gate.awaited),
+            awaited_input=dict(self._gate.awaited_input),
             program=self._boundary.program,
             epoch_watermark=self._services.epoch_watermark,
             gathered=self._runner.gathered,
@@ -283,12 +283,12 @@ class Instance:
         return self._replay.state
 
     @property
-    def care(self) -> Quarantine | None:
+    def quarantine(self) -> Quarantine | None:
         """Who says which records may be run, after deaths that one of them may have caused."""
         return self._executor.record_by_record.quarantine
 
-    @care.setter
-    def care(self, quarantine: Quarantine | None) -> None:
+    @quarantine.setter
+    def quarantine(self, quarantine: Quarantine | None) -> None:
         self._executor.record_by_record.quarantine = quarantine
 
     @property

@@ -33,7 +33,7 @@ class InstanceSnapshot:
     sent: dict[int, int] = field(default_factory=dict)  # by destination, the number of the last row for it
     received: dict[Origin, int] = field(default_factory=dict)  # how far it has been sent others' logs
     log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
-    owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
+    awaited_input: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
     program: str = ""  # the version of the function that wrote the state; "" for the first of the checkpoint
     log: bytes = b""  # the end of the own log: of it, what nobody else may have been shown
     live_since: int = (
@@ -55,9 +55,9 @@ class InstanceSnapshot:
         """By channel the last position that is in it: consumed, or waiting."""
         return {**self.covered, **{channel: position for channel, position, _ in self.pending}}
 
-    def resume(self, owed: Mapping[int, int]) -> None:
+    def resume(self, awaited_input: Mapping[int, int]) -> None:
         """It is where another attempt begins, to which the epoch comes again from its beginning."""
-        self.owed, self.arrived = dict(owed), dict(self.began)
+        self.awaited_input, self.arrived = dict(awaited_input), dict(self.began)
 
 
 def still_awaited(awaited: Mapping[int, int], arrived: Mapping[int, int]) -> dict[int, int]:

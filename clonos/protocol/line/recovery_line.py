@@ -59,7 +59,7 @@ class Resume:
     """Where one instance begins, and up to where on every channel it is ahead of what will be sent to it."""
 
     name: str
-    owed: Mapping[int, int] = field(default_factory=dict)
+    awaited_input: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def recovery_line(
                     chosen[origin] = point
                     break
 
-    def owed(origin: Origin, point: Point) -> dict[int, int]:
+    def awaited_input(origin: Origin, point: Point) -> dict[int, int]:
         senders = {channel: channel_origin(channel) for channel in point.reached}
         will_not_come = {
             channel: (chosen[sender].sent if sender in chosen else standings[sender].sent).get(
@@ -157,7 +157,7 @@ def recovery_line(
     return RecoveryLine(
         generation,
         epoch,
-        {origin: Resume(point.name, owed(origin, point)) for origin, point in chosen.items()},
+        {origin: Resume(point.name, awaited_input(origin, point)) for origin, point in chosen.items()},
         **beginnings({origin: one.base for origin, one in standings.items() if one.base is not None}),
     )
 

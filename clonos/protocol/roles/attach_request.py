@@ -14,8 +14,8 @@ from clonos.protocol.roles.death import Death
 class AttachRequest:
     """HELLO and RESUME in one.
 
-    `fresh`: the first incarnation of a task attempt. `again`: not the epoch's first attempt. `emitted_output`: the last
-    output row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on.
+    `fresh`: the first incarnation of a task attempt. `is_retry`: not the epoch's first attempt. `emitted_output`: the
+    last output row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on.
     `failovers`: where the instance went on on another server. `recovered`: as far as a replica of this attempt has
     recovered its log. `realtime`: Spark runs no task of the epoch again in this start of the query. `previous`, which
     the server adds: how the last process that has died here did.
@@ -40,6 +40,6 @@ class AttachRequest:
         return generation_of(self.fence)
 
     @property
-    def known(self) -> ConduitProgress:
+    def progress(self) -> ConduitProgress:
         log_end = self.log_start + len(self.log)
         return ConduitProgress(self.fence, self.emitted_output, self.log_start, log_end, self.failovers)

@@ -218,7 +218,7 @@ class HostPlacement(Generic[ProcessT, ConnectionT]):
             served.killed_for = reason
             self._ports.kill_process(served.process, asks_for_stacks=reason is KillReason.HANG)
 
-    def reaped(self, process: ProcessT, death: Death) -> None:
+    def on_reaped(self, process: ProcessT, death: Death) -> None:
         """The process is dead, and what it held is free: the connection that waited for it is served."""
         served = self._of(process)
         if served is not None:

@@ -255,7 +255,7 @@ class Incarnation(Generic[S]):
             check_resumable(
                 snapshot, recovered.before, [*held, *received], line.truncation_points, where=self.where
             )
-            snapshot.resume(resume.owed)
+            snapshot.resume(resume.awaited_input)
             found = yield from self._ports.resume(found, resume)
             self._ports.discard_from(request.epoch)
         elif snapshot is not None and may_lack and self._may_be_asked_for(snapshot):
@@ -329,7 +329,7 @@ class Incarnation(Generic[S]):
         )
 
     def _choose(self, resume: Resume | None) -> S | None:
-        request, known = self.request, self.request.known
+        request, known = self.request, self.request.progress
         if resume is not None:
             return self._where_it_resumes(resume)
 
@@ -467,7 +467,7 @@ class Incarnation(Generic[S]):
             begins,
             opened,
             request.log,
-            known=request.known,
+            known=request.progress,
             fresh=request.fresh,
             where=self.where,
             has_standby=self._has_standby,

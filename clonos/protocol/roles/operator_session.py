@@ -90,7 +90,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._acked_input = 0
         is_suspect = self.quarantine.begin(request)
         yield from self.incarnation.serve(request)
-        self.live.care = self.quarantine if is_suspect else None
+        self.live.quarantine = self.quarantine if is_suspect else None
 
     def open_epoch(self) -> Steps:
         """The conduit has been welcomed. What was recovered is repeated from now on.
@@ -147,7 +147,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def bundle(self, seq: int, records: Bundle) -> Steps:
         self.incarnation.bundles.take(seq, self.incarnation.where)
         live = self.live
-        actions = live.take(records) if live.care is None else (yield from self._take_singly(records))
+        actions = live.take(records) if live.quarantine is None else (yield from self._take_singly(records))
         self._acked_input = seq
         yield from self.perform(actions)
         if self.request.standby:
@@ -163,7 +163,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         for record in singly(records):
             yield from self.perform(self.live.take(record))
         if self.quarantine.is_over():
-            self.live.care = None
+            self.live.quarantine = None
         return []
 
     def tick(self) -> Steps:

@@ -19,7 +19,7 @@ from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.determinant_codec import chunk_at, decode_steps
 from clonos.sinks.sink_wal import segment_path, segments
 from clonos.sinks.wal_format import Tail, scan
-from clonos.storage import dead_letters as letters
+from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
 from clonos.storage.log_store import LogStore
 
@@ -137,7 +137,7 @@ def read(path: Path) -> Found:
     if path.is_file():
         with path.open("rb") as file:
             magic = file.read(4)
-        if magic == letters.MAGIC:
+        if magic == dead_letters.MAGIC:
             return _read_letter(path)
         if magic == b"CLWA":
             return _read_ahead(path, [path])
@@ -186,7 +186,7 @@ def _read_ahead(path: Path, files: Iterable[Path]) -> Found:
 def _read_letter(path: Path) -> Found:
     found = Found(LETTER, path)
     try:
-        found.letter = letters.decode(path.read_bytes(), str(path))
+        found.letter = dead_letters.decode(path.read_bytes(), str(path))
         found.own = CausalLog()
         found.own.merge(0, found.letter.recorded)
     except LogCorrupt as error:

@@ -41,7 +41,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             "standby": standby and {name: standby[name] for name in ("pid", "follows", "place")},
             "log_disk": query.bytes_of("logs", node.number, number),
             "state_disk": query.bytes_of("state", node.number, number),
-            "dead_letters": query.checkpoint.letters(node.number, number),
+            "dead_letters": query.checkpoint.dead_letters(node.number, number),
             "spill_disk": None if spilled is None else spilled.get((node.number, number), 0),
         }
 

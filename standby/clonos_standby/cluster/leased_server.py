@@ -37,7 +37,7 @@ _LONGEST_WAIT = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class RemoteServers:
     """The servers that a configuration names, `HOST:PORT` of each service, and how they are talked to."""
 
     services: tuple[str, ...] = ()
@@ -46,13 +46,13 @@ class Named:
     tls: Tls | None = None
 
 
-class NamedServer:
+class LeasedServer:
     """One replica server of one query, on another host. Safe to use from several threads."""
 
     def __init__(
         self,
         place: str,
-        named: Named,
+        remote: RemoteServers,
         wanted: Wanted,
         token: str,
         changed: Callable[[], None],
@@ -69,12 +69,12 @@ class NamedServer:
         self._may_ask = may_ask
         self.place = place
         self._host = place.rpartition(":")[0]
-        self._tls = named.tls
-        self._token_file = named.token_file
+        self._tls = remote.tls
+        self._token_file = remote.token_file
         self._wanted = wanted
         self._token = token
         self._changed = changed
-        self._client = ReplicaClient(place, named.service_token, named.tls)
+        self._client = ReplicaClient(place, remote.service_token, remote.tls)
         self._granted: Granted | None = None
         self._lease: DriverLease | None = None
         self._said = ""
@@ -119,7 +119,7 @@ class NamedServer:
         return ServerAddress(self._host, far=f"{kind}:{self._host}:{self._wanted.port}")
 
     @property
-    def known(self) -> ServerEntry | None:
+    def entry(self) -> ServerEntry | None:
         """For whoever operates the query; None while it is lost."""
         granted = self._granted
         if granted is None:
@@ -244,7 +244,7 @@ class NamedServer:
         return None
 
     def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        known = self.known
-        if known is None:
+        entry = self.entry
+        if entry is None:
             raise StorageUnavailable(f"the replica server at {self.place} is lost")
-        return admin.ask(known.address, self._token, request, _ADMIN_SECONDS, known.tls)
+        return admin.ask(entry.address, self._token, request, _ADMIN_SECONDS, entry.tls)

@@ -133,7 +133,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             has_standby=bool(node.standbys),
             crash_marks=CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid()),
             snapshot_limits=SnapshotLimits(query.settings.snapshot_work, query.settings.snapshot_interval),
-            output_number_floor=query.numbers_from,
+            output_number_floor=query.output_number_floor,
             damage_accepted=query.damage_accepted,
         )
         self._watchdog = Watchdog(query.settings.function_deadline)
@@ -279,7 +279,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             snapshot = metadata.decode(found.meta, self._reader.row_class)
             self._recovery.resumed = snapshot.log_offset - snapshot.epoch_log_offset
         yield from ()
-        return self._snapshots.resume(found, metadata.resumed(found.meta, resume.owed))
+        return self._snapshots.resume(found, metadata.resumed(found.meta, resume.awaited_input))
 
     def open_log(self) -> OpenedLog:
         """A damaged store is not written on: what can be read of it is put in its place."""

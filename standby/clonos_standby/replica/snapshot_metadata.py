@@ -39,7 +39,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             "sent": snapshot.sent,
             "received": [[*origin, upto] for origin, upto in snapshot.received.items()],
             "log_digest": snapshot.log_digest,
-            "owed": snapshot.owed,
+            "owed": snapshot.awaited_input,
             "log": snapshot.log,
             "began": snapshot.began,
             "arrived": snapshot.arrived,
@@ -73,7 +73,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             sent=said["sent"],
             received=_received(said),
             log_digest=said["log_digest"],
-            owed=said["owed"],
+            awaited_input=said["owed"],
             program=said.get("program", ""),
             log=said.get("log", b""),
             began=said.get("began", {}),
@@ -107,10 +107,10 @@ def point(name: str, raw: bytes) -> Point:
     return Point(name, said["log_offset"], said["sent"], said["reached"])
 
 
-def resumed(raw: bytes, owed: Mapping[int, int]) -> bytes:
+def resumed(raw: bytes, awaited_input: Mapping[int, int]) -> bytes:
     """The metadata of a snapshot as that of where an attempt begins, ahead of its senders by what they owe."""
     said = _said(raw)
-    return values.encode({**said, "taken": 0, "owed": dict(owed), "arrived": said.get("began", {})})
+    return values.encode({**said, "taken": 0, "owed": dict(awaited_input), "arrived": said.get("began", {})})
 
 
 def _kept(value: Any) -> Any:

@@ -242,7 +242,7 @@ class Server:
         supervisor = self.supervisor
 
         def page() -> str:
-            return metrics.render(supervisor.status(), supervisor.account, names)
+            return metrics.render(supervisor.status(), supervisor.stats, names)
 
         return Endpoint(self.loop, port, page, metrics.CONTENT_TYPE, self._metrics_opened)
 

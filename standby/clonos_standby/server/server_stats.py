@@ -39,7 +39,7 @@ class Work:
     log_bytes: int | None = None  # a sink has no log of its own
 
 
-class Account:
+class ServerStats:
     """See the module. Recoveries are also appended to a file, as JSON lines."""
 
     def __init__(self, path: Path) -> None:
