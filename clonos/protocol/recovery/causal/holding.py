@@ -69,7 +69,7 @@ class HolderReply:
 
 
 @dataclass(slots=True)
-class Known:
+class HeldLog:
     """About one origin: pieces of its log and how far somebody depends on it."""
 
     pieces: list[Segment] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Index:
     """One store, or the sinks' logs, by the instance that they speak of."""
 
     owner: Origin | None = None
-    known: dict[Origin, Known] = field(default_factory=dict)
+    known: dict[Origin, HeldLog] = field(default_factory=dict)
     own: OwnLog | None = None  # the owner's, where it may have standbys elsewhere, or is damaged
     damaged: list[Damage] = field(default_factory=list)
     size: int = 0  # bytes of logs
@@ -98,7 +98,7 @@ class Index:
                 self.damage(f"a delta kept by {self.owner or 'a sink'}: {error.message}", acts=acts)
                 continue
             for entry in entries:
-                known = self.known.setdefault(entry.origin, Known())
+                known = self.known.setdefault(entry.origin, HeldLog())
                 known.required = max(known.required, entry.end)
                 if entry.data is not None:
                     known.pieces.append((entry.start, entry.data))
@@ -111,7 +111,7 @@ class Index:
         there it is told apart, too."""
         self.size += sum(len(data) for _, data in pieces)
         if incarnations is None and not self.damaged and self.owner is not None:
-            self.known.setdefault(self.owner, Known()).pieces += pieces
+            self.known.setdefault(self.owner, HeldLog()).pieces += pieces
             return
         kept = tuple(received) if incarnations is not None else ()
         self.own = OwnLog(pieces, incarnations or (), kept, bool(self.damaged))
