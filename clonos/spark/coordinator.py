@@ -414,9 +414,7 @@ class Coordinator(QueryCoordinator):
             LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self.forgotten))
 
     def tell_commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
-        self._servers.commit(
-            epoch, {f"{node}/{instance}": at for (node, instance), at in truncation_points.items()}
-        )
+        self._servers.commit(epoch, truncation_points)
 
     def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
         self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, truncation_points))

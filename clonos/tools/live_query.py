@@ -15,6 +15,7 @@ from typing import Any
 
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
+from clonos.wire.admin_messages import GetStatus, Status
 from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.cluster.servers import merged
@@ -50,9 +51,9 @@ class LiveServer:
 
     def status(self) -> dict[str, Any]:
         """Raises OSError where it does not answer."""
-        request = {"status": True}
-        answer = admin.ask(self.entry.address, self.token, request, PATIENCE_SECONDS, self.entry.tls)
-        return {**answer["status"], "place": self.place}
+        entry = self.entry
+        answer = admin.ask(entry.address, self.token, GetStatus(), Status, PATIENCE_SECONDS, entry.tls)
+        return {**answer.said, "place": self.place}
 
 
 @dataclass(frozen=True, slots=True)

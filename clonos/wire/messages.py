@@ -15,17 +15,23 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
-from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.fence import FENCE_BYTES, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
 from clonos.protocol.recovery.causal.replacement import Failover
+from clonos.wire.admin_messages import (
+    AdminAnswer,
+    AdminRequest,
+    pack_answer,
+    pack_request,
+    parse_answer,
+    parse_request,
+)
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
+from clonos.wire.json_fields import MAX_INT, MAX_LONG, MAX_NODE, flag, parse_json, text, whole
 
 VERSION: Final = 3
 MODES: Final = ("microbatch", "realtime")
-MAX_NODE: Final = 63
-MAX_LONG: Final = LAST_LONG
 
 _RESUME = struct.Struct("<QQ")
 _BUNDLE = struct.Struct("<QI")
@@ -71,19 +77,19 @@ class Hello:
     def from_dict(cls, said: Mapping[str, Any]) -> Hello:
         _version(said, "HELLO")
         hello = cls(
-            token=_text(said, "token", "HELLO"),
-            generation=_whole(said, "generation", "HELLO", 0, MAX_LONG),
-            node=_whole(said, "node", "HELLO", 1, MAX_NODE),
-            instance=_whole(said, "instance", "HELLO", 0, (1 << 31) - 1),
-            epoch=_whole(said, "epoch", "HELLO", 0, MAX_LONG),
+            token=text(said, "token", "HELLO"),
+            generation=whole(said, "generation", "HELLO", 0, MAX_LONG),
+            node=whole(said, "node", "HELLO", 1, MAX_NODE),
+            instance=whole(said, "instance", "HELLO", 0, MAX_INT),
+            epoch=whole(said, "epoch", "HELLO", 0, MAX_LONG),
             fence=_fence(said.get("fence"), "HELLO"),
-            fresh=_flag(said, "fresh", "HELLO"),
-            stage_attempt=_whole(said, "stage_attempt", "HELLO", 0, (1 << 31) - 1),
-            task_attempt=_whole(said, "task_attempt", "HELLO", 0, MAX_LONG),
-            mode=_text(said, "mode", "HELLO"),
-            standby=_flag(said, "standby", "HELLO") if "standby" in said else False,
+            fresh=flag(said, "fresh", "HELLO"),
+            stage_attempt=whole(said, "stage_attempt", "HELLO", 0, MAX_INT),
+            task_attempt=whole(said, "task_attempt", "HELLO", 0, MAX_LONG),
+            mode=text(said, "mode", "HELLO"),
+            standby=flag(said, "standby", "HELLO") if "standby" in said else False,
             failovers=_failovers(said.get("failovers", [])),
-            recovered=_whole(said, "recovered", "HELLO", 0, MAX_LONG) if "recovered" in said else 0,
+            recovered=whole(said, "recovered", "HELLO", 0, MAX_LONG) if "recovered" in said else 0,
         )
         if hello.mode not in MODES:
             raise ProtocolError(f"HELLO: mode {hello.mode!r} is none of {', '.join(MODES)}")
@@ -94,10 +100,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """A request to the replica server, in place of a conduit's HELLO: the driver's, or why a conduit fails its task."""
+    """A request to the replica server, in the place of a conduit's HELLO."""
 
     token: str = field(repr=False)
-    request: dict[str, Any] = field(default_factory=dict)
+    request: AdminRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +205,13 @@ def pack_hello(hello: Hello) -> Packed:
     return pack_json(FrameType.HELLO, hello.to_dict())
 
 
-def pack_admin(token: str, request: Mapping[str, Any]) -> Packed:
-    return pack_json(FrameType.HELLO, {"version": VERSION, "token": token, "admin": dict(request)})
+def pack_admin(token: str, request: AdminRequest) -> Packed:
+    said = {"version": VERSION, "token": token, "admin": pack_request(request)}
+    return pack_json(FrameType.HELLO, said)
+
+
+def pack_admin_answer(answer: AdminAnswer) -> Packed:
+    return pack_json(FrameType.WELCOME, {"version": VERSION, "admin": pack_answer(answer)})
 
 
 def pack_resume(emitted_output: int, log_start: int, log: Buffer = b"") -> Packed:
@@ -295,25 +306,26 @@ def parse(frame: Frame) -> Message:
     return _PARSERS[frame.type](frame.payload)
 
 
-def parse_json(payload: memoryview, name: str) -> dict[str, Any]:
-    try:
-        said = json.loads(bytes(payload).decode())
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"{name}: not UTF-8 JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise ProtocolError(f"{name}: a JSON object is expected, not {type(said).__name__}")
-    return said
-
-
 def _parse_hello(payload: memoryview) -> Hello | Admin:
     said = parse_json(payload, "HELLO")
     if "admin" not in said:
         return Hello.from_dict(said)
     _version(said, "HELLO")
-    request = said["admin"]
-    if not isinstance(request, dict):
-        raise ProtocolError("HELLO: admin is not an object")
-    return Admin(token=_text(said, "token", "HELLO"), request=request)
+    return Admin(text(said, "token", "HELLO"), parse_request(_admin(said, "HELLO")))
+
+
+def parse_admin_answer(frame: Frame) -> AdminAnswer:
+    """The answer to `pack_admin`; ProtocolError where the frame holds none."""
+    said = parse_json(frame.payload, frame.type.name)
+    _version(said, frame.type.name)
+    return parse_answer(_admin(said, frame.type.name))
+
+
+def _admin(said: Mapping[str, Any], name: str) -> dict[str, Any]:
+    admin = said.get("admin")
+    if not isinstance(admin, dict):
+        raise ProtocolError(f"{name}: admin is not an object")
+    return admin
 
 
 def _parse_resume(payload: memoryview) -> Resume:
@@ -325,9 +337,9 @@ def _parse_welcome(payload: memoryview) -> Welcome:
     said = parse_json(payload, "WELCOME")
     _version(said, "WELCOME")
     return Welcome(
-        window=_whole(said, "window", "WELCOME", 1, (1 << 31) - 1),
-        window_bytes=_whole(said, "window_bytes", "WELCOME", 1, MAX_LONG),
-        log_end=_whole(said, "log_end", "WELCOME", 0, MAX_LONG),
+        window=whole(said, "window", "WELCOME", 1, MAX_INT),
+        window_bytes=whole(said, "window_bytes", "WELCOME", 1, MAX_LONG),
+        log_end=whole(said, "log_end", "WELCOME", 0, MAX_LONG),
     )
 
 
@@ -401,9 +413,9 @@ def _parse_error(payload: memoryview) -> Error:
     said = parse_json(payload, "ERROR")
     traceback = said.get("traceback")
     return Error(
-        error=_text(said, "error", "ERROR"),
-        message=_text(said, "message", "ERROR"),
-        retryable=_flag(said, "retryable", "ERROR"),
+        error=text(said, "error", "ERROR"),
+        message=text(said, "message", "ERROR"),
+        retryable=flag(said, "retryable", "ERROR"),
         traceback=traceback if isinstance(traceback, str) else "",
     )
 
@@ -447,13 +459,6 @@ def _version(said: Mapping[str, Any], name: str) -> None:
         )
 
 
-def _whole(said: Mapping[str, Any], key: str, name: str, low: int, high: int) -> int:
-    value = said.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ProtocolError(f"{name}: {key} {value!r} is not a whole number from {low} to {high}")
-    return value
-
-
 def _failovers(said: Any) -> tuple[Failover, ...]:
     if not isinstance(said, list):
         raise ProtocolError(f"HELLO: failovers {said!r} is not a list")
@@ -461,7 +466,7 @@ def _failovers(said: Any) -> tuple[Failover, ...]:
     for failover in said:
         if not isinstance(failover, list) or len(failover) != 2:
             raise ProtocolError(f"HELLO: failover {failover!r} is not a fence and a log offset")
-        offset = _whole({"offset": failover[1]}, "offset", "HELLO", 0, MAX_LONG)
+        offset = whole({"offset": failover[1]}, "offset", "HELLO", 0, MAX_LONG)
         failovers.append(Failover(_fence(failover[0], "HELLO"), offset))
     return tuple(failovers)
 
@@ -471,17 +476,3 @@ def _fence(said: Any, name: str) -> Fence:
         return Fence.parse(said)
     except ProtocolError as error:
         raise ProtocolError(f"{name}: {error.message}") from None
-
-
-def _flag(said: Mapping[str, Any], key: str, name: str) -> bool:
-    value = said.get(key)
-    if not isinstance(value, bool):
-        raise ProtocolError(f"{name}: {key} {value!r} is not true or false")
-    return value
-
-
-def _text(said: Mapping[str, Any], key: str, name: str) -> str:
-    value = said.get(key)
-    if not isinstance(value, str):
-        raise ProtocolError(f"{name}: {key} is not a text")
-    return value

@@ -172,7 +172,7 @@ class Replicas:
         self.check(kind == HELLO, f"first frame is {kind}")
         hello = json.loads(payload)
         if "admin" in hello:
-            self.reports.append(hello["admin"]["failed"])
+            self.reports.append(hello["admin"])
             return
         node, number, epoch = hello["node"], hello["instance"], hello["epoch"]
         with self.lock:

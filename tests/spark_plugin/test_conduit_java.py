@@ -30,6 +30,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from services import Authority
 
 from clonos.sources import LogWriter
+from clonos.wire.admin_messages import ReportFailure, parse_request
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.spec_file import SpecFile
 
@@ -308,9 +309,10 @@ def test_a_record_that_kills_every_replica_fails_the_query(
         rig.query.awaitTermination(60)
     rig.stop()
     assert rig.replicas.reports  # one per task attempt
-    for report in rig.replicas.reports:
-        assert (report["generation"], report["node"], report["epoch"]) == (1, OPERATOR, 0)
-        assert report["error"] == "ReplicaLost" and "3 times without progress" in str(report["message"])
+    for report in map(parse_request, rig.replicas.reports):
+        assert isinstance(report, ReportFailure)
+        assert (report.generation, report.origin.node, report.epoch) == (1, OPERATOR, 0)
+        assert report.error == "ReplicaLost" and "3 times without progress" in report.message
     assert nothing_is_left(spark, tmp_path)
 
 

@@ -17,6 +17,7 @@ from services import LEASE, TOKEN, Service, service
 from standby_conduit import Watched
 
 from clonos.errors import ConfigurationError
+from clonos.protocol.ids import Origin
 from clonos.spark.executors import ExecutorServices, executor_services
 from clonos.spark.remote_servers import TOKEN_FILE, executors_servers, reached_at, remote_servers
 from clonos.spark.settings import read_settings
@@ -190,7 +191,7 @@ def test_a_server_that_stands_still_does_not_hold_up_commits(
     heard: queue.Queue[int] = queue.Queue()
     goes_on = threading.Event()
 
-    def commit(self: LeasedServer, epoch: int, truncate: Mapping[str, Any]) -> None:
+    def commit(self: LeasedServer, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         goes_on.wait(120)
         heard.put(epoch)
 

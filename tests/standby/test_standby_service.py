@@ -26,6 +26,7 @@ from standby_conduit import Watched, hello, until
 from clonos.errors import ClonosError, ConfigurationError, Fenced, ProtocolError, Unauthenticated
 from clonos.wire import messages
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
+from clonos.wire.admin_messages import GetStatus, Status
 from clonos.wire.boundary import bearer
 from clonos.wire.framing import FrameType, read_frame, send_frames, to_bytes
 from clonos.wire.replica_client import ReplicaClient, Unreachable
@@ -75,8 +76,8 @@ def client(shared: Service) -> Iterator[ReplicaClient]:
 
 
 def status(granted: Granted, tls: Tls | None = None) -> dict[str, Any]:
-    answer = admin.ask(f"{LOCAL}:{granted.port}", fake.TOKEN, {"status": True}, 10.0, tls)
-    return dict(answer["status"])
+    answer = admin.ask(f"{LOCAL}:{granted.port}", fake.TOKEN, GetStatus(), Status, 10.0, tls)
+    return dict(answer.said)
 
 
 def test_a_query_is_hosted_renewed_taken_over_and_released(
@@ -320,7 +321,7 @@ def test_a_gate_passes_on_what_it_gets_and_who_goes(authority: Authority, tmp_pa
             assert gone(sock), "the end of the server is the end of the connection"
         until(lambda: server.restarts)
         assert server.tcp_address == address
-        assert admin.ask(address, fake.TOKEN, {"status": True}, 10.0, tls)["status"]["pid"] == server.pid
+        assert admin.ask(address, fake.TOKEN, GetStatus(), Status, 10.0, tls).said["pid"] == server.pid
 
 
 def dialled(address: str, tls: Tls) -> ssl.SSLSocket:

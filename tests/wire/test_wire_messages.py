@@ -14,6 +14,7 @@ from clonos.errors import Fenced, ProtocolError, SinkUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.wire import messages as m
+from clonos.wire.admin_messages import CommitEpoch
 from clonos.wire.framing import Frame, FrameReader, FrameType, Packed, to_bytes
 
 u64 = st.integers(0, (1 << 64) - 1)
@@ -100,7 +101,7 @@ def test_json_messages_round_trip() -> None:
         recovered=90,
     )
     assert over(m.pack_hello(failed_over)) == failed_over
-    assert over(m.pack_admin("t", {"commit": 3})) == m.Admin("t", {"commit": 3})
+    assert over(m.pack_admin("t", CommitEpoch(3))) == m.Admin("t", CommitEpoch(3))
     assert over(m.pack_welcome(8, 9, 7)) == m.Welcome(8, 9, 7)
     assert over(m.pack_tick()) == m.Tick()
     assert over(m.pack_error("E", "m", retryable=False, traceback="tb")) == m.Error("E", "m", False, "tb")
@@ -110,7 +111,9 @@ def test_json_messages_round_trip() -> None:
 
 
 def test_the_token_is_not_shown() -> None:
-    assert "secret" not in repr(m.Hello("secret", 0, 1, 0, 0, Fence(1), True)) + repr(m.Admin("secret", {}))
+    assert "secret" not in repr(m.Hello("secret", 0, 1, 0, 0, Fence(1), True)) + repr(
+        m.Admin("secret", CommitEpoch(3))
+    )
 
 
 @given(st.sampled_from(list(FrameType)), st.binary(max_size=80))

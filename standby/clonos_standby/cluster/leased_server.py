@@ -18,7 +18,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clonos.errors import ClonosError, StorageUnavailable
+from clonos.protocol.ids import Origin
 from clonos.protocol.roles.lease import DriverLease
+from clonos.wire.admin_messages import (
+    AdminRequest,
+    BeginGeneration,
+    CommitEpoch,
+    CommitTold,
+    Done,
+    GetStatus,
+    SetHolders,
+    Status,
+)
 from clonos.wire.replica_client import ReplicaClient, Unreachable
 from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
 from clonos.wire.tls import Tls
@@ -26,6 +37,7 @@ from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.server import admin
+from clonos_standby.server.admin import AnswerT
 from clonos_standby.server.log import about
 
 LOG = logging.getLogger("clonos")
@@ -181,7 +193,7 @@ class LeasedServer:
         self._granted = granted
         try:
             if self._generation is not None:
-                self._request({"generation": self._generation})
+                self._ask(BeginGeneration(self._generation), Done)
             if not self._hosts.joins(self.place, token):
                 raise StorageUnavailable(f"the query has begun without the server at {self.place} meanwhile")
         except (ClonosError, OSError):
@@ -210,11 +222,11 @@ class LeasedServer:
 
     # ------------------------------------------------------------ requests
 
-    def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         """A later one says the same and more, so one that does not get through is let go."""
         if self._granted is not None:
             with contextlib.suppress(ClonosError, OSError):
-                self._request({"commit": epoch, "truncate": dict(truncate)})
+                self._ask(CommitEpoch(epoch, truncation_points), CommitTold)
 
     def set_generation(self, generation: int) -> None:
         """Older replicas are dead when this returns: because the server says so, or because its lease has ended."""
@@ -222,7 +234,7 @@ class LeasedServer:
         deadline = time.monotonic() + _LONGEST_WAIT
         while self._granted is not None:
             try:
-                self._request({"generation": generation})
+                self._ask(BeginGeneration(generation), Done)
                 return
             except (ClonosError, OSError) as error:
                 if time.monotonic() > deadline:
@@ -233,18 +245,18 @@ class LeasedServer:
 
     def tell_holders(self, addresses: Sequence[str]) -> None:
         if self._granted is not None:
-            self._request({"holders": list(addresses)})
+            self._ask(SetHolders(tuple(addresses)), Done)
 
     def status(self) -> dict[str, Any] | None:
         """None where it does not answer."""
         if self._granted is None:
             return None
         with contextlib.suppress(ClonosError, OSError):
-            return {**self._request({"status": True})["status"], "place": self.place}
+            return {**self._ask(GetStatus(), Status).said, "place": self.place}
         return None
 
-    def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask(self, request: AdminRequest, expected: type[AnswerT]) -> AnswerT:
         entry = self.entry
         if entry is None:
             raise StorageUnavailable(f"the replica server at {self.place} is lost")
-        return admin.ask(entry.address, self._token, request, _ADMIN_SECONDS, entry.tls)
+        return admin.ask(entry.address, self._token, request, expected, _ADMIN_SECONDS, entry.tls)

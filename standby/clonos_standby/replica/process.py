@@ -15,7 +15,6 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,7 +149,7 @@ class Replica:
 
     def _commit(self, committed: Committed) -> None:
         if self._session is not None:
-            self._session.commit(committed.epoch, stable_offsets(committed.truncate))
+            self._session.commit(committed.epoch, committed.truncation_points)
 
     # -------------------------------------------------------- one connection
 
@@ -331,15 +330,6 @@ class Replica:
         if wakeups is not None and wakeups in ready:
             host.finished()
         return connection.buffered or connection in ready
-
-
-def stable_offsets(said: Mapping[str, Any]) -> dict[Origin, int]:
-    """Offsets by origin from their wire form `{"node/instance": offset}`."""
-    offsets: dict[Origin, int] = {}
-    for name, offset in said.items():
-        node, instance = name.split("/")
-        offsets[Origin(int(node), int(instance))] = int(offset)
-    return offsets
 
 
 def main(control: socket.socket, spec_path: str) -> None:

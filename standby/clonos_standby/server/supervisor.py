@@ -344,10 +344,10 @@ class Supervisor:
 
         self._loop.watch(output.fd, ready)
 
-    def commit(self, epoch: int, truncate: Mapping[str, int]) -> int:
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> int:
         """Tells every replica that serves an instance; how many there are."""
         self.stats.committed = epoch
-        message = pack_control(Committed(epoch, truncate))
+        message = pack_control(Committed(epoch, truncation_points))
         serving = len(self._placement.serving)
         for replica in self._placement.not_given_up:
             try:

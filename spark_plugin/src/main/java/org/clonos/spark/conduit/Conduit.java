@@ -567,7 +567,7 @@ final class Conduit implements Runnable {
     body.put("version", Frames.VERSION);
     body.put("token", spec.token());
     body.putObject("admin")
-        .putObject("failed")
+        .put("kind", "ReportFailure")
         .put("generation", spec.generation())
         .put("node", identity.node())
         .put("instance", identity.instance())
