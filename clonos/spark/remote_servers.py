@@ -49,7 +49,7 @@ def executors_servers(remote: RemoteServers, services: ExecutorServices, data: s
 
 def reached_at(settings: Settings, driver_host: str) -> str:
     """Where other hosts find this one: as Spark's executors do, if there are any, else by its address on the way to the
-    first of the named servers."""
+    first of the remote servers."""
     found = settings.replica_host or driver_host
     if found or not settings.replica_servers or settings.on_executors:
         return found or "127.0.0.1"

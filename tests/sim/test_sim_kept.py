@@ -82,7 +82,7 @@ def test_a_storm_that_once_went_wrong_is_right(seed: int) -> None:
 
 
 def test_a_bundle_that_is_run_record_by_record_leaves_the_state_that_it_left_as_a_whole() -> None:
-    """What was one object under two names in the recorded step was two where it was repeated with care."""
+    """What was one object under two names in the recorded step was two where it was repeated in quarantine."""
     report = run(replace(draw_plan(13), real_values=True, state_cache=6))
     assert report.right, str(report)
 

@@ -11,12 +11,12 @@ knew (invariant I1).
 
 Recovery. Restored to a snapshot, with its own log from there on as far as anybody knows it, the instance repeats the
 recorded steps: records wait per channel until the recorded order asks for them, outcomes come from the log, rows
-already passed on are suppressed by number, and the rebuilt log must equal the recorded one byte for byte
+already emitted are suppressed by number, and the rebuilt log must equal the recorded one byte for byte
 (invariant I2). Where the log ends it goes live with whatever is waiting.
 
 Following. A hot standby is restored like a replacement and then held in that state: it takes the records that its
 primary takes, and repeats the steps whose log the conduit has learnt of; nothing of it leaves. The log comes to the
-conduit in the frame that brings the rows that depend on it, so whatever has been repeated has been passed on. Gone
+conduit in the frame that brings the rows that depend on it, so whatever has been repeated has been emitted. Gone
 live, it repeats what else is recorded, suppresses by number, and is the primary.
 
 The end of a replayed epoch may fall before the end of the recorded log, because a real-time batch that is executed

@@ -2,7 +2,7 @@
 one beside each executor.
 
 A standby is never on the server of its primary, so that losing a server loses one of them. Each has a data directory of
-its own; the first one's is also the home of what the servers of one host have in common. With several named servers the
+its own; the first one's is also the home of what the servers of one host have in common. With several remote servers the
 instances of each operator are spread over them.
 
 Who recovers asks every determinant service of the query. Where servers are on several hosts only the driver knows them
@@ -39,8 +39,8 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where replicas go: whether there are standbys, how many instances may have a replica on each named server, what
-    Spark calls the driver's host, whether conduits are on others, too, and whether it is executors that have the named
+    """Where replicas go: whether there are standbys, how many instances may have a replica on each remote server, what
+    Spark calls the driver's host, whether conduits are on others, too, and whether it is executors that have the remote
     servers: then there are those that there are, if any at all, and who refuses is left out."""
 
     remote: RemoteServers
@@ -202,7 +202,7 @@ class ReplicaServers:
         return merged([status for server in self._all if (status := server.status()) is not None])
 
     def _keep_telling(self) -> None:
-        """Whenever a named server has been heard of or lost, or an epoch has committed. On a thread of its own: leases
+        """Whenever a remote server has been heard of or lost, or an epoch has committed. On a thread of its own: leases
         do not wait for it."""
         told = None
         while self._look.wait() and not self._stopping:
