@@ -2,8 +2,8 @@
 one beside each executor.
 
 A standby is never on the server of its primary, so that losing a server loses one of them. Each has a data directory of
-its own; the first one's is also the home of what the servers of one host have in common. With several remote servers the
-instances of each operator are spread over them.
+its own; the first one's is also the home of what the servers of one host have in common. With several remote servers
+the instances of each operator are spread over them.
 
 Who recovers asks every determinant service of the query. Where servers are on several hosts only the driver knows them
 all, and which of them are lost for good, so it tells each of them whenever that changes.
