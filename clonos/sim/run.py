@@ -108,6 +108,5 @@ def is_permitted(world: World) -> bool:
 
 
 def _may_have_lost_logs(world: World, kinds: set[Fault]) -> bool:
-    """Not everybody downstream is sent them, and a store is gone; so is that of a host that the driver has given up."""
-    given_up = any(disk.times_set_aside for disk in world.disks)
-    return world.plan.depth < FULL and (given_up or bool(kinds & GAPS))
+    """Not everybody downstream is sent them, and a store is gone, or its host does not count any more."""
+    return world.plan.depth < FULL and (world.goes_without_a_host or bool(kinds & GAPS))
