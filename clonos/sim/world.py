@@ -136,6 +136,7 @@ class World:
         self._unlisted_until = 0
         self.driver: Driver | None = None  # who leads, or leads first
         self.drivers: dict[str, Driver] = {}
+        self.goes_without_a_host = False  # whose logs no longer count
         self.drivers_meet = plan.may(Fault.SECOND_DRIVER)
         self.meetings = self.choices.stream("meetings")
         self.starts: dict[int, str] = {}  # who made each start of the query

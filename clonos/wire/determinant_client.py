@@ -19,6 +19,7 @@ import grpc
 from clonos.errors import ProtocolError, Unauthenticated
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
@@ -63,6 +64,7 @@ class _Holder:
     required: int = 0
     damaged: dict[Damage, None] = field(default_factory=dict)
     own: dict[int, OwnLog] = field(default_factory=dict)
+    marks: dict[HistoryMark, None] = field(default_factory=dict)
     name: str = ""
     failure: str | None = None
 
@@ -132,6 +134,7 @@ def _collect(
         holder.name = reply.holder or holder.address
         holder.required = max(holder.required, reply.required)
         holder.damaged |= dict.fromkeys(_damaged(reply))
+        holder.marks |= dict.fromkeys(HistoryMark(one.begins, one.ends, one.digest) for one in reply.marks)
         holder.segments += [(segment.start, segment.data) for segment in reply.segments]
         for number, log in enumerate(reply.own):
             _add(holder, number, log)
@@ -195,6 +198,7 @@ def _summary(holders: Sequence[_Holder]) -> Fetched:
                 holder.required,
                 tuple(holder.damaged),
                 tuple(holder.own.values()),
+                tuple(holder.marks),
             )
         else:
             fetched.unreachable.append(Unreachable(holder.address, holder.failure))

@@ -63,6 +63,10 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
             holder=reply.holder,
             next_offset=next_offset,
             damaged=[_damage(damage) for damage in damaged],
+            marks=[
+                determinants_pb2.HistoryMark(begins=mark.begins, ends=mark.ends, digest=mark.digest)
+                for mark in reply.marks
+            ],
             own=[
                 determinants_pb2.OwnLog(
                     segments=_segments(log.segments, request.from_offset, next_offset),

@@ -74,8 +74,6 @@ LIMITS: dict[str, str] = {
     "Logs that were lost": """
         protocol/test_protocol_retrieval.py::test_what_lies_before_the_settled_epochs_may_have_been_done_anew""",
     "Two log stores lost": "shown by no test: no run of the simulator is known that ends so",
-    "With standbys and a finite sharing depth": """
-        protocol/test_protocol_needed_log.py::test_extents_alone_do_not_tell_two_histories_apart""",
     "A damaged page of a sink's log": """
         standby/test_standby_unreadable.py::test_damage_matters_to_whom_something_out_in_the_world_may_depend_on""",
     "With sharing depth `full`": """

@@ -18,6 +18,7 @@ from clonos.protocol.engine.save_queue import SaveQueue
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.recording import Recording
 from clonos.protocol.recovery.causal.replayer import HINT
 
@@ -50,7 +51,9 @@ class InstanceLog:
         self._unsent_start = self.end
         self._save_queue.begin(self.end)
         for start, data in own_before:
-            self._journal.append_own(self._origin, start, data)
+            reaches = snapshot is not None and start + len(data) == snapshot.log_offset
+            mark = snapshot.history if snapshot is not None and reaches and self._journal.elides else None
+            self._journal.append_own(self._origin, start, data, mark)
         self.recording = Recording(self.end, recorded)
         # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
         if recorded:
@@ -84,7 +87,8 @@ class InstanceLog:
         if stop > LAST_LONG:
             raise used_up("the offset in the causal log", self._place.where())
         self.epoch_digest = zlib.crc32(chunk, self.epoch_digest)
-        self._journal.append_own(self._origin, start, chunk)
+        mark = HistoryMark(self.epoch_start, stop, self.epoch_digest) if self._journal.elides else None
+        self._journal.append_own(self._origin, start, chunk, mark)
 
     def append_recorded(self, upto: int) -> bool:
         """Append what is known up to an offset as it stands; whether there is any."""

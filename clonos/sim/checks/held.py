@@ -41,6 +41,9 @@ def entries_of(raw: bytes) -> Iterator[Said]:
         start, flags, length = varint(), varint(), varint()
         data = None if flags & 1 else raw[at : at + length]
         at += len(data or b"")
+        if flags & 2:  # the length and the digest of a mark
+            varint()
+            at += 4
         yield Said(origin, start, start + length, data)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import Coverage
 from clonos.protocol.recovery.causal.delta import DeltaEntry, decode_delta, encode_delta, encode_entry
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
 FULL = 1 << 30
 FOLD_FROM = 4096
@@ -78,9 +79,14 @@ class DeltaJournal:
         """How far it has been sent others' logs."""
         return self._receipts.ends
 
-    def append_own(self, origin: Origin, start: int, data: bytes) -> None:
+    @property
+    def elides(self) -> bool:
+        """Whether pieces are to be marked, because somebody is not sent their bytes."""
+        return self._depth < FULL
+
+    def append_own(self, origin: Origin, start: int, data: bytes, mark: HistoryMark | None = None) -> None:
         """A new piece of the instance's own log."""
-        self._push(DeltaEntry(origin, start, len(data), 1, data if self._depth > 0 else None))
+        self._push(DeltaEntry(origin, start, len(data), 1, data if self._depth > 0 else None, mark))
 
     def own_since(self, origin: Origin, start: int) -> bytes:
         """The instance's own log from offset `start` on, as far as it is held."""
@@ -95,10 +101,7 @@ class DeltaJournal:
         fresh = self._receipts.take(raw)
         for entry, start, end in fresh:
             hop = entry.hop + 1
-            data = None
-            if entry.data is not None and hop <= self._depth:
-                data = entry.data[start - entry.start : end - entry.start]
-            self._push(DeltaEntry(entry.origin, start, end - start, hop, data))
+            self._push(entry.part(start, end, hop, elided=hop > self._depth))
         return bool(fresh)
 
     def _push(self, piece: DeltaEntry) -> None:
@@ -152,8 +155,7 @@ def fold_deltas(raws: Iterable[bytes]) -> bytes:
             given.append(entry)
             coverage = seen.setdefault((entry.origin, entry.data is None), Coverage())
             for start, end in coverage.add(entry.start, entry.end):
-                data = None if entry.data is None else entry.data[start - entry.start : end - entry.start]
-                pieces.append(DeltaEntry(entry.origin, start, end - start, entry.hop, data))
+                pieces.append(entry.part(start, end, entry.hop, elided=False))
     folded, together = (encode_delta(encode_entry(*one) for one in some) for some in (_folded(pieces), given))
     return min(folded, together, key=len)
 
@@ -171,9 +173,15 @@ def _joined(run: list[DeltaEntry]) -> Iterator[DeltaEntry]:
     at = 0
     while at < len(run):
         stop = at + 1
-        while stop < len(run) and run[stop].start == run[stop - 1].end:
+        while stop < len(run) and _continues(run[stop], run[stop - 1]):
             stop += 1
-        first = run[at]
+        first, last = run[at], run[stop - 1]
         data = None if first.data is None else b"".join(piece.data or b"" for piece in run[at:stop])
-        yield DeltaEntry(first.origin, first.start, run[stop - 1].end - first.start, first.hop, data)
+        yield DeltaEntry(first.origin, first.start, last.end - first.start, first.hop, data, last.mark)
         at = stop
+
+
+def _continues(piece: DeltaEntry, before: DeltaEntry) -> bool:
+    """Whether two pieces can be one: the mark of the later one must say all that both say."""
+    begins, began = (None if one.mark is None else one.mark.begins for one in (piece, before))
+    return piece.start == before.end and begins == began

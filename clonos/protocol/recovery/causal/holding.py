@@ -52,6 +52,8 @@ class HolderReply:
     required: int = 0
     damaged: tuple[Damage, ...] = ()
     own: tuple[OwnLog, ...] = ()
+    marks: tuple[HistoryMark, ...] = ()
+    """Which history it depends on, as far as it was not sent the log itself."""
 
     def of_history(self, mark: HistoryMark | None) -> HolderReply:
         """Without what it says from the epoch of a snapshot on, if that is another history than the snapshot's."""
@@ -74,6 +76,14 @@ class HeldLog:
 
     pieces: list[Segment] = field(default_factory=list)
     required: int = 0
+    marks: dict[int, HistoryMark] = field(
+        default_factory=dict
+    )  # by the offset where an epoch began, the last
+
+    def take_mark(self, mark: HistoryMark) -> None:
+        known = self.marks.get(mark.begins)
+        if known is None or known.ends < mark.ends:
+            self.marks[mark.begins] = mark
 
 
 @dataclass(slots=True)
@@ -103,6 +113,8 @@ class Index:
                 if entry.data is not None:
                     known.pieces.append((entry.start, entry.data))
                     self.size += len(entry.data)
+                elif entry.mark is not None:
+                    known.take_mark(entry.mark)
 
     def take_own(
         self, pieces: list[Segment], incarnations: tuple[Writer, ...] | None, received: Iterable[bytes]
@@ -127,6 +139,7 @@ def told(
     required = 0
     damaged: list[Damage] = []
     own: list[OwnLog] = []
+    marks: list[HistoryMark] = []
     for read in readings:
         index = read()
         damaged += index.damaged
@@ -135,5 +148,7 @@ def told(
         known = index.known.get(origin)
         if known is not None:
             required = max(required, known.required)
+            marks += known.marks.values()
             pieces += [(start, data) for start, data in known.pieces if start + len(data) > from_offset]
-    return HolderReply(holder, pieces, required, tuple(dict.fromkeys(damaged)), tuple(own))
+    marks = [mark for mark in marks if mark.ends > from_offset]
+    return HolderReply(holder, pieces, required, tuple(dict.fromkeys(damaged)), tuple(own), tuple(marks))

@@ -24,8 +24,14 @@ from collections.abc import Iterable
 from clonos.errors import GapError, LogConflict, ReplicaLost, Where
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, pieces_from
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import HolderReply as HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
+
+GAP_HINT = (
+    "More failed at once than the sharing depth covers. Raise spark.clonos.sharing.depth, or choose "
+    "spark.clonos.onGap=at_least_once to go on with possible contradictions"
+)
 
 
 class RecoveryState(enum.Enum):
@@ -79,8 +85,7 @@ def longest_prefix(
             f"log bytes {reached}..{required} of {origin} are needed but nobody holds them (asked: "
             f"{', '.join(asked) or 'nobody'})",
             where=where,
-            hint="More failed at once than the sharing depth covers. Raise spark.clonos.sharing.depth, or choose "
-            "spark.clonos.onGap=at_least_once to go on with possible contradictions",
+            hint=GAP_HINT,
         )
     return log.prefix(start)
 
@@ -96,6 +101,31 @@ def check_complete(origin: Origin, reached: int, replies: Iterable[HolderReply],
                     where=where,
                     hint="Restore what is damaged from a copy and start the query again, or choose "
                     "spark.clonos.onGap=at_least_once to go on with possible contradictions",
+                )
+
+
+def check_history(
+    origin: Origin,
+    snapshot_offset: int,
+    log: CausalLog,
+    snapshot: HistoryMark | None,
+    replies: Iterable[HolderReply],
+    *,
+    where: Where,
+) -> None:
+    """Raises GapError where somebody depends on another history of the instance than the one that is known.
+
+    Who is not sent the bytes of a log, because the sharing depth is finite, knows its digest. It tells a log that an
+    incarnation saved and never sent, because it died in between, from the one that its standby went on with.
+    """
+    for reply in replies:
+        for mark in reply.marks:
+            if mark.ends > snapshot_offset and mark.is_contradicted(log, snapshot):
+                raise GapError(
+                    f"{reply.holder} depends on log bytes {mark.begins}..{mark.ends} of {origin}, and what is known "
+                    "there is another history: the log of the incarnation that went on is lost",
+                    where=where,
+                    hint=GAP_HINT,
                 )
 
 

@@ -22,7 +22,12 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_between, pieces_from
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage
-from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
+from clonos.protocol.recovery.causal.longest_prefix import (
+    HolderReply,
+    check_complete,
+    check_history,
+    longest_prefix,
+)
 from clonos.protocol.recovery.causal.needed_log import needed_end
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
@@ -100,6 +105,7 @@ class Retrieval:
         ]
         replies = [*self.at_hand, *answers]
         recovered = put_together(self.origin, self.base, self.snapshot, replies, where=where)
+        check_history(self.origin, self.snapshot, recovered.log, self.history, replies, where=where)
         reached = self.snapshot + len(recovered.recorded)
         if not self.whole and (self.bound is None or reached < self.bound):
             check_complete(self.origin, reached, replies, where=where)
