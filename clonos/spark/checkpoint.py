@@ -5,6 +5,7 @@
     <checkpoint>/clonos/hosts/          which other hosts' logs count (clonos.storage.host_memberships)
     <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
     <checkpoint>/clonos/epochs/         what epochs have left that committed (clonos.storage.commit_files)
+    <checkpoint>/clonos/unrecorded      why the driver cannot record a commit (clonos.storage.unrecorded_file)
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once"), and the
                                         highest output number that was given until then
     <checkpoint>/clonos/channels/       the numbers of source channels that have names (clonos.storage.channel_pages)
@@ -26,6 +27,7 @@ from urllib.parse import unquote
 
 from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Topology
 from clonos.protocol.versions.upgrade import History
@@ -35,6 +37,7 @@ from clonos.storage.commit_files import read_commit, write_commit
 from clonos.storage.epoch_plan import OFFSETS
 from clonos.storage.folder import TMP, Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
+from clonos.storage.unrecorded_file import write_unrecorded
 
 QUERY = "query.json"
 GIVEN_UP = "given-up"
@@ -285,6 +288,9 @@ class Checkpoint:
     def kept_commit(self) -> CommitRecord | None:
         """Raises LogCorrupt."""
         return read_commit(self._folder)
+
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        write_unrecorded(self._folder, unrecorded)
 
     def planned(self, epoch: int) -> bool:
         """Whether Spark has written down what an epoch reads: in micro-batch before it begins, in real time at its
