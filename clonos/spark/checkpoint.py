@@ -34,7 +34,7 @@ from clonos.protocol.versions.upgrade import History
 from clonos.storage import dead_letters as letters
 from clonos.storage.channel_pages import ChannelPages, channel_numbers
 from clonos.storage.commit_files import read_commit, write_commit
-from clonos.storage.epoch_plan import OFFSETS
+from clonos.storage.epoch_plan import OFFSETS, damage_of
 from clonos.storage.folder import TMP, Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
 from clonos.storage.unrecorded_file import write_unrecorded
@@ -261,15 +261,26 @@ class Checkpoint:
     def fit_offsets(self, fit: Callable[[bytes], bytes]) -> dict[int, bytes]:
         """Those with which Spark begins, of the last epoch that it has planned and of the one before: what has changed,
         by epoch."""
-        last = max(self._epochs(OFFSETS), default=-1)
         changed = {}
-        for epoch, said in self.files_of(OFFSETS, range(last - 1, last + 1)).items():
+        for epoch, said in self._offsets_to_begin_with().items():
             fitted = fit(said)
             if fitted != said:
                 changed[epoch] = fitted
                 self._root.delete(f"{OFFSETS}/.{epoch}.crc")
                 self._root.write(f"{OFFSETS}/{epoch}", fitted)
         return changed
+
+    def damaged_offsets(self) -> dict[int, str]:
+        """Of those with which Spark begins: where they are and what is wrong, by epoch."""
+        return {
+            epoch: f"{self._root.path(f'{OFFSETS}/{epoch}')}: {damage}"
+            for epoch, said in self._offsets_to_begin_with().items()
+            if (damage := damage_of(said)) is not None
+        }
+
+    def _offsets_to_begin_with(self) -> dict[int, bytes]:
+        last = max(self._epochs(OFFSETS), default=-1)
+        return self.files_of(OFFSETS, range(last - 1, last + 1))
 
     def write_spark_files(self, record: CommitRecord) -> None:
         """Those of an epoch that had committed, as they were."""

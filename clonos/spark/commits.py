@@ -94,6 +94,7 @@ class Commits:
             begun=line.epoch if line is not None else 0,
             offsets=offsets,
             commits=commits,
+            damaged=self._checkpoint.damaged_offsets(),
             kept=kept,
             shown=shown,
             cursors=self.cursors() if newest else {},
