@@ -19,6 +19,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
 
@@ -153,6 +154,7 @@ class Checkpoint:
     channels: dict[Page, list[Numbered]] = field(default_factory=dict)
     record: bytes | None = None  # of the last epoch that is known to have committed
     recorded: int = -1  # which one that is
+    unrecorded: UnrecordedCommit | None = None  # the last that the driver could not record
     lines: dict[int, RecoveryLine] = field(default_factory=dict)
     hosts: dict[int, dict[str, str]] = field(default_factory=dict)  # memberships, of each start
     effects: bool = False  # an instance has acted on the outside
@@ -248,7 +250,7 @@ class Checkpoint:
         """Everything is again as it was when the copy was made."""
         older = older.copy()
         self.claims, self.leases = older.claims, older.leases
-        self.record, self.recorded = older.record, older.recorded
+        self.record, self.recorded, self.unrecorded = older.record, older.recorded, older.unrecorded
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
         self.synced, self.synced_commit = older.synced, older.synced_commit
         self.channels, self.hosts, self.effects = older.channels, older.hosts, older.effects

@@ -12,6 +12,7 @@ from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Commits:
     def keep_in_sink(self, record: CommitRecord) -> None:
         fence = Fence.of(record.generation)
         self._world.sink_commits.record_commit(fence, record.epoch, record.to_bytes())
+
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        self._checkpoint.unrecorded = unrecorded
 
     def found(self) -> Found:
         line = self._checkpoint.newest_line

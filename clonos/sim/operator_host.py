@@ -18,6 +18,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
@@ -163,6 +164,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def commit_record(self) -> CommitRecord | None:
         raw = self._world.checkpoint.record
         return CommitRecord.from_bytes(raw, "the checkpoint") if raw is not None else None
+
+    def unrecorded_commit(self) -> UnrecordedCommit | None:
+        return self._world.checkpoint.unrecorded
 
     def await_commit(self) -> Steps:
         yield 1_000

@@ -5,6 +5,7 @@
     <checkpoint>/clonos/hosts/          which other hosts' logs count (clonos.storage.host_memberships)
     <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
     <checkpoint>/clonos/epochs/         what epochs have left that committed (clonos.storage.commit_files)
+    <checkpoint>/clonos/unrecorded      why the driver cannot record a commit (clonos.storage.unrecorded_file)
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once"), and the
                                         highest output number that was given until then
     <checkpoint>/clonos/channels/       the numbers of source channels that have names (clonos.storage.channel_pages)
@@ -26,15 +27,17 @@ from urllib.parse import unquote
 
 from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.storage import dead_letters
 from clonos.storage.channel_pages import ChannelPages, channel_numbers
 from clonos.storage.commit_files import read_commit, write_commit
-from clonos.storage.epoch_plan import OFFSETS
+from clonos.storage.epoch_plan import OFFSETS, damage_of
 from clonos.storage.folder import TMP, Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
+from clonos.storage.unrecorded_file import write_unrecorded
 
 QUERY = "query.json"
 GIVEN_UP = "given-up"
@@ -258,15 +261,26 @@ class Checkpoint:
     def fit_offsets(self, fit: Callable[[bytes], bytes]) -> dict[int, bytes]:
         """Those with which Spark begins, of the last epoch that it has planned and of the one before: what has changed,
         by epoch."""
-        last = max(self._epochs(OFFSETS), default=-1)
         changed = {}
-        for epoch, said in self.files_of(OFFSETS, range(last - 1, last + 1)).items():
+        for epoch, said in self._offsets_to_begin_with().items():
             fitted = fit(said)
             if fitted != said:
                 changed[epoch] = fitted
                 self._root.delete(f"{OFFSETS}/.{epoch}.crc")
                 self._root.write(f"{OFFSETS}/{epoch}", fitted)
         return changed
+
+    def damaged_offsets(self) -> dict[int, str]:
+        """Of those with which Spark begins: where they are and what is wrong, by epoch."""
+        return {
+            epoch: f"{self._root.path(f'{OFFSETS}/{epoch}')}: {damage}"
+            for epoch, said in self._offsets_to_begin_with().items()
+            if (damage := damage_of(said)) is not None
+        }
+
+    def _offsets_to_begin_with(self) -> dict[int, bytes]:
+        last = max(self._epochs(OFFSETS), default=-1)
+        return self.files_of(OFFSETS, range(last - 1, last + 1))
 
     def write_spark_files(self, record: CommitRecord) -> None:
         """Those of an epoch that had committed, as they were."""
@@ -285,6 +299,9 @@ class Checkpoint:
     def kept_commit(self) -> CommitRecord | None:
         """Raises LogCorrupt."""
         return read_commit(self._folder)
+
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        write_unrecorded(self._folder, unrecorded)
 
     def planned(self, epoch: int) -> bool:
         """Whether Spark has written down what an epoch reads: in micro-batch before it begins, in real time at its

@@ -17,6 +17,7 @@ from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.spark.checkpoint import COMMITS, Checkpoint
 from clonos.spark.query_snapshots import final_snapshots, snapshot_stores
@@ -69,6 +70,9 @@ class Commits:
         fence = Fence.of(record.generation)
         self._sink.record_commit(self._query, fence, record.epoch, record.to_bytes())
 
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        self._checkpoint.keep_unrecorded(unrecorded)
+
     # ------------------------------------------------------------ at a start
 
     def found(self) -> Found:
@@ -90,6 +94,7 @@ class Commits:
             begun=line.epoch if line is not None else 0,
             offsets=offsets,
             commits=commits,
+            damaged=self._checkpoint.damaged_offsets(),
             kept=kept,
             shown=shown,
             cursors=self.cursors() if newest else {},

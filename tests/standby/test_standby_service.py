@@ -404,6 +404,22 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
         driver.stop()
 
 
+def test_a_stopped_host_is_gone_on_without_although_its_processes_are_there(tmp_path: Path) -> None:
+    """Their lease is over, and they cannot notice it. What they do does not count; the fences see to that."""
+    with service(tmp_path / "service", lease=LEASE) as running:
+        driver, server = started_driver(running, tmp_path)
+        running.process.send_signal(signal.SIGSTOP)
+        os.kill(server.pid, signal.SIGSTOP)
+        driver.set_generation(4)  # returns without an answer
+        assert driver.granted is None and driver.determinants is None
+        os.kill(server.pid, 0)  # it is there
+        os.kill(server.pid, signal.SIGCONT)
+        running.process.send_signal(signal.SIGCONT)
+        assert server.gone()
+        until(lambda: (driver.status() or {}).get("generation") == 4)
+        driver.stop()
+
+
 def test_a_server_that_stands_still_is_replaced(tmp_path: Path) -> None:
     with service(tmp_path / "service", lease=LEASE) as running:
         driver, server = started_driver(running, tmp_path)

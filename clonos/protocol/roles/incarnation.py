@@ -317,9 +317,16 @@ class Incarnation(Generic[S]):
         if request.realtime:
             raise self._lost(f"epoch {request.epoch - 1}, as all instances have in real time")
         while (record := self._ports.commit_record()) is None or record.epoch < request.epoch - 1:
+            self._check_record_may_come(request.epoch - 1)
             yield from self._ports.await_commit()
         if self._origin in record.ends:
             raise self._lost(f"epoch {record.epoch} with {record.ends[self._origin].snapshot}")
+
+    def _check_record_may_come(self, epoch: int) -> None:
+        """Raises the driver's error where it has met one that keeps it from recording the commit."""
+        unrecorded = self._ports.unrecorded_commit()
+        if unrecorded is not None and unrecorded.is_of(epoch, generation=self.request.generation):
+            raise unrecorded.cause()
 
     def _lost(self, ended: str) -> SnapshotCorrupt:
         return SnapshotCorrupt(

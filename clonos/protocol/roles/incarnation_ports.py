@@ -12,6 +12,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
@@ -59,6 +60,10 @@ class IncarnationPorts(ABC, Generic[S]):
     @abstractmethod
     def commit_record(self) -> CommitRecord | None:
         """The newest in the checkpoint."""
+
+    @abstractmethod
+    def unrecorded_commit(self) -> UnrecordedCommit | None:
+        """The last that the driver could not record, by the checkpoint."""
 
     @abstractmethod
     def await_commit(self) -> Steps:

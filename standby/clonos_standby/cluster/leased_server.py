@@ -1,10 +1,13 @@
 """The driver's side of a replica server on another host, by the service that the configuration names.
 
 It is there under a lease. While the driver can prolong it, the server counts; when it has not been able to for the
-length of the lease, nothing of the query runs there any more, and the query goes on without it: its standbys are asked
-for again and again by the conduits, and its logs are not waited for. When the service answers again, the server is
-started again, at the same port where that is free. Its logs count again if the query has not gone on without it
-(`protocol.roles.membership`).
+length of the lease, the query goes on without it: its standbys are asked for again and again by the conduits, and its
+logs are not waited for. When the service answers again, the server is started again, at the same port where that is
+free. Its logs count again if the query has not gone on without it (`protocol.roles.membership`).
+
+A server whose lease is over ends, and its replicas with it. If it is stopped by a signal, and so is its service, it
+cannot, and its replicas may run on. Nothing that they do counts: conduits go on under a later fence and take nothing
+from them, snapshots that are claimed under it refuse theirs, and the membership of their logs is over.
 """
 
 from __future__ import annotations
@@ -229,7 +232,8 @@ class LeasedServer:
                 self._ask(CommitEpoch(epoch, truncation_points), CommitTold)
 
     def set_generation(self, generation: int) -> None:
-        """Older replicas are dead when this returns: because the server says so, or because its lease has ended."""
+        """Older replicas are dead when this returns, because the server says so; or its lease has ended, and what still
+        runs there does not count (see the module)."""
         self._generation = generation
         deadline = time.monotonic() + _LONGEST_WAIT
         while self._granted is not None:

@@ -27,6 +27,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -58,6 +59,7 @@ from clonos.storage.manifest import Manifest
 from clonos.storage.recovery_line_file import read_line
 from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
+from clonos.storage.unrecorded_file import last_unrecorded
 from clonos.testing.faults import FaultInjector, Point
 from clonos.wire.framing import FrameType, Packed, to_bytes
 from clonos.wire.messages import (
@@ -245,6 +247,9 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     def commit_record(self) -> CommitRecord | None:
         return newest_commit(self._query.checkpoint)
+
+    def unrecorded_commit(self) -> UnrecordedCommit | None:
+        return last_unrecorded(self._query.checkpoint)
 
     def await_commit(self) -> Steps:
         deadline = self._query.settings.recovery_deadline
