@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clonos.sim.world import Wires, World
 
 TASK_FAILURES = 4
-TIMEOUTS = 4
+TIMEOUTS = 16
 """So many starts of the query in a row may end because a holder does not answer, before the user stops the query."""
 PATIENCE = 1_000_000
 """So many starts in a row may fail for other reasons: a run has as many faults as it likes."""
@@ -105,9 +105,7 @@ class Driver(Process):
                 yield from self._stop_tasks()
                 if self.world.driver is not self:
                     return
-                if RecoveryTimeout.__name__ in str(
-                    failed
-                ):  # a conduit tries several times, and says why it failed
+                if RecoveryTimeout.__name__ in str(failed):
                     timeouts[self._checkpoint.committed] += 1
                 if timeouts[self._checkpoint.committed] == TIMEOUTS:
                     self.world.finish(RecoveryTimeout.__name__, failed.message)

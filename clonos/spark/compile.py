@@ -36,6 +36,9 @@ CHANNEL, POSITION, DESTINATION, DELTA = (
     "_clonos_delta",
 )
 HIDDEN = (CHANNEL, POSITION, DESTINATION, DELTA)
+_STARTING_SECONDS = 30.0
+"""A recovery begins when its process has been started and has imported the functions. A conduit waits for so much
+longer than a recovery may take, so that the replica's error, which says what it has waited for, comes first."""
 _NAME, _NUMBER = "_clonos_channel_name", "_clonos_channel_number"
 
 
@@ -354,7 +357,7 @@ class Compiled:
             "bundle_bytes": settings.bundle_bytes,
             "inflight_bytes": settings.inflight_memory,
             "heartbeat_ms": round(settings.heartbeat * 1000),
-            "connect_ms": round(settings.recovery_deadline * 1000),
+            "connect_ms": round((settings.recovery_deadline + _STARTING_SECONDS) * 1000),
             "attempts": settings.attempts,
         }
 

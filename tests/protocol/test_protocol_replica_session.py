@@ -13,6 +13,7 @@ from clonos.errors import (
     FaultInjected,
     Fenced,
     ProtocolError,
+    RecoveryTimeout,
     ReplicaLost,
     ResumeFailed,
     StorageUnavailable,
@@ -193,6 +194,7 @@ def test_only_a_standby_ends_with_its_conduit(session: ReplicaSession) -> None:
         (ProtocolError("no"), False),
         (ResumeFailed("gone"), False),
         (FaultInjected("scripted"), False),
+        (RecoveryTimeout("no answer"), False),
     ],
 )
 def test_what_another_process_may_come_further_with(error: ClonosError, expected: bool) -> None:

@@ -21,6 +21,7 @@ from clonos.errors import (
     FaultInjected,
     Fenced,
     ProtocolError,
+    RecoveryTimeout,
     ReplicaLost,
     ResumeFailed,
     UserFunctionError,
@@ -180,5 +181,7 @@ class ReplicaSession:
 
 def may_be_retried(error: ClonosError) -> bool:
     """Whether another process may come further, so that the conduit is to ask for one. What a script or the user's
-    function raised is the task's failure, and another task attempt may resume elsewhere."""
-    return error.retryable and not isinstance(error, FaultInjected | UserFunctionError | ResumeFailed)
+    function raised is the task's failure, and another task attempt may resume elsewhere. Another process would wait as
+    long as this one has, so a deadline that has passed is the task's failure, too, and names what was waited for."""
+    final = FaultInjected | UserFunctionError | ResumeFailed | RecoveryTimeout
+    return error.retryable and not isinstance(error, final)

@@ -353,7 +353,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     def ask(self, origin: Origin, base: int) -> Steps:
         yield from ()
-        return holders.ask(self._query, origin, base, where=self.where)
+        spent = self._recovery.seconds if self._recovery is not None else 0.0
+        return holders.ask(self._query, origin, base, where=self.where, spent=spent)
 
     def reached(self, how_far: Reached) -> Steps:
         if self._recovery is not None and how_far in PARTS:
