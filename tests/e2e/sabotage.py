@@ -85,7 +85,7 @@ def forget_emitted_output() -> None:
     """The operator hands on again what it had handed on."""
     open_epoch = Instance.open_epoch
 
-    def open_anyhow(self: Any, epoch: int, *, passed: int = 0, **given: Any) -> Any:
+    def open_anyhow(self: Any, epoch: int, *, emitted_output: int = 0, **given: Any) -> Any:
         return open_epoch(self, epoch, emitted_output=0, **given)
 
     Instance.open_epoch = open_anyhow

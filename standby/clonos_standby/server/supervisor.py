@@ -409,7 +409,7 @@ class Supervisor:
         replica.disconnect()
         self._no_longer_held(replica.lifeline)
         self._hear(replica)  # its last words
-        death = self._certify(replica, status, max_rss)
+        death = self._classify_death(replica, status, max_rss)
         del self._children[replica.pid]
         if replica.kill_timer is not None:
             replica.kill_timer.cancel()
@@ -429,7 +429,7 @@ class Supervisor:
             self._recovering.discard(replica.origin)
         self._placement.on_reaped(replica, death)
 
-    def _certify(self, replica: Replica, status: int, max_rss: int) -> Death:
+    def _classify_death(self, replica: Replica, status: int, max_rss: int) -> Death:
         replica.spare.output.drain()
         seen = oom_kills()
         ending = ending_of(
