@@ -71,6 +71,8 @@ LIMITS: dict[str, str] = {
         sim/test_sim_hosts.py::test_the_end_of_an_epoch_is_not_lost_with_its_host
         sim/test_sim_hosts.py::test_what_was_lost_of_others_logs_is_asked_for
         sim/test_sim_hosts.py::test_a_snapshot_that_depends_on_what_nobody_holds_is_not_gone_on_from""",
+    "In micro-batch, an instance of which": """
+        sim/test_sim_losses.py::test_an_instance_of_which_everything_is_gone_is_taken_for_new""",
     "Logs that were lost": """
         protocol/test_protocol_retrieval.py::test_what_lies_before_the_settled_epochs_may_have_been_done_anew""",
     "Two log stores lost": "shown by no test: no run of the simulator is known that ends so",

@@ -6,11 +6,16 @@ from random import Random
 
 import pytest
 
+from planted import OTHERS, planted
+
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.checks.held import Held, Intervals
 from clonos.sim.checks.losses import readable
 from clonos.sim.disk import Disk, LogStore
+from clonos.sim.plan import Fault, draw_plan
+from clonos.sim.run import run
 
 OWNER = Origin(2, 0)
 SURVIVES = 2
@@ -98,3 +103,22 @@ def test_fences_that_were_not_synced_are_gone_with_the_power(monkeypatch: pytest
     disk.lose_power(Random(1), lambda store: False)
     disk.open_fences()
     assert disk.fences.fence(OWNER) == 5
+
+
+GONE = planted(
+    lambda patch: None,
+    rates={Fault.REPLICA_CRASH: 0.01, Fault.SNAPSHOTS_GONE: 0.9},
+    **{**OTHERS, "realtime": False, "faults": 30, "standbys": 0, "depth": FULL},
+)
+
+
+def test_a_damaged_log_is_no_proof_that_an_instance_has_not_run() -> None:
+    """Its snapshots are removed before the first commit record, and its log store is damaged."""
+    report = run(GONE.plan(draw_plan(119)))
+    assert report.right and report.outcome == "SnapshotCorrupt", str(report)
+
+
+def test_an_instance_of_which_everything_is_gone_is_taken_for_new() -> None:
+    """A limit that the documentation states: nothing is left that could say that it has run."""
+    report = run(GONE.plan(draw_plan(1176)))
+    assert str(report.violation).startswith("I5: 2/0 consumed record 7 of 1/0 too early"), str(report)
