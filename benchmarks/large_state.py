@@ -36,7 +36,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import carry_out
 from clonos.testing.faults import FaultInjector
-from clonos.wire.messages import Bundle, Hello
+from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
@@ -138,7 +138,7 @@ def make_host(data: Path, checkpoint: Path, interval: float) -> OperatorHost:
 
 def open_host(host: OperatorHost, *, fence: Fence, epoch: int) -> Watched:
     connection: Any = Discard()
-    host.attach(Hello("", 1, 2, 0, epoch, fence, True), connection, None)
+    host.attach(connection)
     carry_out(host.session.attach(first_request(epoch, fence)))
     host._snapshots = watched = Watched(host._snapshots)  # type: ignore[assignment]
     carry_out(host.session.open_epoch())

@@ -16,6 +16,7 @@ import socket
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -81,13 +82,23 @@ class Ports:
     def persist(self, persist: Persist, *, durable: bool) -> None:
         self.saved += b"".join(persist.own)
 
+    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        """There are no effects."""
+
 
 def instance() -> tuple[Instance, Ports]:
     ports = Ports()
     services = CausalServices(
         state={}, timers=Timers(), event_timers=Timers(), random=random.Random(), outcomes=Outcomes()
     )
-    outside = Outside(lambda: 1, lambda *_: None, lambda _: None, lambda: 1)
+    outside = Outside(
+        ask=lambda: 1,
+        act=lambda *_: None,
+        consumed=lambda _: None,
+        is_poison=lambda _: False,
+        die=lambda *_: None,
+        entropy=lambda: 1,
+    )
     operator = Ledger(2, 3, outside, Uses(False, False, False, False, False))
     operator.open(services)
     config = InstanceConfig(
