@@ -33,8 +33,10 @@ from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import carry_out
+from clonos.storage.recovery_line_file import write_line
 from clonos.testing.faults import FaultInjector
 from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
@@ -136,13 +138,19 @@ def make_host(data: Path, checkpoint: Path, interval: float) -> OperatorHost:
     return OperatorHost(query, node, 0, FaultInjector([], operator="remember", instance=0, marks=data))
 
 
-def open_host(host: OperatorHost, *, fence: Fence, epoch: int) -> Watched:
+def open_host(host: OperatorHost, checkpoint: Path, *, fence: Fence, epoch: int) -> Watched:
     connection: Any = Discard()
     host.attach(connection)
+    begin_start(checkpoint, epoch, fence)
     carry_out(host.session.attach(first_request(epoch, fence)))
     host._snapshots = watched = Watched(host._snapshots)  # type: ignore[assignment]
     carry_out(host.session.open_epoch())
     return watched
+
+
+def begin_start(checkpoint: Path, epoch: int, fence: Fence) -> None:
+    """A start of the query begins with this epoch."""
+    write_line(str(checkpoint), RecoveryLine(fence.generation, epoch))
 
 
 def first_request(epoch: int, fence: Fence) -> AttachRequest:
@@ -155,8 +163,9 @@ def first_request(epoch: int, fence: Fence) -> AttachRequest:
 class Driver:
     """Feeds bundles, and serves finished snapshots as the replica's loop does."""
 
-    def __init__(self, host: OperatorHost) -> None:
+    def __init__(self, host: OperatorHost, checkpoint: Path) -> None:
         self._host = host
+        self._checkpoint = checkpoint
         self._position = 0
         self._number = 0
         self._schema = pa.schema([*INPUT_HIDDEN, *INPUT])
@@ -183,6 +192,7 @@ class Driver:
     def next_epoch(self, epoch: int, fence: Fence) -> None:
         """The same host goes on; a conduit numbers its bundles from 1."""
         self._number = 0
+        begin_start(self._checkpoint, epoch, fence)
         carry_out(self._host.session.attach(first_request(epoch, fence)))
         carry_out(self._host.session.open_epoch())
 
@@ -216,9 +226,9 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     memory = Memory()
     keys = options.megabytes * MB // ENTRY_BYTES
     host = make_host(base / "data", checkpoint, options.interval)
-    watched = open_host(host, fence=Fence.of(1), epoch=0)
+    watched = open_host(host, checkpoint, fence=Fence.of(1), epoch=0)
     print(f"before                    {memory.lap()}", flush=True)
-    driver = Driver(host)
+    driver = Driver(host, checkpoint)
     start = time.perf_counter()
     for first in range(0, keys, FILL_ROWS):
         driver.feed(np.arange(first, min(keys, first + FILL_ROWS)))
@@ -245,7 +255,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     again = make_host(base / "data", checkpoint, options.interval)
     memory.lap()
     start = time.perf_counter()
-    open_host(again, fence=Fence.of(3), epoch=2)
+    open_host(again, checkpoint, fence=Fence.of(3), epoch=2)
     print(f"restored in               {time.perf_counter() - start:.2f} s, {memory.lap()}")
     again.close()
 

@@ -27,6 +27,7 @@ from clonos.protocol.engine.instance import Bundle, Emit, Instance, InstanceConf
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
 from clonos.sim.cost_model import Costs, Load, recovery
@@ -34,6 +35,7 @@ from clonos.sim.fake_services import Outcomes, Timers
 from clonos.sim.operator import Ledger, Outside, Uses, key_column
 from clonos.sim.records import Rows, Tag
 from clonos.sim.scale import Cluster, Figures, simulate
+from clonos.storage.recovery_line_file import write_line
 from clonos.wire import messages
 from clonos.wire.framing import read_frame, send_frames
 from clonos_standby.cluster.launcher import ReplicaServer
@@ -148,6 +150,7 @@ def hand_over_seconds() -> float:
         query = QuerySpec(
             query="bench", token="bench", checkpoint=f"{base}/checkpoint", data=base, nodes={NODE: node}
         )
+        write_line(query.checkpoint, RecoveryLine(1, 0))
         server = ReplicaServer(query.to_document(), base).start()
         try:
             server.set_generation(1)
