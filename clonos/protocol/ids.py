@@ -1,4 +1,4 @@
-"""Who is who: nodes, instances, channels.
+"""Who is who, and where: nodes, instances, channels; epochs.
 
 A *node* is a source, operator or sink of the query (1..63). An *instance* is one of a node's parallel partitions. A
 *channel* is the FIFO edge from one upstream instance (or source partition) to an instance; (channel, position)
@@ -8,11 +8,17 @@ vectorised; the node sits in the low bits so that the varint of a channel of a s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple, NewType
 
 NODE_BITS = 6
 NODE_MAX = (1 << NODE_BITS) - 1
 LOCAL_MAX = (1 << (62 - NODE_BITS)) - 1
+
+Epoch = NewType("Epoch", int)
+"""One Spark batch, by the id that Spark gives it. The first epoch of a checkpoint is 0, each next one is one more."""
+FIRST_EPOCH: Final = Epoch(0)
+NO_EPOCH: Final = Epoch(-1)
+"""Before the first one: where no epoch has committed."""
 
 
 class Origin(NamedTuple):
@@ -34,6 +40,16 @@ class RecordId(NamedTuple):
 
     channel: int
     position: int
+
+
+def epoch_after(epoch: Epoch) -> Epoch:
+    """The epoch that Spark runs next."""
+    return Epoch(epoch + 1)
+
+
+def epoch_before(epoch: Epoch) -> Epoch:
+    """The epoch that Spark ran last; `NO_EPOCH` before the first one."""
+    return Epoch(epoch - 1)
 
 
 def channel_id(node: int, local: int) -> int:

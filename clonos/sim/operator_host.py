@@ -14,7 +14,7 @@ from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -152,7 +152,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._snapshots.claim(fence)
         self._world.checks.acts(self._origin, fence, "claims its snapshots")
 
-    def discard_from(self, epoch: int) -> None:
+    def discard_from(self, epoch: Epoch) -> None:
         self._snapshots.discard_from(epoch, self.hello.fence)
 
     def line(self, generation: int) -> RecoveryLine:
@@ -455,13 +455,13 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         stored, self._stored = self._stored, None
         return stored
 
-    def forget_snapshots(self, epoch: int, since: Since | None) -> None:
+    def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         with self._world.checks.forgets_snapshots(self._snapshots):
             self._snapshots.forget(epoch, self.hello.fence, since)
 
     # ----------------------------------------------------------------- log store
 
-    def keep_plan(self, epoch: int) -> Steps:
+    def keep_plan(self, epoch: Epoch) -> Steps:
         yield 10
         self._reach_storage()
         self._world.checkpoint.keep_offsets(epoch)

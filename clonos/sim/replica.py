@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ClonosError
 from clonos.protocol.fence import LOWEST_FENCE
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Ended, FlushLog, Heartbeat, LogFlushed, ReplicaError, Welcome
 from clonos.protocol.roles.death import KILLED, REPORTED, Death
@@ -46,7 +46,7 @@ class Connect:
 class Commit:
     """An epoch has committed; logs before these offsets may go."""
 
-    epoch: int
+    epoch: Epoch
     truncation_points: Mapping[Origin, int]
 
 
@@ -206,7 +206,7 @@ class Replica(Process):
     def welcome(self, log_end: int) -> None:
         self.send(Welcome(self.world.plan.window, WINDOW_BYTES, log_end))
 
-    def follows(self, epoch: int) -> None:
+    def follows(self, epoch: Epoch) -> None:
         """Nobody asks for it here."""
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
@@ -216,7 +216,7 @@ class Replica(Process):
             self.fence = promoted.fence
         return is_promoted
 
-    def at_end(self, epoch: int) -> None:
+    def at_end(self, epoch: Epoch) -> None:
         self.server.call(self.server.at_end, self, epoch)
 
     def ended(self, emitted_output: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from clonos.errors import StorageUnavailable
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
@@ -53,7 +53,7 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
         body = unsealed(folder.read(name), where)
         line = RecoveryLine(
             body["generation"],
-            body["epoch"],
+            Epoch(body["epoch"]),
             {
                 Origin(node, at): Resume(name, dict(awaited_input))
                 for node, at, name, awaited_input in body["resumes"]

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import FENCE_BYTES, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
 from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.wire.admin_messages import (
@@ -28,7 +28,7 @@ from clonos.wire.admin_messages import (
     parse_request,
 )
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
-from clonos.wire.json_fields import MAX_INT, MAX_LONG, MAX_NODE, flag, parse_json, text, whole
+from clonos.wire.json_fields import MAX_INT, MAX_LONG, MAX_NODE, epoch_of, flag, parse_json, text, whole
 
 VERSION: Final = 3
 MODES: Final = ("microbatch", "realtime")
@@ -49,7 +49,7 @@ class Hello:
     generation: int
     node: int
     instance: int
-    epoch: int
+    epoch: Epoch
     fence: Fence
     fresh: bool
     stage_attempt: int = 0
@@ -81,7 +81,7 @@ class Hello:
             generation=whole(said, "generation", "HELLO", 0, MAX_LONG),
             node=whole(said, "node", "HELLO", 1, MAX_NODE),
             instance=whole(said, "instance", "HELLO", 0, MAX_INT),
-            epoch=whole(said, "epoch", "HELLO", 0, MAX_LONG),
+            epoch=epoch_of(said, "HELLO"),
             fence=_fence(said.get("fence"), "HELLO"),
             fresh=flag(said, "fresh", "HELLO"),
             stage_attempt=whole(said, "stage_attempt", "HELLO", 0, MAX_INT),

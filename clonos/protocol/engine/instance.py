@@ -42,7 +42,7 @@ from clonos.protocol.engine.replay import Replay
 from clonos.protocol.engine.save_queue import SaveQueue
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.engine.step_executor import StepExecutor
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.ports import (
     Action as Action,
     Bundle as Bundle,
@@ -190,7 +190,9 @@ class Instance:
         """No longer follow; what is left to repeat is repeated when there is more to do."""
         self._replay.lead()
 
-    def open_epoch(self, epoch: int, *, emitted_output: int = 0, ends_at: int | None = None) -> list[Action]:
+    def open_epoch(
+        self, epoch: Epoch, *, emitted_output: int = 0, ends_at: int | None = None
+    ) -> list[Action]:
         """A task attempt of `epoch` begins. Rows numbered up to `emitted_output` have been handed on already.
 
         Where an earlier attempt has come to the end of the epoch, its log ends at `ends_at`, and so does this one's:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.ports import Row
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
@@ -21,12 +21,12 @@ class InstanceSnapshot:
     snapshot.
     """
 
-    epoch: int
+    epoch: Epoch
     covered: dict[int, int]
     emitted: int
     log_offset: int
     epoch_log_offset: int  # where the epoch that this snapshot belongs to began
-    boundary: int
+    boundary: Epoch
     random_state: tuple[Any, ...]
     watermark: int | None
     pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row

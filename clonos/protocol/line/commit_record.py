@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clonos.errors import LogCorrupt, SnapshotCorrupt
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 
 _MAGIC: Final = b"CLCM"
 _VERSION: Final = 1
@@ -42,7 +42,7 @@ class CommitRecord:
     that the epoch ran under."""
 
     query: str
-    epoch: int
+    epoch: Epoch
     generation: int
     ends: Mapping[Origin, Ended] = field(default_factory=dict)
     cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class CommitRecord:
     def _of(cls, body: dict[str, Any]) -> CommitRecord:
         return cls(
             query=body["query"],
-            epoch=body["epoch"],
+            epoch=Epoch(body["epoch"]),
             generation=body["generation"],
             ends={Origin(node, at): Ended(*end) for node, at, *end in body["ends"]},
             cursors={Origin(node, at): dict(each) for node, at, each in body["cursors"]},

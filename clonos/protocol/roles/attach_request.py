@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence, generation_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 from clonos.protocol.roles.death import Death
 
@@ -22,7 +22,7 @@ class AttachRequest:
     """
 
     origin: Origin
-    epoch: int
+    epoch: Epoch
     fence: Fence
     fresh: bool
     is_retry: bool

@@ -28,7 +28,7 @@ from typing import Generic, TypeVar
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_EPOCH, Epoch, Origin, epoch_before
 from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -206,7 +206,7 @@ class Incarnation(Generic[S]):
 
     def _check_newest(self) -> None:
         """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
-        before = self.request.epoch - 1
+        before = epoch_before(self.request.epoch)
         if self._ended is None or self._ended.epoch == before:
             return
         newest = self._ports.snapshots.final(before, self.begun)
@@ -317,12 +317,12 @@ class Incarnation(Generic[S]):
         if request.realtime:
             raise self._lost(f"epoch {request.epoch - 1}, as all instances have in real time")
         while (record := self._ports.commit_record()) is None or record.epoch < request.epoch - 1:
-            self._check_record_may_come(request.epoch - 1)
+            self._check_record_may_come(epoch_before(request.epoch))
             yield from self._ports.await_commit()
         if self._origin in record.ends:
             raise self._lost(f"epoch {record.epoch} with {record.ends[self._origin].snapshot}")
 
-    def _check_record_may_come(self, epoch: int) -> None:
+    def _check_record_may_come(self, epoch: Epoch) -> None:
         """Raises the driver's error where it has met one that keeps it from recording the commit."""
         unrecorded = self._ports.unrecorded_commit()
         if unrecorded is not None and unrecorded.is_of(epoch, generation=self.request.generation):
@@ -375,12 +375,12 @@ class Incarnation(Generic[S]):
         began = self._beginning()
         return max(self._output_number_floor, began.emitted if began is not None else 0)
 
-    def _committed(self) -> int:
-        """The last epoch that is recorded to have committed, -1 before the first: Spark's own commit may be lost. What
-        this start began behind has committed, too, and its record may not be written yet."""
+    def _committed(self) -> Epoch:
+        """The last epoch that is recorded to have committed, `NO_EPOCH` before the first: Spark's own commit may be
+        lost. What this start began behind has committed, too, and its record may not be written yet."""
         record = self._ports.commit_record()
-        begun_behind = self._line(self.request.generation).epoch - 1
-        return max(record.epoch if record is not None else -1, begun_behind)
+        begun_behind = epoch_before(self._line(self.request.generation).epoch)
+        return max(record.epoch if record is not None else NO_EPOCH, begun_behind)
 
     def _may_be_asked_for(self, snapshot: InstanceSnapshot) -> bool:
         """Whether an epoch up to which it depends on logs may still be run again."""

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
@@ -50,7 +50,7 @@ class IncarnationPorts(ABC, Generic[S]):
         """The snapshots. Raises Fenced."""
 
     @abstractmethod
-    def discard_from(self, epoch: int) -> None:
+    def discard_from(self, epoch: Epoch) -> None:
         """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
 
     @abstractmethod

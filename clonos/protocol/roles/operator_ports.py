@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.ports import Emit, Encoded, Row
 from clonos.protocol.roles.incarnation_ports import IncarnationPorts
@@ -63,7 +63,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
     # ------------------------------------------------------------------ log store
 
     @abstractmethod
-    def keep_plan(self, epoch: int) -> Steps:
+    def keep_plan(self, epoch: Epoch) -> Steps:
         """What Spark has written down of an epoch before it began, where it ends in the sources, is durable."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """Until what is stored in the background is; a `SnapshotStored`, of which the session is not told again."""
 
     @abstractmethod
-    def forget_snapshots(self, epoch: int, since: Since | None) -> None:
+    def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         """Those of epochs before."""
 
     # ---------------------------------------------------------------------- hooks

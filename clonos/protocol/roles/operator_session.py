@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.ports import Encoded
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -133,7 +133,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def end_standby(self, last: int) -> None:
         self.incarnation.end_standby(last)
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, int]) -> None:
         """An epoch has committed: forget the logs before these offsets, and the snapshots before its end."""
         if not self.incarnation.is_there:
             return

@@ -27,7 +27,7 @@ from clonos.errors import (
 )
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
@@ -48,7 +48,7 @@ class InstanceSession(Protocol):
     def bundle(self, seq: int, records: Bundle) -> Steps: ...
     def tick(self) -> Steps: ...
     def end(self, last: int) -> Steps: ...
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None: ...
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, int]) -> None: ...
     def stand_by(self, request: AttachRequest) -> Steps: ...
     def follow(self, log_start: int, log: bytes) -> Steps: ...
     def take_over(self, fence: Fence, emitted_output: int) -> Steps: ...
@@ -62,13 +62,13 @@ class ReplicaPorts(Protocol):
     def welcome(self, log_end: int) -> None:
         """WELCOME: the instance has its log up to here."""
 
-    def follows(self, epoch: int) -> None:
+    def follows(self, epoch: Epoch) -> None:
         """Tell the server that the standby is restored."""
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
         """Ask the server to raise the fence; whether it did. Raises StorageUnavailable where it cannot."""
 
-    def at_end(self, epoch: int) -> None:
+    def at_end(self, epoch: Epoch) -> None:
         """Tell the server that the process stands at the end of an epoch."""
 
     def ended(self, emitted_output: int) -> None:
@@ -164,7 +164,7 @@ class ReplicaSession:
         self._welcome()
         yield from self._instance.take_over(word.fence, word.emitted_output)
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, int]) -> None:
         """An epoch has committed: logs before these offsets may go."""
         self._instance.commit(epoch, truncation_points)
 

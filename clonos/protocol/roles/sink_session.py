@@ -14,7 +14,7 @@ from clonos.errors import ProtocolError
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
 
@@ -80,7 +80,7 @@ class SinkSession:
         yield from self._ports.ends()
         return 0
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, int]) -> None:
         """The coordinator truncates the logs of sinks."""
 
     def stand_by(self, request: AttachRequest) -> Steps:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 
@@ -43,19 +43,19 @@ class Snapshots(Protocol[S_co]):
     def latest(
         self,
         *,
-        epoch: int,
+        epoch: Epoch,
         fence: Fence,
         since: Since | None,
         final_only: bool,
         usable: Callable[[S_co], bool],
     ) -> S_co | None: ...
 
-    def beginning(self, epoch: int, fence: Fence, since: Since | None) -> S_co | None: ...
+    def beginning(self, epoch: Epoch, fence: Fence, since: Since | None) -> S_co | None: ...
 
-    def resumed(self, epoch: int, fence: Fence) -> S_co | None: ...
+    def resumed(self, epoch: Epoch, fence: Fence) -> S_co | None: ...
 
     def named(self, text: str) -> S_co | None: ...
 
-    def final(self, epoch: int, since: Since | None) -> S_co | None: ...
+    def final(self, epoch: Epoch, since: Since | None) -> S_co | None: ...
 
-    def binding(self, epoch: int, fence: Fence) -> S_co | None: ...
+    def binding(self, epoch: Epoch, fence: Fence) -> S_co | None: ...

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import NodeKind
 from clonos.sim.checkpoint import Snapshots
@@ -34,7 +34,7 @@ class Settled:
         self._as_of = -1, 0
         self._ends: dict[Origin, int] = {}
 
-    def at(self, epoch: int) -> dict[Origin, int]:
+    def at(self, epoch: Epoch) -> dict[Origin, int]:
         """An instance whose snapshots are gone is not asked again for what lies before its last one. A start of the
         query from an older copy of the checkpoint may have come to the same epoch another way."""
         as_of = epoch, self._truncation.starts
@@ -62,10 +62,10 @@ class Truncation:
     def starts(self) -> int:
         return len(self._starts)
 
-    def query_begins(self, generation: int, epoch: int) -> None:
+    def query_begins(self, generation: int, epoch: Epoch) -> None:
         self._starts.append((generation, epoch))
 
-    def _end(self, names: Iterable[SnapshotName], committed: int) -> SnapshotName | None:
+    def _end(self, names: Iterable[SnapshotName], committed: Epoch) -> SnapshotName | None:
         """How an instance ended the last committed epoch that it ran: no later start has run that again."""
         return max(
             (
@@ -95,7 +95,7 @@ class Truncation:
         """Nor would one after a power failure."""
         return self._durably.at(self._world.checkpoint.durably_settled)
 
-    def ends(self, committed: int) -> dict[Origin, int]:
+    def ends(self, committed: Epoch) -> dict[Origin, int]:
         """Log offsets with which instances ended an epoch, of those whose snapshots are there."""
         found: dict[Origin, int] = {}
         for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):

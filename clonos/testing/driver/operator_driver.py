@@ -17,6 +17,7 @@ from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionEr
 from clonos.operators.process import Timer
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import FIRST_EPOCH, epoch_after
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.spark.compile import Target, operator_spec
 from clonos.spark.plan import OperatorPlan
@@ -73,7 +74,7 @@ class OperatorDriver:
         self._snapshots = SnapshotStore(
             str(self._folder / "snapshots"), fence=_FENCE, pending=str(self._folder / "pending")
         )
-        self._epoch = 0
+        self._epoch = FIRST_EPOCH
         self._ended: Manifest | None = None  # the snapshot of the last epoch's end
         self._log_start = 0  # where the log of this epoch begins
         self._position = 0  # of the last record
@@ -133,7 +134,7 @@ class OperatorDriver:
 
         def run() -> list[Row]:
             said, self._ended, self._log_start = self._life.end_epoch(self._snapshots, self._epoch)
-            self._epoch += 1
+            self._epoch = epoch_after(self._epoch)
             self._fed.clear()
             return said + self._life.open_epoch(self._epoch, self._given_out + len(said))
 

@@ -23,7 +23,7 @@ from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -239,7 +239,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def claim(self, fence: Fence) -> None:
         self._snapshots.claim(fence)
 
-    def discard_from(self, epoch: int) -> None:
+    def discard_from(self, epoch: Epoch) -> None:
         self._snapshots.discard_from(epoch)
 
     def line(self, generation: int) -> RecoveryLine:
@@ -263,7 +263,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         time.sleep(_COMMIT_POLL_SECONDS)
         yield from ()
 
-    def keep_plan(self, epoch: int) -> Steps:
+    def keep_plan(self, epoch: Epoch) -> Steps:
         keep_plan(self._query.checkpoint, epoch)
         yield from ()
 
@@ -386,7 +386,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             outcomes=Outcomes(),
         )
         self._letters = Letters(node, self._origin, self._query.checkpoint, self._session.request.fence)
-        schedule = node.schedule or Schedule(((0, node.version),))
+        schedule = node.schedule or Schedule.always(node.version)
         make = {**node.previous, node.version: node.operator}
         self._operator = Programs(node.name, schedule, node.version, make)
         operator = self._watchdog.watch(self._operator)
@@ -495,7 +495,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._snapshots_taken += 1
         self._snapshot_seconds += time.monotonic() - self._snapshot_began
 
-    def forget_snapshots(self, epoch: int, since: Since | None) -> None:
+    def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         self._snapshots.forget(before_epoch=epoch, since=since)
 
     # ----------------------------------------------------------------- log store

@@ -28,7 +28,7 @@ from clonos.errors import (
     Where,
 )
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.death import REPORTED, Death
@@ -271,7 +271,7 @@ class Replica:
         settings = self._query.settings
         self._connection.send(pack_welcome(settings.window, settings.window_bytes, log_end))
 
-    def follows(self, epoch: int) -> None:
+    def follows(self, epoch: Epoch) -> None:
         self._say(Follows(epoch))
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
@@ -298,7 +298,7 @@ class Replica:
             else:
                 return message.is_granted
 
-    def at_end(self, epoch: int) -> None:
+    def at_end(self, epoch: Epoch) -> None:
         assert self._host is not None
         self._say(AtEnd(epoch, None if self._hello.standby else self._host.figures()))
 

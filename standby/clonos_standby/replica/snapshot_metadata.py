@@ -8,7 +8,7 @@ from typing import Any
 from clonos.errors import InputError, SnapshotCorrupt, StateError
 from clonos.operators.rows import Row, make_row
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.recovery_line import Point
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.storage.manifest import Manifest
@@ -58,12 +58,12 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
         said = _said(raw)
         kind, words, gauss = said["random"]
         return InstanceSnapshot(
-            epoch=said["epoch"],
+            epoch=Epoch(said["epoch"]),
             covered=said["covered"],
             emitted=said["emitted"],
             log_offset=said["log_offset"],
             epoch_log_offset=said["epoch_log_offset"],
-            boundary=said["boundary"],
+            boundary=Epoch(said["boundary"]),
             random_state=(kind, tuple(words), gauss),
             watermark=said["watermark"],
             pending=[

@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from clonos.protocol.ids import NO_EPOCH, Epoch
+
 
 class Kind(enum.IntEnum):
     """Entry types of the log format; the numbers are public."""
@@ -66,7 +68,7 @@ class Step:
 
     kind: Kind
     start: int  # log offset of the first chunk of the step
-    epoch: int = -1  # BOUNDARY
+    epoch: Epoch = NO_EPOCH  # BOUNDARY
     seed: int = 0  # BOUNDARY
     program: str = ""  # BOUNDARY: version of the function; of none, the first that the checkpoint had
     runs: list[Run] = field(default_factory=list)  # ORDER

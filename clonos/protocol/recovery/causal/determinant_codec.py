@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from clonos.errors import LogCorrupt
+from clonos.protocol.ids import Epoch
 from clonos.protocol.recovery.causal.determinant import Effect, Kind, Outcome, Run, Step
 from clonos.protocol.varint import append_varint, read_varint, unzigzag, zigzag
 
@@ -32,7 +33,7 @@ def seal(entries: bytes | bytearray) -> bytes:
     return bytes(head + entries)
 
 
-def append_boundary(out: bytearray, epoch: int, seed: int, program: str = "") -> None:
+def append_boundary(out: bytearray, epoch: Epoch, seed: int, program: str = "") -> None:
     out.append(Kind.BOUNDARY)
     append_varint(out, epoch)
     out.append(Kind.SEED)
@@ -211,7 +212,7 @@ def _read_entry(reader: _Reader, steps: list[Step], offset: int) -> None:
 def _read_opening(reader: _Reader, kind: Kind, offset: int) -> Step:
     step = Step(kind, offset)
     if kind is Kind.BOUNDARY:
-        step.epoch = reader.varint()
+        step.epoch = Epoch(reader.varint())
         if reader.take(1)[0] != Kind.SEED:
             raise LogCorrupt(f"the boundary at offset {offset} has no seed")
         step.seed = _U64.unpack(reader.take(8))[0]
