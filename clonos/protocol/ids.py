@@ -1,4 +1,4 @@
-"""Who is who, and where: nodes, instances, channels; epochs.
+"""Who is who, and where: nodes, instances, channels; epochs, offsets of logs.
 
 A *node* is a source, operator or sink of the query (1..63). An *instance* is one of a node's parallel partitions. A
 *channel* is the FIFO edge from one upstream instance (or source partition) to an instance; (channel, position)
@@ -19,6 +19,12 @@ Epoch = NewType("Epoch", int)
 FIRST_EPOCH: Final = Epoch(0)
 NO_EPOCH: Final = Epoch(-1)
 """Before the first one: where no epoch has committed."""
+
+LogOffset = NewType("LogOffset", int)
+"""A place between two bytes of an instance's causal log, counted in bytes from the beginning of the log in this
+checkpoint. Where it is not known, it is None."""
+LOG_BEGIN: Final = LogOffset(0)
+"""Before the first byte; also of a log of which nothing is known."""
 
 
 class Origin(NamedTuple):
@@ -50,6 +56,11 @@ def epoch_after(epoch: Epoch) -> Epoch:
 def epoch_before(epoch: Epoch) -> Epoch:
     """The epoch that Spark ran last; `NO_EPOCH` before the first one."""
     return Epoch(epoch - 1)
+
+
+def log_after(offset: LogOffset, data: bytes | bytearray | memoryview) -> LogOffset:
+    """Behind bytes of a log that begin at an offset."""
+    return LogOffset(offset + len(data))
 
 
 def channel_id(node: int, local: int) -> int:

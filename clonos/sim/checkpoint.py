@@ -15,7 +15,7 @@ from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 from clonos.protocol.channel_numbering import Page
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import NO_EPOCH, Epoch, Origin, epoch_before
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -32,7 +32,7 @@ class Snapshot:
     instance: InstanceSnapshot
     content: bytes  # keyed state and timers
     acked_input: int  # the last bundle of its task attempt that it covers
-    depends: Mapping[Origin, int]
+    depends: Mapping[Origin, LogOffset]
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
     damaged: bool = False
 

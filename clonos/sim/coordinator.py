@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.errors import CheckpointMismatch, ClonosError, Fenced
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, Origin, epoch_after
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -140,12 +140,12 @@ class Coordinator(QueryCoordinator):
             self._world.faults.at_unrecorded_commit()
         super().look_for_commits()
 
-    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, int]) -> None:
+    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._world.trace(self._driver.name, f"truncates before the end of epoch {epoch}")
         for delay in self._world.faults.deliveries(f"commit of epoch {epoch}"):
             self._world.kernel.after(delay, self._world.tell_commit, epoch, truncation_points)
 
-    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
+    def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         fence = Fence.of(self.generation)
         for place in self._world.sinks.values():
             page = place.page(lambda raw: still_needed(raw, truncation_points))
@@ -179,4 +179,6 @@ def look_up_sinks(world: World, origin: Origin) -> HolderReply:
             index.damage(f"the log of sink {place.origin}")
         return index
 
-    return told("the sinks' logs", origin, 0, [partial(read, place) for place in world.sinks.values()])
+    return told(
+        "the sinks' logs", origin, LOG_BEGIN, [partial(read, place) for place in world.sinks.values()]
+    )

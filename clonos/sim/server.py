@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.conduit_model import ReplicaError
 from clonos.protocol.roles.death import Death, Ending, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
@@ -138,7 +138,7 @@ class ReplicaServer(Process):
             self.world.checks.fence_raised(self.name, hello.origin, hello.fence)
         return is_promoted
 
-    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         for replica in self._placement.not_given_up:
             self._tell(replica, Commit(epoch, truncation_points))
 

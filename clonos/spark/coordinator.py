@@ -21,7 +21,7 @@ from typing import Any
 
 from clonos.errors import ClonosError, Fenced, StorageUnavailable
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
@@ -383,7 +383,7 @@ class Coordinator(QueryCoordinator):
 
     # ------------------------------------------------------------- sink logs
 
-    def _lookup(self, node: int, instance: int, from_offset: int) -> HolderReply:
+    def _lookup(self, node: int, instance: int, from_offset: LogOffset) -> HolderReply:
         """What the sink keeps of an instance's log."""
         reader = self._sink.log_reader(self.query)
         try:
@@ -413,10 +413,10 @@ class Coordinator(QueryCoordinator):
         if self._seldom.is_due((event, self.forgotten)):
             LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self.forgotten))
 
-    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, int]) -> None:
+    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._servers.commit(epoch, truncation_points)
 
-    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
+    def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, truncation_points))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 from clonos.errors import ProtocolError
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.wire.json_fields import MAX_INT, MAX_NODE, epoch_of, text, whole
 from clonos.wire.truncation_points import pack_points, parse_points
 
@@ -28,7 +28,7 @@ class CommitEpoch:
     """An epoch is committed: replicas forget logs before the truncation points. The answer is `CommitTold`."""
 
     epoch: Epoch
-    truncation_points: Mapping[Origin, int] = field(default_factory=dict)
+    truncation_points: Mapping[Origin, LogOffset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

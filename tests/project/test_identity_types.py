@@ -10,7 +10,11 @@ import pytest
 
 # By type of `clonos.protocol.ids`, the names that say one and nothing else.
 NAMES = {
-    "Epoch": frozenset({"epoch", "before_epoch"}),
+    "Epoch": frozenset("epoch before_epoch".split()),
+    "LogOffset": frozenset(
+        """log_offset log_start log_end log_since epoch_log_offset from_offset snapshot_offset own_start known_upto
+        ends_at whole_since live_since recovered_end truncation_points""".split()
+    ),
 }
 TYPE_OF = {name: kind for kind, names in NAMES.items() for name in names}
 
@@ -75,6 +79,8 @@ def test_identities_have_their_types(root: Path) -> None:
         "class C:\n    epoch: int = 0",
         "class C:\n    def epoch(self) -> int: ...",
         "self._epoch: int = 0",
+        "def f(truncation_points: Mapping[Origin, int]) -> None: ...",
+        "class C:\n    log_end: int | None",
     ],
 )
 def test_the_check_finds(source: str) -> None:

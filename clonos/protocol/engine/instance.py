@@ -42,7 +42,7 @@ from clonos.protocol.engine.replay import Replay
 from clonos.protocol.engine.save_queue import SaveQueue
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.engine.step_executor import StepExecutor
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, log_after
 from clonos.protocol.ports import (
     Action as Action,
     Bundle as Bundle,
@@ -169,13 +169,13 @@ class Instance:
         """From now on repeat what the primary is known to have done, and no more."""
         self._replay.begin_following()
 
-    def follow(self, start: int, log: bytes) -> list[Action]:
+    def follow(self, start: LogOffset, log: bytes) -> list[Action]:
         """The conduit knows the primary's log up to the end of this.
 
         Raises ReplicaLost where something in between is missing: the standby must start again from a snapshot.
         """
         self._log.extend_recording(start, log)
-        self._replay.follow(start + len(log))
+        self._replay.follow(log_after(start, log))
         self._replay.advance()
         return self._saved_first()
 
@@ -191,7 +191,7 @@ class Instance:
         self._replay.lead()
 
     def open_epoch(
-        self, epoch: Epoch, *, emitted_output: int = 0, ends_at: int | None = None
+        self, epoch: Epoch, *, emitted_output: int = 0, ends_at: LogOffset | None = None
     ) -> list[Action]:
         """A task attempt of `epoch` begins. Rows numbered up to `emitted_output` have been handed on already.
 
@@ -233,7 +233,7 @@ class Instance:
         self._output.release_log()
         return self._saved_first()
 
-    def snapshot(self, *, log_since: int | None = None) -> InstanceSnapshot:
+    def snapshot(self, *, log_since: LogOffset | None = None) -> InstanceSnapshot:
         """The instance between two steps, with its log of this epoch from an offset on, if that is wanted and held."""
         return InstanceSnapshot(
             epoch=self._place.epoch,
@@ -265,7 +265,7 @@ class Instance:
             self._executor.fire(self._ports.clock())
         return self.flush()
 
-    def truncate(self, truncation_points: Mapping[Origin, int]) -> None:
+    def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """An epoch has committed: forget the logs before these offsets."""
         self._journal.truncate(truncation_points)
 
@@ -309,11 +309,11 @@ class Instance:
         return self._runner.processed
 
     @property
-    def log_offset(self) -> int:
+    def log_offset(self) -> LogOffset:
         return self._log.end
 
     @property
-    def handed_on(self) -> int:
+    def handed_on(self) -> LogOffset:
         """The log offset up to which rows that have left carried the log to somebody."""
         return self._log.handed_on
 
@@ -322,7 +322,7 @@ class Instance:
         return self._replay.following
 
     @property
-    def followed(self) -> int:
+    def followed(self) -> LogOffset:
         """The log offset up to which the primary's log is known to have been handed on."""
         return self._replay.followed
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clonos.errors import LogCorrupt, SnapshotCorrupt
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 
 _MAGIC: Final = b"CLCM"
 _VERSION: Final = 1
@@ -32,7 +32,7 @@ class Ended:
     """How one instance ended the epoch, or the last one before that it ran."""
 
     snapshot: str
-    log_offset: int
+    log_offset: LogOffset
     emitted: int
 
 
@@ -104,7 +104,10 @@ class CommitRecord:
             query=body["query"],
             epoch=Epoch(body["epoch"]),
             generation=body["generation"],
-            ends={Origin(node, at): Ended(*end) for node, at, *end in body["ends"]},
+            ends={
+                Origin(node, at): Ended(name, LogOffset(offset), emitted)
+                for node, at, name, offset, emitted in body["ends"]
+            },
             cursors={Origin(node, at): dict(each) for node, at, each in body["cursors"]},
             versions=dict(body["versions"]),
             offsets=base64.b64decode(body["offsets"], validate=True),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from clonos.errors import SnapshotCorrupt, Where
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, Origin
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.determinant_codec import chunk_at, decode_steps
 from clonos.protocol.topology import NodeKind, Topology
@@ -48,7 +48,7 @@ def check_log_has_no_earlier_epoch(log: bytes, *, epoch: Epoch, where: Where) ->
     _, end = chunk_at(
         log, 0
     )  # the first epoch that it has run: the log may be long, and is decoded for the replay
-    first = decode_steps(log[:end], 0)[0]
+    first = decode_steps(log[:end], LOG_BEGIN)[0]
     if first.kind is Kind.BOUNDARY and first.epoch < epoch:
         raise SnapshotCorrupt(
             f"the instance has run epoch {first.epoch}, as its log says, and no snapshot of it is there",

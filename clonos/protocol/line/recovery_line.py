@@ -23,7 +23,7 @@ from typing import TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
-from clonos.protocol.ids import Epoch, Origin, channel_origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, channel_origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 
@@ -33,7 +33,7 @@ class Point:
     """A snapshot, as far as choosing needs it."""
 
     name: str
-    log_offset: int
+    log_offset: LogOffset
     sent: Mapping[int, int]  # by destination, the number of the last row for it
     reached: Mapping[int, int]  # by channel, the last position that is in it
 
@@ -69,7 +69,7 @@ class RecoveryLine:
     generation: int
     epoch: Epoch
     resumes: Mapping[Origin, Resume] = field(default_factory=dict)
-    truncation_points: Mapping[Origin, int] = field(default_factory=dict)
+    truncation_points: Mapping[Origin, LogOffset] = field(default_factory=dict)
     """Log offset of every instance at the end of the last committed epoch."""
     bases: Mapping[Origin, str] | None = None
     """The snapshot of that. A line that was written by 0.1.0 or before says nothing of it."""
@@ -93,7 +93,7 @@ class RecoveryLine:
                 hint="Spark's log in the checkpoint has been changed under the query; start it again",
             )
 
-    def check_beginning(self, origin: Origin, log_offset: int | None, where: Where) -> None:
+    def check_beginning(self, origin: Origin, log_offset: LogOffset | None, where: Where) -> None:
         """Nothing begins before the end of the last committed epoch, and nothing begins from nothing that has run: the
         log that would have to be repeated is gone. `log_offset` is that of the snapshot that was found. Raises
         SnapshotCorrupt."""
@@ -165,7 +165,7 @@ def recovery_line(
 class Beginnings(TypedDict):
     """What a line says of where the last committed epoch ended."""
 
-    truncation_points: dict[Origin, int]
+    truncation_points: dict[Origin, LogOffset]
     bases: dict[Origin, str]
 
 

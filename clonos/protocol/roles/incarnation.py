@@ -28,7 +28,7 @@ from typing import Generic, TypeVar
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
-from clonos.protocol.ids import NO_EPOCH, Epoch, Origin, epoch_before
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin, epoch_before, log_after
 from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -79,7 +79,7 @@ class Incarnation(Generic[S]):
         self._sequence = 0
         self._ended: SnapshotName | None = None
         self._drawn: RecoveryLine | None = None
-        self._since = 0  # the log offset from which on this incarnation goes its own way
+        self._since = LOG_BEGIN  # the log offset from which on this incarnation goes its own way
 
     @property
     def is_there(self) -> bool:
@@ -92,8 +92,8 @@ class Incarnation(Generic[S]):
         return self._instance
 
     @property
-    def recovered_end(self) -> int:
-        return self.live.log_offset + len(self.live.recorded)
+    def recovered_end(self) -> LogOffset:
+        return log_after(self.live.log_offset, self.live.recorded)
 
     @property
     def where(self) -> Where:
@@ -145,7 +145,7 @@ class Incarnation(Generic[S]):
         """
         if not self._has_standby:
             return self.live.snapshot()
-        snapshot = self.live.snapshot(log_since=self.live.handed_on if self.request.realtime else 0)
+        snapshot = self.live.snapshot(log_since=self.live.handed_on if self.request.realtime else LOG_BEGIN)
         return replace(snapshot, live_since=self._since)
 
     def end_standby(self, last: int) -> None:
@@ -195,9 +195,9 @@ class Incarnation(Generic[S]):
     def _has_read_log(self) -> None:
         """What the conduit keeps of it may be long, and is not asked for again."""
         request = self.request
-        self.request = replace(request, log_start=request.log_start + len(request.log), log=b"")
+        self.request = replace(request, log_start=log_after(request.log_start, request.log), log=b"")
 
-    def _lead(self, since: int) -> None:
+    def _lead(self, since: LogOffset) -> None:
         """From this offset on the log is what this incarnation writes."""
         self.live.lead()
         self._since = since
@@ -225,7 +225,7 @@ class Incarnation(Generic[S]):
         return self._ports.candidate(ended) if ended is not None else None
 
     @property
-    def ends_at(self) -> int | None:
+    def ends_at(self) -> LogOffset | None:
         """The log offset at which it has to end the epoch."""
         bound = self._bound_by
         return bound.log_offset if bound is not None else None
@@ -260,7 +260,7 @@ class Incarnation(Generic[S]):
             self._ports.discard_from(request.epoch)
         elif snapshot is not None and may_lack and self._may_be_asked_for(snapshot):
             settled, truncation_points = self._settled()
-            begins = settled.log_offset if settled is not None else 0
+            begins = settled.log_offset if settled is not None else LOG_BEGIN
             everything = [*held, *received]
             if behind:
                 check_resumable(
@@ -280,7 +280,7 @@ class Incarnation(Generic[S]):
         )
         if not request.standby:
             self._lead(self.recovered_end)
-            begins = snapshot.log_offset if snapshot is not None else 0
+            begins = snapshot.log_offset if snapshot is not None else LOG_BEGIN
             if opened.whole_since is None or opened.whole_since > begins:
                 self._ports.log_is_whole(begins)
         yield from self._ports.reached(Reached.FUNCTION)
@@ -386,7 +386,7 @@ class Incarnation(Generic[S]):
         """Whether an epoch up to which it depends on logs may still be run again."""
         return snapshot.epoch > (self._committed() if self.request.realtime else self.request.epoch - 1)
 
-    def _settled(self) -> tuple[Candidate | None, Mapping[Origin, int]]:
+    def _settled(self) -> tuple[Candidate | None, Mapping[Origin, LogOffset]]:
         """How it stood at the end of the last epoch that nobody runs again, and how far others' logs are not asked for
         any more: as far as it had been sent them by then.
 
@@ -401,7 +401,7 @@ class Incarnation(Generic[S]):
         settled = self._ports.candidate(found) if found is not None else None
         truncation_points = dict(self._line(request.generation).truncation_points)
         for origin, upto in settled.received.items() if settled is not None else ():
-            truncation_points[origin] = max(upto, truncation_points.get(origin, 0))
+            truncation_points[origin] = max(upto, truncation_points.get(origin, LOG_BEGIN))
         return settled, truncation_points
 
     def _beginning(self) -> Candidate | None:
@@ -441,12 +441,12 @@ class Incarnation(Generic[S]):
         _, truncation_points = self._settled()
         found: list[bytes] = []
         for origin in missing_logs(snapshot.received, truncation_points, held):
-            start, upto = truncation_points.get(origin, 0), snapshot.received[origin]
+            start, upto = truncation_points.get(origin, LOG_BEGIN), snapshot.received[origin]
             answers = yield from self._ports.ask(origin, start)
             found += recovered_deltas(origin, start, upto, answers)
         return found
 
-    def _log_wanted_from(self, snapshot: InstanceSnapshot | None, opened: OpenedLog) -> int | None:
+    def _log_wanted_from(self, snapshot: InstanceSnapshot | None, opened: OpenedLog) -> LogOffset | None:
         if snapshot is None or not (opened.damaged or snapshot.epoch == self.request.epoch):
             return None
         settled, _ = self._settled() if opened.damaged else (None, {})
@@ -465,7 +465,7 @@ class Incarnation(Generic[S]):
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         request, bound = self.request, self._bound_by
-        begins = snapshot.log_offset if snapshot is not None else 0
+        begins = snapshot.log_offset if snapshot is not None else LOG_BEGIN
         if not self._has_standby and snapshot is not None and not opened.damaged:
             check_same_history(snapshot, opened.own.segments, where=self.where)
         settled, _ = self._settled()
@@ -480,7 +480,7 @@ class Incarnation(Generic[S]):
             has_standby=self._has_standby,
             since=self._log_wanted_from(snapshot, opened),
             recovered=request.recovered,
-            settled=settled.log_offset if settled is not None else 0,
+            settled=settled.log_offset if settled is not None else LOG_BEGIN,
             repeats_all=self._repeats_all(bound),
             history=snapshot.history if snapshot is not None else None,
         )
@@ -500,7 +500,7 @@ class Incarnation(Generic[S]):
         recovered = retrieval.put_together(answers, where=self.where)
         if snapshot is None and not self._damage_accepted:
             check_log_has_no_earlier_epoch(recovered.recorded, epoch=request.epoch, where=self.where)
-        reached = begins + len(recovered.recorded)
+        reached = log_after(begins, recovered.recorded)
         if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)
         at, pieces = recovered.missing(opened.own)

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from clonos.errors import ClonosError
-from clonos.protocol.ids import NO_EPOCH, Epoch, Origin, epoch_after
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, beginnings, recovery_line
@@ -126,7 +126,7 @@ class QueryCoordinator(ABC):
         self.trim_sinks(truncation_points)
         self.forgotten = committed
 
-    def truncation_points(self, record: CommitRecord) -> dict[Origin, int]:
+    def truncation_points(self, record: CommitRecord) -> dict[Origin, LogOffset]:
         """Before these nobody asks for an instance's log any more."""
         return {origin: end.log_offset for origin, end in record.ends.items()}
 
@@ -206,9 +206,9 @@ class QueryCoordinator(ABC):
         """The last epoch that Spark has committed; `NO_EPOCH` before the first."""
 
     @abstractmethod
-    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, int]) -> None:
+    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """To the replica servers: logs and snapshots before that may go."""
 
     @abstractmethod
-    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
+    def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """What the sinks keep of logs before that may go."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 
@@ -21,17 +21,17 @@ class Candidate:
     went its own way, which may be behind that; `received`, how far it had been sent others' logs."""
 
     name: SnapshotName
-    log_offset: int
+    log_offset: LogOffset
     emitted: int
     acked_input: int
     log: bytes = b""
-    received: Mapping[Origin, int] = field(default_factory=dict)
-    live_since: int = 0
+    received: Mapping[Origin, LogOffset] = field(default_factory=dict)
+    live_since: LogOffset = LOG_BEGIN
 
     @property
     def own_log(self) -> OwnLog:
         """Written by the incarnation that took it, or believed by it."""
-        start = self.log_offset - len(self.log)
+        start = LogOffset(self.log_offset - len(self.log))
         since = max(start, self.live_since)
         writers = (Writer(self.name.fence, since),)
         return OwnLog([(start, self.log)], writers) if self.log else OwnLog()

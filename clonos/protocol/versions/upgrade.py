@@ -16,7 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from clonos.errors import CheckpointMismatch, LogCorrupt
-from clonos.protocol.ids import FIRST_EPOCH, Epoch, Origin, channel_origin, epoch_after, epoch_before
+from clonos.protocol.ids import (
+    FIRST_EPOCH,
+    LOG_BEGIN,
+    Epoch,
+    LogOffset,
+    Origin,
+    channel_origin,
+    epoch_after,
+    epoch_before,
+)
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import decode_delta
@@ -269,7 +278,7 @@ def is_another(history: History, program: Topology) -> bool:
 class LastCommit(NamedTuple):
     """Where an instance stood at the last commit: its log offset, and the number of its last output row."""
 
-    log_offset: int = 0
+    log_offset: LogOffset = LOG_BEGIN
     emitted: int = 0
 
 
@@ -316,7 +325,7 @@ def open_epoch(number: Epoch, remains: Remains, *, realtime: bool | None, planne
     return OpenEpoch(number, begun, epoch_before(number))
 
 
-def is_seen(piece: Segment, committed: int) -> bool:
+def is_seen(piece: Segment, committed: LogOffset) -> bool:
     """Whether a piece of an instance's log says more, behind the offset at its last commit, than that an epoch
     began."""
     start, data = piece

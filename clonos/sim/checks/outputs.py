@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import attempt_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
@@ -30,7 +30,7 @@ class Outputs:
         self._acts: dict[tuple[int, int], tuple[str, int]] = {}
         self._passed: dict[tuple[Origin, int], int] = {}
 
-    def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, int]) -> list[Tag]:
+    def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, LogOffset]) -> list[Tag]:
         assert isinstance(emit.payload, Rows)
         truth, sent = self._truth.rows[origin], self._truth.sent[origin]
         tags = []
@@ -47,7 +47,12 @@ class Outputs:
         return tags
 
     def shortened(
-        self, origin: Origin, emitted: int, recorded: bytes, start: int = 0, upto: int | None = None
+        self,
+        origin: Origin,
+        emitted: int,
+        recorded: bytes,
+        start: LogOffset = LOG_BEGIN,
+        upto: LogOffset | None = None,
     ) -> None:
         """An instance goes live before the end of its history: the rows of the rest never were."""
         steps = [step for step in decode_steps(recorded, start) if step.complete]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.sim.checks.violation import Violation
 
 
@@ -20,10 +20,10 @@ class Truth:
         self.logs: dict[Origin, bytearray] = defaultdict(bytearray)
         self.sent: dict[Origin, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.rows: dict[Origin, dict[int, str]] = defaultdict(dict)
-        self.states: dict[Origin, dict[int, tuple[str, dict[Origin, int]]]] = defaultdict(dict)
-        self.visible: dict[Origin, int] = defaultdict(int)
+        self.states: dict[Origin, dict[LogOffset, tuple[str, dict[Origin, LogOffset]]]] = defaultdict(dict)
+        self.visible: dict[Origin, LogOffset] = defaultdict(lambda: LOG_BEGIN)
 
-    def extend(self, origin: Origin, start: int, data: bytes) -> None:
+    def extend(self, origin: Origin, start: LogOffset, data: bytes) -> None:
         """Log bytes were made, or made again."""
         log = self.logs[origin]
         if start > len(log):
@@ -35,7 +35,7 @@ class Truth:
             )
         log += data[len(known) :]
 
-    def cut(self, origin: Origin, offset: int) -> int:
+    def cut(self, origin: Origin, offset: LogOffset) -> int:
         """What was made beyond an offset never happened; how many bytes."""
         log = self.logs[origin]
         gone = len(log) - offset
@@ -47,7 +47,7 @@ class Truth:
             self._never_happened(origin, offset)
         return max(gone, 0)
 
-    def _never_happened(self, origin: Origin, offset: int) -> None:
+    def _never_happened(self, origin: Origin, offset: LogOffset) -> None:
         """Nor did states that it was made of; that nobody may have seen anything of them is `Orphans`' to say. An
         instance may have kept its own log of that: it is repeated with what comes in its place."""
         for states in self.states.values():

@@ -17,7 +17,7 @@ from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionEr
 from clonos.operators.process import Timer
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import FIRST_EPOCH, epoch_after
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, epoch_after
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.spark.compile import Target, operator_spec
 from clonos.spark.plan import OperatorPlan
@@ -76,7 +76,7 @@ class OperatorDriver:
         )
         self._epoch = FIRST_EPOCH
         self._ended: Manifest | None = None  # the snapshot of the last epoch's end
-        self._log_start = 0  # where the log of this epoch begins
+        self._log_start = LOG_BEGIN  # where the log of this epoch begins
         self._position = 0  # of the last record
         self._fed: list[Row] = []  # the records of this epoch
         self._said: list[EncodedRows] = []  # what each step of this epoch has said

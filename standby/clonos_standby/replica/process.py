@@ -28,7 +28,7 @@ from clonos.errors import (
     Where,
 )
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.death import REPORTED, Death
@@ -267,7 +267,7 @@ class Replica:
 
     # --------------------------------------------------------- for the role
 
-    def welcome(self, log_end: int) -> None:
+    def welcome(self, log_end: LogOffset) -> None:
         settings = self._query.settings
         self._connection.send(pack_welcome(settings.window, settings.window_bytes, log_end))
 

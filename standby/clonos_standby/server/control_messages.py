@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.death import Death
 from clonos.wire.messages import Hello
 from clonos.wire.truncation_points import pack_points, parse_points
@@ -39,7 +39,7 @@ class Committed:
     """An epoch is committed: logs before the truncation points are forgotten."""
 
     epoch: Epoch
-    truncation_points: Mapping[Origin, int]
+    truncation_points: Mapping[Origin, LogOffset]
 
 
 @dataclass(frozen=True, slots=True)
