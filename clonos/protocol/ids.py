@@ -1,4 +1,4 @@
-"""Who is who, and where: nodes, instances, channels; epochs, offsets of logs.
+"""Who is who, and where: nodes, instances, channels; epochs, offsets of logs, numbers of output rows.
 
 A *node* is a source, operator or sink of the query (1..63). An *instance* is one of a node's parallel partitions. A
 *channel* is the FIFO edge from one upstream instance (or source partition) to an instance; (channel, position)
@@ -8,7 +8,8 @@ vectorised; the node sits in the low bits so that the varint of a channel of a s
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, NewType
+from collections.abc import Iterable
+from typing import Final, NamedTuple, NewType, cast
 
 NODE_BITS = 6
 NODE_MAX = (1 << NODE_BITS) - 1
@@ -25,6 +26,12 @@ LogOffset = NewType("LogOffset", int)
 checkpoint. Where it is not known, it is None."""
 LOG_BEGIN: Final = LogOffset(0)
 """Before the first byte; also of a log of which nothing is known."""
+
+OutputNumber = NewType("OutputNumber", int)
+"""A row that an instance has put out, in the order in which it did so in this checkpoint; the first one is 1. The rows
+of an instance have it as their position on every channel that leaves the instance."""
+NO_OUTPUT: Final = OutputNumber(0)
+"""Before the first row: where none was put out."""
 
 
 class Origin(NamedTuple):
@@ -61,6 +68,16 @@ def epoch_before(epoch: Epoch) -> Epoch:
 def log_after(offset: LogOffset, data: bytes | bytearray | memoryview) -> LogOffset:
     """Behind bytes of a log that begin at an offset."""
     return LogOffset(offset + len(data))
+
+
+def output_after(number: OutputNumber, rows: int) -> OutputNumber:
+    """The number of the last of so many rows that follow."""
+    return OutputNumber(number + rows)
+
+
+def outputs_after(number: OutputNumber, rows: int) -> Iterable[OutputNumber]:
+    """The numbers of so many rows that follow. A range, so that a row costs no call."""
+    return cast("Iterable[OutputNumber]", range(number + 1, number + 1 + rows))
 
 
 def channel_id(node: int, local: int) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, LogOffset
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, OutputNumber
 from clonos.protocol.recovery.causal.replacement import Failover
 
 # Events: the replica's frames, the task's input, the connection, the clock and the task's end.
@@ -63,12 +63,12 @@ class Output:
     """`first` and `last` are the positions of its first and last row, 0 without rows."""
 
     acked_input: int
-    emitted_output: int
+    emitted_output: OutputNumber
     log_start: LogOffset
     log: bytes
     rows: int
-    first: int
-    last: int
+    first: OutputNumber
+    last: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    emitted_output: int
+    emitted_output: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    emitted_output: int
+    emitted_output: OutputNumber
     log_start: LogOffset
     log: bytes
 
@@ -317,7 +317,7 @@ class StandbyHello:
 
 @dataclass(frozen=True, slots=True)
 class StandbyResume:
-    emitted_output: int
+    emitted_output: OutputNumber
     log_start: LogOffset
     log: bytes
 
@@ -352,7 +352,7 @@ class Promote:
     """The standby is the replica; its connection takes the place of the one that was closed."""
 
     fence: Fence
-    emitted_output: int
+    emitted_output: OutputNumber
 
 
 Action = (

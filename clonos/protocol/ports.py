@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clonos.protocol.frontier import Column
-from clonos.protocol.ids import LogOffset
+from clonos.protocol.ids import LogOffset, OutputNumber
 
 Row = tuple[Any, ...]
 
@@ -60,14 +60,14 @@ class Persist:
 class Emit:
     """Hand rows on, together with the log increment that they depend on. Rows may be none."""
 
-    first: int  # output number of the first row
+    first: OutputNumber  # output number of the first row
     count: int
     payload: Encoded | None
     destinations: list[int]
     deltas: dict[int, bytes]  # by index of the row that carries it
     log_start: LogOffset
     log: bytes
-    emitted_output: int  # output number of the last row so far, suppressed ones included
+    emitted_output: OutputNumber  # output number of the last row so far, suppressed ones included
 
 
 Action = Persist | Emit

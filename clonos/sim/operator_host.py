@@ -14,7 +14,16 @@ from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, log_after
+from clonos.protocol.ids import (
+    LOG_BEGIN,
+    NO_OUTPUT,
+    Epoch,
+    LogOffset,
+    Origin,
+    OutputNumber,
+    log_after,
+    output_after,
+)
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -366,14 +375,14 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             for index, row in enumerate(emit.payload.rows):
                 record = Record(emit.first + index, (*row, tags[index]), emit.deltas.get(index))
                 records.append((emit.destinations[index], record))
-        last = emit.first + emit.count - 1 if emit.count else 0
+        last = output_after(emit.first, emit.count - 1) if emit.count else NO_OUTPUT
         output = Output(
             acked_input,
             emit.emitted_output,
             emit.log_start,
             emit.log,
             emit.count,
-            emit.first if emit.count else 0,
+            emit.first if emit.count else NO_OUTPUT,
             last,
         )
         return OutputFrame(output, tuple(records))
@@ -383,8 +392,10 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             yield from self._replica.pause("sends")
             self._replica.send(frame)
 
-    def acknowledge(self, acked_input: int, emitted_output: int, log_offset: LogOffset) -> None:
-        self._replica.send(OutputFrame(Output(acked_input, emitted_output, log_offset, b"", 0, 0, 0), ()))
+    def acknowledge(self, acked_input: int, emitted_output: OutputNumber, log_offset: LogOffset) -> None:
+        self._replica.send(
+            OutputFrame(Output(acked_input, emitted_output, log_offset, b"", 0, NO_OUTPUT, NO_OUTPUT), ())
+        )
 
     def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
         self._replica.send(Checkpointed(acked_input, log_offset))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ClonosError
 from clonos.protocol.fence import LOWEST_FENCE
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, log_after
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Ended, FlushLog, Heartbeat, LogFlushed, ReplicaError, Welcome
 from clonos.protocol.roles.death import KILLED, REPORTED, Death
@@ -219,7 +219,7 @@ class Replica(Process):
     def at_end(self, epoch: Epoch) -> None:
         self.server.call(self.server.at_end, self, epoch)
 
-    def ended(self, emitted_output: int) -> None:
+    def ended(self, emitted_output: OutputNumber) -> None:
         self.send(Ended(emitted_output))
 
     def _reports(self) -> None:

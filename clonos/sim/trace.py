@@ -9,7 +9,7 @@ from typing import Any
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.frontier import runs_of
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, channel_origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.kernel import Kernel
@@ -93,7 +93,9 @@ class Trace:
             what = f"saves log {start}..{start + len(data)} ({kinds_in(data)})" if data else "saves"
             self(who, f"{what} and {deltas} received deltas" if deltas else what, Saved(origin))
 
-    def emitted(self, who: str, origin: Origin, first: int, destinations: Iterable[int], deltas: int) -> None:
+    def emitted(
+        self, who: str, origin: Origin, first: OutputNumber, destinations: Iterable[int], deltas: int
+    ) -> None:
         if self.keeping:
             targets = list(destinations)
             numbers = tuple(range(first, first + len(targets)))

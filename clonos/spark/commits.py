@@ -12,7 +12,7 @@ from typing import Any
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.fence import Fence, generation_of
-from clonos.protocol.ids import FIRST_EPOCH, Epoch, Origin, epoch_before
+from clonos.protocol.ids import FIRST_EPOCH, NO_OUTPUT, Epoch, Origin, OutputNumber, epoch_before
 from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots
@@ -172,10 +172,10 @@ class Commits:
     def newest_line(self) -> RecoveryLine | None:
         return newest_line(self._checkpoint.location)
 
-    def highest_number(self, finals: FinalSnapshots) -> int:
+    def highest_number(self, finals: FinalSnapshots) -> OutputNumber:
         """Of the output that is visible, or that instances had given with their final snapshots."""
-        visible = [number for each in self.cursors().values() for number in each.values()]
-        return max([0, *visible, *(final.emitted for final in finals.values())])
+        visible = [OutputNumber(last) for each in self.cursors().values() for last in each.values()]
+        return max([NO_OUTPUT, *visible, *(final.emitted for final in finals.values())])
 
 
 def _read(read: Callable[[], CommitRecord | None], damaged: list[LogCorrupt]) -> CommitRecord | None:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import FENCE_BYTES, Fence
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
 from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.wire.admin_messages import (
@@ -112,7 +112,7 @@ class Admin:
 class Resume:
     """What the conduit holds from before: the last output row taken over, and the instance's own log."""
 
-    emitted_output: int
+    emitted_output: OutputNumber
     log_start: LogOffset
     log: memoryview
 
@@ -137,7 +137,7 @@ class Bundle:
 @dataclass(frozen=True, slots=True)
 class Output:
     acked_input: int
-    emitted_output: int
+    emitted_output: OutputNumber
     log_start: LogOffset
     log: memoryview
     rows: int
@@ -152,7 +152,7 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    emitted_output: int
+    emitted_output: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def pack_admin_answer(answer: AdminAnswer) -> Packed:
     return pack_json(FrameType.WELCOME, {"version": VERSION, "admin": pack_answer(answer)})
 
 
-def pack_resume(emitted_output: int, log_start: LogOffset, log: Buffer = b"") -> Packed:
+def pack_resume(emitted_output: OutputNumber, log_start: LogOffset, log: Buffer = b"") -> Packed:
     return pack(FrameType.RESUME, _fields(_RESUME, "RESUME", emitted_output, log_start), log)
 
 
@@ -239,7 +239,7 @@ def pack_end(seq: int) -> Packed:
 
 def pack_output(
     acked_input: int,
-    emitted_output: int,
+    emitted_output: OutputNumber,
     log_start: LogOffset,
     log: Buffer = b"",
     rows: int = 0,
@@ -257,7 +257,7 @@ def pack_checkpointed(seq: int, log_offset: LogOffset) -> Packed:
     return pack(FrameType.CHECKPOINTED, _fields(_CHECKPOINTED, "CHECKPOINTED", seq, log_offset))
 
 
-def pack_ended(emitted_output: int) -> Packed:
+def pack_ended(emitted_output: OutputNumber) -> Packed:
     return pack(FrameType.ENDED, _fields(_U64, "ENDED", emitted_output))
 
 
@@ -269,7 +269,7 @@ def pack_follow(log_start: LogOffset, log: Buffer) -> Packed:
     return pack(FrameType.FOLLOW, _fields(_U64, "FOLLOW", log_start), log)
 
 
-def pack_promote(fence: Fence, emitted_output: int) -> Packed:
+def pack_promote(fence: Fence, emitted_output: OutputNumber) -> Packed:
     return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence.pack(), emitted_output))
 
 
@@ -332,7 +332,7 @@ def _admin(said: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _parse_resume(payload: memoryview) -> Resume:
     emitted_output, log_start = _split(_RESUME, payload, "RESUME")
-    return Resume(emitted_output, LogOffset(log_start), payload[_RESUME.size :])
+    return Resume(OutputNumber(emitted_output), LogOffset(log_start), payload[_RESUME.size :])
 
 
 def _parse_welcome(payload: memoryview) -> Welcome:
@@ -367,7 +367,12 @@ def _parse_output(payload: memoryview) -> Output:
     if (rows > 0) != (batch.nbytes > 0):
         raise ProtocolError(f"OUTPUT: {rows} rows in {batch.nbytes} bytes")
     return Output(
-        acked_input, emitted_output, LogOffset(log_start), rest[:size], rows, batch if rows else None
+        acked_input,
+        OutputNumber(emitted_output),
+        LogOffset(log_start),
+        rest[:size],
+        rows,
+        batch if rows else None,
     )
 
 
@@ -410,7 +415,7 @@ def _increment(payload: memoryview, name: str) -> tuple[LogOffset, memoryview]:
 
 def _parse_promote(payload: memoryview) -> Promote:
     fence, emitted_output = _whole_payload(_PROMOTE, payload, "PROMOTE")
-    return Promote(Fence.unpack(fence), emitted_output)
+    return Promote(Fence.unpack(fence), OutputNumber(emitted_output))
 
 
 def _parse_error(payload: memoryview) -> Error:

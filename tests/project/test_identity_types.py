@@ -15,6 +15,9 @@ NAMES = {
         """log_offset log_start log_end log_since epoch_log_offset from_offset snapshot_offset own_start known_upto
         ends_at whole_since live_since recovered_end truncation_points""".split()
     ),
+    "OutputNumber": frozenset(
+        "emitted emitted_output output_number_floor snapshot_output suppressed_upto".split()
+    ),
 }
 TYPE_OF = {name: kind for kind, names in NAMES.items() for name in names}
 

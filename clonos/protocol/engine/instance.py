@@ -42,7 +42,7 @@ from clonos.protocol.engine.replay import Replay
 from clonos.protocol.engine.save_queue import SaveQueue
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.engine.step_executor import StepExecutor
-from clonos.protocol.ids import Epoch, LogOffset, Origin, log_after
+from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.ports import (
     Action as Action,
     Bundle as Bundle,
@@ -142,7 +142,7 @@ class Instance:
         recorded: bytes = b"",
         held: Iterable[bytes] = (),
         received: Iterable[bytes] = (),
-        output_number_floor: int = 0,
+        output_number_floor: OutputNumber = NO_OUTPUT,
     ) -> None:
         """Return to a snapshot (or to the beginning), to repeat `recorded`, the own log from there on.
 
@@ -179,7 +179,7 @@ class Instance:
         self._replay.advance()
         return self._saved_first()
 
-    def go_live(self, emitted_output: int) -> list[Action]:
+    def go_live(self, emitted_output: OutputNumber) -> list[Action]:
         """The primary is lost. Rows numbered up to `emitted_output` have been handed on."""
         self.lead()
         self._output.suppressed_upto = emitted_output
@@ -191,7 +191,7 @@ class Instance:
         self._replay.lead()
 
     def open_epoch(
-        self, epoch: Epoch, *, emitted_output: int = 0, ends_at: LogOffset | None = None
+        self, epoch: Epoch, *, emitted_output: OutputNumber = NO_OUTPUT, ends_at: LogOffset | None = None
     ) -> list[Action]:
         """A task attempt of `epoch` begins. Rows numbered up to `emitted_output` have been handed on already.
 
@@ -299,7 +299,7 @@ class Instance:
         return self._runner.holds
 
     @property
-    def emitted_output(self) -> int:
+    def emitted_output(self) -> OutputNumber:
         """The output number of the last row so far, suppressed ones included."""
         return self._output.emitted_output
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ports import Row
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
@@ -23,14 +23,16 @@ class InstanceSnapshot:
 
     epoch: Epoch
     covered: dict[int, int]
-    emitted: int
+    emitted: OutputNumber
     log_offset: LogOffset
     epoch_log_offset: LogOffset  # where the epoch that this snapshot belongs to began
     boundary: Epoch
     random_state: tuple[Any, ...]
     watermark: int | None
     pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row
-    sent: dict[int, int] = field(default_factory=dict)  # by destination, the number of the last row for it
+    sent: dict[int, OutputNumber] = field(
+        default_factory=dict
+    )  # by destination, the number of the last row for it
     received: dict[Origin, LogOffset] = field(default_factory=dict)  # how far it has been sent others' logs
     log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
     awaited_input: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clonos.errors import LogCorrupt, SnapshotCorrupt
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 
 _MAGIC: Final = b"CLCM"
 _VERSION: Final = 1
@@ -33,7 +33,7 @@ class Ended:
 
     snapshot: str
     log_offset: LogOffset
-    emitted: int
+    emitted: OutputNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class CommitRecord:
             epoch=Epoch(body["epoch"]),
             generation=body["generation"],
             ends={
-                Origin(node, at): Ended(name, LogOffset(offset), emitted)
+                Origin(node, at): Ended(name, LogOffset(offset), OutputNumber(emitted))
                 for node, at, name, offset, emitted in body["ends"]
             },
             cursors={Origin(node, at): dict(each) for node, at, each in body["cursors"]},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, Origin, OutputNumber
 from clonos.protocol.line.commit_record import Ended
 from clonos.protocol.line.missing_end import check_no_end_is_missing
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, ran_in_real_time
@@ -17,7 +17,7 @@ class FinalSnapshot:
     """`emitted` is the number of the last output row before it."""
 
     point: Point
-    emitted: int
+    emitted: OutputNumber
 
     @property
     def ended(self) -> Ended:

@@ -23,7 +23,7 @@ from typing import TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
-from clonos.protocol.ids import Epoch, LogOffset, Origin, channel_origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 
@@ -34,7 +34,7 @@ class Point:
 
     name: str
     log_offset: LogOffset
-    sent: Mapping[int, int]  # by destination, the number of the last row for it
+    sent: Mapping[int, OutputNumber]  # by destination, the number of the last row for it
     reached: Mapping[int, int]  # by channel, the last position that is in it
 
 
@@ -46,7 +46,7 @@ class Standing:
     inside: Sequence[Point] = ()
 
     @property
-    def sent(self) -> Mapping[int, int]:
+    def sent(self) -> Mapping[int, OutputNumber]:
         return self.base.sent if self.base is not None else {}
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence, generation_of
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, log_after
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 from clonos.protocol.roles.death import Death
 
@@ -26,7 +26,7 @@ class AttachRequest:
     fence: Fence
     fresh: bool
     is_retry: bool
-    emitted_output: int
+    emitted_output: OutputNumber
     log_start: LogOffset
     log: bytes
     standby: bool = False

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, log_after
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, OutputNumber, log_after
 from clonos.protocol.messages import (
     Action as Action,
     Checkpointed as Checkpointed,
@@ -174,7 +174,7 @@ class Conduit:
         self._connecting_since = 0
         self._sizes: dict[int, int] = {}
         self._checkpointed = self._last = 0
-        self._emitted_output = 0
+        self._emitted_output = NO_OUTPUT
         self._log = KeptLog()
         self._pending_rows = self._pending_bytes = self._pending_since = 0
         self._sealing = False
@@ -183,7 +183,8 @@ class Conduit:
         self._memory = 0
         self._ticked_at = 0
         self._losses = 0
-        self._acked_mark = self._emitted_mark = 0
+        self._acked_mark = 0
+        self._emitted_mark = NO_OUTPUT
         self._checkpointed_since_loss = False
         self._last_loss = ""
         self._server = limits.first_server
@@ -446,7 +447,7 @@ class Conduit:
         if self._standby.link.connected and self._log.end > known:
             self._actions.append(Follow(known, increment[known - start :]))
 
-    def _ended(self, emitted_output: int) -> None:
+    def _ended(self, emitted_output: OutputNumber) -> None:
         if self.state is not State.ENDING:
             self._protocol_error("ENDED before END was sent")
         elif emitted_output < self._emitted_output:

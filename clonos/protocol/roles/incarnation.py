@@ -28,7 +28,17 @@ from typing import Generic, TypeVar
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
-from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin, epoch_before, log_after
+from clonos.protocol.ids import (
+    LOG_BEGIN,
+    NO_EPOCH,
+    NO_OUTPUT,
+    Epoch,
+    LogOffset,
+    Origin,
+    OutputNumber,
+    epoch_before,
+    log_after,
+)
 from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -63,7 +73,7 @@ class Incarnation(Generic[S]):
         instance_ports: InstancePorts,
         *,
         has_standby: bool,
-        output_number_floor: int = 0,
+        output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
         self._name = name
@@ -370,10 +380,10 @@ class Incarnation(Generic[S]):
             raise resume_failed("it is not there any more", self.where)
         return found
 
-    def _emitted_before(self) -> int:
+    def _emitted_before(self) -> OutputNumber:
         """The number of the last row of the epochs before."""
         began = self._beginning()
-        return max(self._output_number_floor, began.emitted if began is not None else 0)
+        return max(self._output_number_floor, began.emitted if began is not None else NO_OUTPUT)
 
     def _committed(self) -> Epoch:
         """The last epoch that is recorded to have committed, `NO_EPOCH` before the first: Spark's own commit may be

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import InstanceSnapshot
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.ports import Emit, Encoded, Row
 from clonos.protocol.recovery.causal.causal_log import Segment
@@ -112,7 +112,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """In one write."""
 
     @abstractmethod
-    def acknowledge(self, acked_input: int, emitted_output: int, log_offset: LogOffset) -> None:
+    def acknowledge(self, acked_input: int, emitted_output: OutputNumber, log_offset: LogOffset) -> None:
         """OUTPUT without rows."""
 
     @abstractmethod

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ports import Encoded
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -46,7 +46,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         has_standby: bool,
         crash_marks: CrashMarks,
         snapshot_limits: SnapshotLimits,
-        output_number_floor: int = 0,
+        output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
         self._ports = ports
@@ -124,7 +124,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         """The replica's log goes on with this."""
         yield from self.perform(self.live.follow(log_start, log))
 
-    def take_over(self, fence: Fence, emitted_output: int) -> Steps:
+    def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps:
         """The replica is lost, and this is it now; the conduit has rows up to `emitted_output`."""
         self.incarnation.take_over(
             replace(self.request, fence=fence, emitted_output=emitted_output, standby=False)

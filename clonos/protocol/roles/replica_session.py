@@ -27,7 +27,7 @@ from clonos.errors import (
 )
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
@@ -51,7 +51,7 @@ class InstanceSession(Protocol):
     def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None: ...
     def stand_by(self, request: AttachRequest) -> Steps: ...
     def follow(self, log_start: LogOffset, log: bytes) -> Steps: ...
-    def take_over(self, fence: Fence, emitted_output: int) -> Steps: ...
+    def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps: ...
     def end_standby(self, last: int) -> None: ...
     def acknowledge(self) -> None: ...
 
@@ -71,7 +71,7 @@ class ReplicaPorts(Protocol):
     def at_end(self, epoch: Epoch) -> None:
         """Tell the server that the process stands at the end of an epoch."""
 
-    def ended(self, emitted_output: int) -> None:
+    def ended(self, emitted_output: OutputNumber) -> None:
         """ENDED: the epoch's last row has this number."""
 
 

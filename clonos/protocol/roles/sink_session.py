@@ -14,7 +14,7 @@ from clonos.errors import ProtocolError
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
 
@@ -89,7 +89,7 @@ class SinkSession:
     def follow(self, log_start: LogOffset, log: bytes) -> Steps:
         raise ProtocolError("a sink has no standby")
 
-    def take_over(self, fence: Fence, emitted_output: int) -> Steps:
+    def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps:
         raise ProtocolError("a sink has no standby")
 
     def end_standby(self, last: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 
@@ -22,7 +22,7 @@ class Candidate:
 
     name: SnapshotName
     log_offset: LogOffset
-    emitted: int
+    emitted: OutputNumber
     acked_input: int
     log: bytes = b""
     received: Mapping[Origin, LogOffset] = field(default_factory=dict)

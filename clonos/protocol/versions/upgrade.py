@@ -19,9 +19,11 @@ from clonos.errors import CheckpointMismatch, LogCorrupt
 from clonos.protocol.ids import (
     FIRST_EPOCH,
     LOG_BEGIN,
+    NO_OUTPUT,
     Epoch,
     LogOffset,
     Origin,
+    OutputNumber,
     channel_origin,
     epoch_after,
     epoch_before,
@@ -279,7 +281,7 @@ class LastCommit(NamedTuple):
     """Where an instance stood at the last commit: its log offset, and the number of its last output row."""
 
     log_offset: LogOffset = LOG_BEGIN
-    emitted: int = 0
+    emitted: OutputNumber = NO_OUTPUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -90,11 +90,13 @@ class Checks:
         here = self._world.servers.index(host.replica.server)
         self.locality.restores(host, hello, moved=self._world.homes.get(host.origin, 0) != here)
         if self._world.plan.standbys or self._world.plan.may(Fault.OLD_DISK):
-            emitted = found.instance.emitted if found else 0
+            emitted = found.instance.emitted if found else NO_OUTPUT
             self._another_history(host, hello, start, emitted, recovered.recorded)
         self.histories.begins(host, start, recovered.recorded)
         self.prefix.recovered(host.origin, start, recovered)
-        self._goes_live(host, hello, start, found.instance.emitted if found else 0, recovered.recorded)
+        self._goes_live(
+            host, hello, start, found.instance.emitted if found else NO_OUTPUT, recovered.recorded
+        )
 
     def goes_on(self, host: OperatorHost, hello: AttachRequest) -> None:
         """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
@@ -102,7 +104,12 @@ class Checks:
         self._goes_live(host, hello, live.log_offset, live.snapshot().emitted, live.recorded)
 
     def _goes_live(
-        self, host: OperatorHost, hello: AttachRequest, start: LogOffset, emitted: int, recorded: bytes
+        self,
+        host: OperatorHost,
+        hello: AttachRequest,
+        start: LogOffset,
+        emitted: OutputNumber,
+        recorded: bytes,
     ) -> None:
         """Behind `recorded`, which begins at `start`, where rows up to `emitted` had left: more never happened."""
         upto = log_after(start, recorded)
@@ -111,7 +118,12 @@ class Checks:
             self.outputs.shortened(host.origin, emitted, recorded)
 
     def _another_history(
-        self, host: OperatorHost, hello: AttachRequest, start: LogOffset, emitted: int, recorded: bytes
+        self,
+        host: OperatorHost,
+        hello: AttachRequest,
+        start: LogOffset,
+        emitted: OutputNumber,
+        recorded: bytes,
     ) -> None:
         """With the store of the last incarnation gone, one that it had overtaken, or an old copy of the disk, may be
         believed beyond what anybody has heard of: then what the last one did never happened."""

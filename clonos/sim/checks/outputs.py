@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import attempt_of
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber, output_after
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
@@ -35,7 +35,7 @@ class Outputs:
         truth, sent = self._truth.rows[origin], self._truth.sent[origin]
         tags = []
         for index, row in enumerate(emit.payload.rows):
-            number, target = emit.first + index, emit.destinations[index]
+            number, target = output_after(emit.first, index), emit.destinations[index]
             text = f"{row!r} to {target}"
             if truth.setdefault(number, text) != text:
                 raise Violation("I2", f"output {number} of {origin} was {truth[number]}, and is now {text}")
@@ -49,15 +49,15 @@ class Outputs:
     def shortened(
         self,
         origin: Origin,
-        emitted: int,
+        emitted: OutputNumber,
         recorded: bytes,
         start: LogOffset = LOG_BEGIN,
         upto: LogOffset | None = None,
     ) -> None:
         """An instance goes live before the end of its history: the rows of the rest never were."""
         steps = [step for step in decode_steps(recorded, start) if step.complete]
-        last = emitted + sum(step.outputs for step in steps if upto is None or step.stop <= upto)
-        self._truth.cut_rows(origin, last)
+        made = sum(step.outputs for step in steps if upto is None or step.stop <= upto)
+        self._truth.cut_rows(origin, output_after(emitted, made))
 
     def passed_on(self, task: Task, frame: OutputFrame) -> None:
         attempt = task.origin, attempt_of(task.conduit.limits.fence)

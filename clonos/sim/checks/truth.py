@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber
 from clonos.sim.checks.violation import Violation
 
 
@@ -18,8 +18,8 @@ class Truth:
 
     def __init__(self) -> None:
         self.logs: dict[Origin, bytearray] = defaultdict(bytearray)
-        self.sent: dict[Origin, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        self.rows: dict[Origin, dict[int, str]] = defaultdict(dict)
+        self.sent: dict[Origin, dict[int, list[OutputNumber]]] = defaultdict(lambda: defaultdict(list))
+        self.rows: dict[Origin, dict[OutputNumber, str]] = defaultdict(dict)
         self.states: dict[Origin, dict[LogOffset, tuple[str, dict[Origin, LogOffset]]]] = defaultdict(dict)
         self.visible: dict[Origin, LogOffset] = defaultdict(lambda: LOG_BEGIN)
 
@@ -54,7 +54,7 @@ class Truth:
             for at in [at for at, (_, depends) in states.items() if depends.get(origin, 0) > offset]:
                 del states[at]
 
-    def cut_rows(self, origin: Origin, last: int) -> None:
+    def cut_rows(self, origin: Origin, last: OutputNumber) -> None:
         """Rows numbered beyond `last` never happened."""
         for positions in self.sent[origin].values():
             while positions and positions[-1] > last:

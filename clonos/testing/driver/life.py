@@ -21,7 +21,7 @@ from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.operators.state_variables import TTL_TIMER
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.engine.services import CausalServices
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
@@ -146,7 +146,7 @@ class Life:
 
     # driving
 
-    def open_epoch(self, epoch: Epoch, emitted_output: int) -> list[Row]:
+    def open_epoch(self, epoch: Epoch, emitted_output: OutputNumber) -> list[Row]:
         return self._perform(self.instance.open_epoch(epoch, emitted_output=emitted_output))
 
     def take(self, first: int, rows: list[Row]) -> list[Row]:

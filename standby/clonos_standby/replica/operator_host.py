@@ -23,7 +23,7 @@ from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -437,7 +437,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         elif frames:
             self._connection.send(*frames)
 
-    def acknowledge(self, acked_input: int, emitted_output: int, log_offset: LogOffset) -> None:
+    def acknowledge(self, acked_input: int, emitted_output: OutputNumber, log_offset: LogOffset) -> None:
         self._connection.send(pack_output(acked_input, emitted_output, log_offset))
 
     def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:

@@ -28,7 +28,7 @@ from clonos.errors import (
     Where,
 )
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.death import REPORTED, Death
@@ -302,7 +302,7 @@ class Replica:
         assert self._host is not None
         self._say(AtEnd(epoch, None if self._hello.standby else self._host.figures()))
 
-    def ended(self, emitted_output: int) -> None:
+    def ended(self, emitted_output: OutputNumber) -> None:
         self._connection.send(pack_ended(emitted_output))
 
     def _say(self, message: ControlMessage) -> None:

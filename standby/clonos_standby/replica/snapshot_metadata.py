@@ -8,7 +8,7 @@ from typing import Any
 from clonos.errors import InputError, SnapshotCorrupt, StateError
 from clonos.operators.rows import Row, make_row
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import Point
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.storage.manifest import Manifest
@@ -60,7 +60,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
         return InstanceSnapshot(
             epoch=Epoch(said["epoch"]),
             covered=said["covered"],
-            emitted=said["emitted"],
+            emitted=OutputNumber(said["emitted"]),
             log_offset=_log_offset(said),
             epoch_log_offset=LogOffset(said["epoch_log_offset"]),
             boundary=Epoch(said["boundary"]),
@@ -93,7 +93,7 @@ def candidate(found: Manifest) -> Candidate:
     return Candidate(
         found.name,
         _log_offset(said),
-        said["emitted"],
+        OutputNumber(said["emitted"]),
         said["taken"],
         said.get("log", b""),
         _received(said),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clonos.protocol.fence import Fence, generation_of, of_same_attempt
-from clonos.protocol.ids import LogOffset
+from clonos.protocol.ids import LogOffset, OutputNumber
 
 
 class Failover(NamedTuple):
@@ -28,12 +28,19 @@ class ConduitProgress:
     """What a conduit shows when it connects."""
 
     fence: Fence
-    emitted_output: int
+    emitted_output: OutputNumber
     log_start: LogOffset
     log_end: LogOffset
     failovers: tuple[Failover, ...] = ()
 
-    def allows(self, *, fence: Fence, log_offset: LogOffset, emitted: int, before: Callable[[], int]) -> bool:
+    def allows(
+        self,
+        *,
+        fence: Fence,
+        log_offset: LogOffset,
+        emitted: OutputNumber,
+        before: Callable[[], OutputNumber],
+    ) -> bool:
         """Whether to start from a snapshot inside the epoch, of that fence, taken at that offset of the log when rows
         up to `emitted` had left. `before()` is the number of the last row of the epochs before."""
         return (
@@ -59,7 +66,9 @@ def is_of_this_history(fence: Fence, log_offset: LogOffset, failovers: Iterable[
     return all(log_offset <= failover.known_upto for failover in failovers if failover.fence > fence)
 
 
-def stands_for_known_output(snapshot_output: int, *, emitted_output: int, before: Callable[[], int]) -> bool:
+def stands_for_known_output(
+    snapshot_output: OutputNumber, *, emitted_output: OutputNumber, before: Callable[[], OutputNumber]
+) -> bool:
     """Whether the conduit has every row that a replacement would not make again, those up to `snapshot_output`: it took
     over rows up to `emitted_output` in this task attempt, and those up to `before()` in the epochs before."""
     return snapshot_output <= emitted_output or snapshot_output <= before()
