@@ -62,7 +62,7 @@ class Driver(Process):
         self.leased = Leased(world, self)
         self._inbox: deque[Lost] = deque()
         self._running: dict[Origin, Task] = {}
-        self._began: dict[Origin, tuple[int, int]] = {}
+        self._began: dict[Origin, tuple[int, Epoch]] = {}  # by which start, and in which epoch
         self._files: dict[Origin, list[tuple[int, Record]]] = {}
         self._written_at: dict[Origin, int] = {}
         self._lost_files: set[Origin] = set()

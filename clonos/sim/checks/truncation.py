@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import NodeKind
 from clonos.sim.checkpoint import Snapshots
@@ -31,7 +31,7 @@ class Settled:
 
     def __init__(self, truncation: Truncation) -> None:
         self._truncation = truncation
-        self._as_of = -1, 0
+        self._as_of = NO_EPOCH, 0
         self._ends: dict[Origin, LogOffset] = {}
 
     def at(self, epoch: Epoch) -> dict[Origin, LogOffset]:
@@ -53,7 +53,7 @@ class Truncation:
         self._sinks: dict[Origin, tuple[int, int, Held]] = {}
         self._now = Settled(self)
         self._durably = Settled(self)
-        self._starts: list[tuple[int, int]] = []
+        self._starts: list[tuple[int, Epoch]] = []  # generations, and the first epoch of each
         self._removed: set[Origin] = set()  # whose snapshots somebody has removed
 
     # ------------------------------------------------------- what is needed

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from clonos.errors import Fenced, SinkError
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Epoch, channel_id
+from clonos.protocol.ids import Epoch, Origin, channel_id
 from clonos.sinks.port import Cursors, Sink, SinkLogReader, SinkWriter
 from clonos.testing.conformance.checks import check_name, refused, same
 
@@ -69,7 +69,7 @@ class SinkPlace:
         with closing(self.sink().log_reader(query)) as reader:
             return list(reader.deltas())
 
-    def cursors(self, query: str = QUERY) -> dict[tuple[int, int], Cursors]:
+    def cursors(self, query: str = QUERY) -> dict[Origin, Cursors]:
         with closing(self.sink().log_reader(query)) as reader:
             return {origin: cursors for origin, cursors in reader.cursors().items() if cursors}
 
