@@ -32,7 +32,7 @@ from clonos.protocol.roles.steps import carry_out
 from clonos.storage.recovery_line_file import write_line
 from clonos.testing.faults import FaultInjector
 from clonos.testing.ledger import LEDGER_SCHEMA, ledger
-from clonos.wire.messages import Bundle, Hello
+from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
@@ -78,7 +78,7 @@ def make_host(base: str, recording: bool) -> OperatorHost:
     )
     connection: Any = Discard()
     write_line(query.checkpoint, RecoveryLine(GENERATION, 0))
-    host.attach(Hello("", GENERATION, NODE, 0, 0, Fence.of(GENERATION), True), connection, None)
+    host.attach(connection)
     request = AttachRequest(
         Origin(NODE, 0),
         0,
