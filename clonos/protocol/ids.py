@@ -16,22 +16,22 @@ NODE_MAX = (1 << NODE_BITS) - 1
 LOCAL_MAX = (1 << (62 - NODE_BITS)) - 1
 
 Epoch = NewType("Epoch", int)
-"""One Spark batch, by the id that Spark gives it. The first epoch of a checkpoint is 0, each next one is one more."""
+"""One Spark batch, by the id that Spark gives it: the first one of a checkpoint is 0, and each next one is one more."""
 FIRST_EPOCH: Final = Epoch(0)
 NO_EPOCH: Final = Epoch(-1)
-"""Before the first one: where no epoch has committed."""
+"""The one before the first: where no epoch has begun, or none has committed."""
 
 LogOffset = NewType("LogOffset", int)
-"""A place between two bytes of an instance's causal log, counted in bytes from the beginning of the log in this
-checkpoint. Where it is not known, it is None."""
+"""A place in an instance's causal log: how many bytes of the log come before it, since the checkpoint began. A place
+that is not known is None."""
 LOG_BEGIN: Final = LogOffset(0)
-"""Before the first byte; also of a log of which nothing is known."""
+"""Before the first byte of a log; also the end of a log of which nothing is known."""
 
 OutputNumber = NewType("OutputNumber", int)
-"""A row that an instance has put out, in the order in which it did so in this checkpoint; the first one is 1. The rows
-of an instance have it as their position on every channel that leaves the instance."""
+"""A row that an instance has put out, counted over all its rows since the checkpoint began; the first one is 1. It is
+also the position of the row on the channel that leaves the instance."""
 NO_OUTPUT: Final = OutputNumber(0)
-"""Before the first row: where none was put out."""
+"""The one before the first: where no row was put out."""
 
 
 class Origin(NamedTuple):
@@ -56,27 +56,27 @@ class RecordId(NamedTuple):
 
 
 def epoch_after(epoch: Epoch) -> Epoch:
-    """The epoch that Spark runs next."""
+    """The epoch that Spark runs after this one."""
     return Epoch(epoch + 1)
 
 
 def epoch_before(epoch: Epoch) -> Epoch:
-    """The epoch that Spark ran last; `NO_EPOCH` before the first one."""
+    """The epoch that Spark ran before this one; `NO_EPOCH` where this is the first."""
     return Epoch(epoch - 1)
 
 
 def log_after(offset: LogOffset, data: bytes | bytearray | memoryview) -> LogOffset:
-    """Behind bytes of a log that begin at an offset."""
+    """The offset behind bytes of a log that begin at `offset`."""
     return LogOffset(offset + len(data))
 
 
 def output_after(number: OutputNumber, rows: int) -> OutputNumber:
-    """The number of the last of so many rows that follow."""
+    """The number of the last one of `rows` that follow row `number`."""
     return OutputNumber(number + rows)
 
 
 def outputs_after(number: OutputNumber, rows: int) -> Iterable[OutputNumber]:
-    """The numbers of so many rows that follow. A range, so that a row costs no call."""
+    """The numbers of `rows` that follow row `number`. It is a range, so that no row costs a call."""
     return cast("Iterable[OutputNumber]", range(number + 1, number + 1 + rows))
 
 

@@ -30,9 +30,7 @@ class InstanceSnapshot:
     random_state: tuple[Any, ...]
     watermark: int | None
     pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row
-    sent: dict[int, OutputNumber] = field(
-        default_factory=dict
-    )  # by destination, the number of the last row for it
+    sent: dict[int, OutputNumber] = field(default_factory=dict)  # by destination, the last row's number
     received: dict[Origin, LogOffset] = field(default_factory=dict)  # how far it has been sent others' logs
     log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
     awaited_input: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again

@@ -63,9 +63,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self.quarantine = RecordQuarantine(ports, crash_marks, lambda: self.incarnation.where)
         self._schedule = SnapshotSchedule(snapshot_limits, now=ports.steady_clock(), work=ports.work())
         self._acked_input = 0
-        self._storing: tuple[int, LogOffset] | None = (
-            None  # acknowledged bundles and log offset of a snapshot
-        )
+        self._storing: tuple[int, LogOffset] | None = None  # what a snapshot covers: bundles, and the log
 
     # ------------------------------------------------------------------ life
 

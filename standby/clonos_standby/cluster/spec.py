@@ -103,9 +103,7 @@ class QuerySpec:
     faults: str = ""  # scripted faults, JSON
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
     metrics_port: int | None = None  # of the replica server; 0 is any free one
-    output_number_floor: OutputNumber = (
-        NO_OUTPUT  # output numbers up to here belong to a history that was given up
-    )
+    output_number_floor: OutputNumber = NO_OUTPUT  # rows up to here belong to a history that was given up
     damage_accepted: bool = (
         False  # the history was given up, and the user has chosen to go on over what is damaged
     )
