@@ -32,7 +32,7 @@ import pyarrow as pa
 from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, Epoch, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import carry_out
@@ -138,7 +138,7 @@ def make_host(data: Path, checkpoint: Path, interval: float) -> OperatorHost:
     return OperatorHost(query, node, 0, FaultInjector([], operator="remember", instance=0, marks=data))
 
 
-def open_host(host: OperatorHost, checkpoint: Path, *, fence: Fence, epoch: int) -> Watched:
+def open_host(host: OperatorHost, checkpoint: Path, *, fence: Fence, epoch: Epoch) -> Watched:
     connection: Any = Discard()
     host.attach(connection)
     begin_start(checkpoint, epoch, fence)
@@ -148,15 +148,22 @@ def open_host(host: OperatorHost, checkpoint: Path, *, fence: Fence, epoch: int)
     return watched
 
 
-def begin_start(checkpoint: Path, epoch: int, fence: Fence) -> None:
+def begin_start(checkpoint: Path, epoch: Epoch, fence: Fence) -> None:
     """A start of the query begins with this epoch."""
     write_line(str(checkpoint), RecoveryLine(fence.generation, epoch))
 
 
-def first_request(epoch: int, fence: Fence) -> AttachRequest:
+def first_request(epoch: Epoch, fence: Fence) -> AttachRequest:
     """Of an epoch's first task attempt."""
     return AttachRequest(
-        Origin(2, 0), epoch, fence, fresh=True, is_retry=False, emitted_output=0, log_start=0, log=b""
+        Origin(2, 0),
+        epoch,
+        fence,
+        fresh=True,
+        is_retry=False,
+        emitted_output=NO_OUTPUT,
+        log_start=LOG_BEGIN,
+        log=b"",
     )
 
 
@@ -189,7 +196,7 @@ class Driver:
             self._host.finished()
         self.spent.append(time.perf_counter() - start)
 
-    def next_epoch(self, epoch: int, fence: Fence) -> None:
+    def next_epoch(self, epoch: Epoch, fence: Fence) -> None:
         """The same host goes on; a conduit numbers its bundles from 1."""
         self._number = 0
         begin_start(self._checkpoint, epoch, fence)
@@ -226,7 +233,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     memory = Memory()
     keys = options.megabytes * MB // ENTRY_BYTES
     host = make_host(base / "data", checkpoint, options.interval)
-    watched = open_host(host, checkpoint, fence=Fence.of(1), epoch=0)
+    watched = open_host(host, checkpoint, fence=Fence.of(1), epoch=FIRST_EPOCH)
     print(f"before                    {memory.lap()}", flush=True)
     driver = Driver(host, checkpoint)
     start = time.perf_counter()
@@ -237,7 +244,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     if watched.snapshots:
         print(f"snapshots meanwhile       {told(watched.snapshots)}", flush=True)
     print(f"end of the epoch          {driver.end():.2f} s", flush=True)
-    driver.next_epoch(1, Fence.of(2))
+    driver.next_epoch(Epoch(1), Fence.of(2))
     watched.snapshots.clear()
     memory.lap()
     driver.steadily(keys, options.rate, options.seconds)
@@ -255,7 +262,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     again = make_host(base / "data", checkpoint, options.interval)
     memory.lap()
     start = time.perf_counter()
-    open_host(again, checkpoint, fence=Fence.of(3), epoch=2)
+    open_host(again, checkpoint, fence=Fence.of(3), epoch=Epoch(2))
     print(f"restored in               {time.perf_counter() - start:.2f} s, {memory.lap()}")
     again.close()
 

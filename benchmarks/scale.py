@@ -26,7 +26,7 @@ from clonos.protocol.destination import route_by_key
 from clonos.protocol.engine.instance import Bundle, Emit, Instance, InstanceConfig, Persist
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, LogOffset, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
@@ -117,13 +117,13 @@ def replay_seconds(bundles: int, size: int) -> float:
         for at in range(bundles)
     ]
     live, ports = instance()
-    for action in [a for b in [None, *taken] for a in (live.take(b) if b else live.open_epoch(0))]:
+    for action in [a for b in [None, *taken] for a in (live.take(b) if b else live.open_epoch(FIRST_EPOCH))]:
         if not isinstance(action, Emit):
             ports.persist(action, durable=False)
     again, _ = instance()
     again.restore(None, recorded=bytes(ports.saved))
     began = time.perf_counter()
-    again.open_epoch(0)
+    again.open_epoch(FIRST_EPOCH)
     for bundle in taken:
         again.take(bundle)
     return time.perf_counter() - began
@@ -150,7 +150,7 @@ def hand_over_seconds() -> float:
         query = QuerySpec(
             query="bench", token="bench", checkpoint=f"{base}/checkpoint", data=base, nodes={NODE: node}
         )
-        write_line(query.checkpoint, RecoveryLine(1, 0))
+        write_line(query.checkpoint, RecoveryLine(1, FIRST_EPOCH))
         server = ReplicaServer(query.to_document(), base).start()
         try:
             server.set_generation(1)
@@ -160,10 +160,14 @@ def hand_over_seconds() -> float:
                 began = time.perf_counter()
                 if kill:
                     os.kill(server.status()["replicas"][0]["pid"], signal.SIGKILL)
-                hello = messages.Hello("bench", 1, NODE, 0, 0, Fence.of(1, 1, kill), fresh=kill == 0)
+                hello = messages.Hello(
+                    "bench", 1, NODE, 0, FIRST_EPOCH, Fence.of(1, 1, kill), fresh=kill == 0
+                )
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(server.socket_path)
-                send_frames(connection, [messages.pack_hello(hello), messages.pack_resume(0, 0)])
+                send_frames(
+                    connection, [messages.pack_hello(hello), messages.pack_resume(NO_OUTPUT, LOG_BEGIN)]
+                )
                 answer = read_frame(connection)
                 assert answer is not None and isinstance(messages.parse(answer), messages.Welcome), answer
                 spent.append(time.perf_counter() - began)
@@ -189,7 +193,7 @@ def restore_rate() -> float:
 def log_rate() -> float:
     """Bytes of deltas per second that a journal takes in."""
     deltas = [
-        encode_delta(encode_entry(Origin(1, i), at * 100, 100, 1, bytes(100)) for i in range(100))
+        encode_delta(encode_entry(Origin(1, i), LogOffset(at * 100), 100, 1, bytes(100)) for i in range(100))
         for at in range(200)
     ]
     journal = DeltaJournal(FULL)

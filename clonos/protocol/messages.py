@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, OutputNumber
 from clonos.protocol.recovery.causal.replacement import Failover
 
 # Events: the replica's frames, the task's input, the connection, the clock and the task's end.
@@ -32,7 +33,7 @@ class Welcome:
 
     window: int
     window_bytes: int
-    log_end: int = 0
+    log_end: LogOffset = LOG_BEGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +63,31 @@ class Output:
     """`first` and `last` are the positions of its first and last row, 0 without rows."""
 
     acked_input: int
-    emitted_output: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: bytes
     rows: int
-    first: int
-    last: int
+    first: OutputNumber
+    last: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
 class FlushLog:
     """Ahead of its rows: what an effect depends on. The replica waits until it is told that the conduit has it."""
 
-    log_start: int
+    log_start: LogOffset
     log: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
     seq: int
-    log_offset: int
+    log_offset: LogOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    emitted_output: int
+    emitted_output: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +219,13 @@ class Hello:
     fence: Fence
     fresh: bool
     failovers: tuple[Failover, ...] = ()
-    recovered: int = 0
+    recovered: LogOffset = LOG_BEGIN
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    emitted_output: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: bytes
 
 
@@ -268,7 +269,7 @@ class PassOn:
 class LogFlushed:
     """Tell the replica up to where the conduit has its log."""
 
-    log_end: int
+    log_end: LogOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,13 +312,13 @@ class StandbyHello:
     fence: Fence
     fresh: bool
     failovers: tuple[Failover, ...] = ()
-    recovered: int = 0
+    recovered: LogOffset = LOG_BEGIN
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyResume:
-    emitted_output: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: bytes
 
 
@@ -330,7 +331,7 @@ class SendStandby:
 class Follow:
     """Tell the standby what the replica's log goes on with."""
 
-    log_start: int
+    log_start: LogOffset
     log: bytes
 
 
@@ -351,7 +352,7 @@ class Promote:
     """The standby is the replica; its connection takes the place of the one that was closed."""
 
     fence: Fence
-    emitted_output: int
+    emitted_output: OutputNumber
 
 
 Action = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.conduit_model import ReplicaError
 from clonos.protocol.roles.death import Death, Ending, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
@@ -128,7 +128,7 @@ class ReplicaServer(Process):
 
     # ------------------------------------------------- replicas and the driver
 
-    def at_end(self, replica: Replica, epoch: int) -> None:
+    def at_end(self, replica: Replica, epoch: Epoch) -> None:
         self._placement.stands_at_end(replica, epoch)
 
     def promoted(self, replica: Replica, hello: AttachRequest) -> bool:
@@ -138,7 +138,7 @@ class ReplicaServer(Process):
             self.world.checks.fence_raised(self.name, hello.origin, hello.fence)
         return is_promoted
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         for replica in self._placement.not_given_up:
             self._tell(replica, Commit(epoch, truncation_points))
 

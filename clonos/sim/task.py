@@ -14,7 +14,7 @@ import numpy as np
 
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.roles import conduit_model as rules
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.frames import BundleFrame, OutputFrame
@@ -40,7 +40,7 @@ class Task(Process):
         world: World,
         origin: Origin,
         *,
-        epoch: int,
+        epoch: Epoch,
         generation: int,
         attempt: int,
         is_retry: bool,

@@ -11,7 +11,7 @@ from typing import Any
 from clonos.errors import StorageUnavailable
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.destination import destination
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Node, NodeKind
@@ -412,7 +412,7 @@ class World:
             self.checks.everything_is_out()
         )
 
-    def tell_commit(self, epoch: int, truncation_points: dict[Origin, int]) -> None:
+    def tell_commit(self, epoch: Epoch, truncation_points: dict[Origin, LogOffset]) -> None:
         for at, server in enumerate(self.servers):
             if server.alive and self.ways.passes(Place.DRIVER_HOST, at):
                 server.call(server.commit, epoch, truncation_points)

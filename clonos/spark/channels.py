@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from clonos.errors import CheckpointMismatch, ClonosError, StorageUnavailable
 from clonos.protocol.channel_numbering import Numbering
-from clonos.protocol.ids import channel_origin
+from clonos.protocol.ids import channel_origin, epoch_after
 from clonos.protocol.source_channels import Numbered
 from clonos.protocol.topology import Node, Topology
 from clonos.spark.checkpoint import Checkpoint
@@ -114,7 +114,7 @@ def numbers_without_pages(checkpoint: Checkpoint, before: Topology, program: Top
         topic = _only_topic(nodes.get(node.number))
         if topic is None or _only_topic(node) is not None:
             continue
-        offsets = checkpoint.files_of(OFFSETS, [checkpoint.passed() + 1, checkpoint.passed()])
+        offsets = checkpoint.files_of(OFFSETS, [epoch_after(checkpoint.passed()), checkpoint.passed()])
         partitions = {one for raw in offsets.values() for one in _partitions(raw, topic)}
         if not partitions:
             raise CheckpointMismatch(

@@ -21,7 +21,7 @@ from typing import Any
 
 from clonos.errors import ClonosError, Fenced, StorageUnavailable
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
@@ -277,7 +277,7 @@ class Coordinator(QueryCoordinator):
             same_source=self._same_source,
         )
 
-    def program_changes_at(self, epoch: int) -> bool:
+    def program_changes_at(self, epoch: Epoch) -> bool:
         return self._history.changes_at(epoch)
 
     def depose(self, generation: int) -> Steps:
@@ -309,16 +309,16 @@ class Coordinator(QueryCoordinator):
         self._servers.begins(generation)
         yield from ()
 
-    def passed(self) -> int:
+    def passed(self) -> Epoch:
         return self._checkpoint.passed()
 
-    def snapshots_inside(self, epoch: int) -> Mapping[Origin, Sequence[Point]]:
+    def snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
         return snapshots_inside(self._checkpoint.location, self._topology, epoch)
 
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
         return self._commits.cursors()
 
-    def begins_behind(self, epoch: int, error: ClonosError) -> None:
+    def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:
         LOG.warning("the epoch is run from its beginning: %s", error)
 
     def keep_line(self, line: RecoveryLine) -> None:
@@ -378,12 +378,12 @@ class Coordinator(QueryCoordinator):
     def status(self) -> dict[str, Any]:
         return {**self._servers.status(), "committed": self._checkpoint.committed(), "query": self.query}
 
-    def committed(self) -> int:
+    def committed(self) -> Epoch:
         return self._checkpoint.committed()
 
     # ------------------------------------------------------------- sink logs
 
-    def _lookup(self, node: int, instance: int, from_offset: int) -> HolderReply:
+    def _lookup(self, node: int, instance: int, from_offset: LogOffset) -> HolderReply:
         """What the sink keeps of an instance's log."""
         reader = self._sink.log_reader(self.query)
         try:
@@ -413,10 +413,10 @@ class Coordinator(QueryCoordinator):
         if self._seldom.is_due((event, self.forgotten)):
             LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self.forgotten))
 
-    def tell_commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._servers.commit(epoch, truncation_points)
 
-    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
+    def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, truncation_points))
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from clonos.errors import LogCorrupt, StateError
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch
 from clonos.storage.folder import Folder, resolve
 from clonos.values import state_codec as values
 
@@ -35,7 +36,7 @@ class DeadLetter:
     form: str  # which of the API's methods the function was given to
     node: int
     instance: int
-    epoch: int
+    epoch: Epoch
     channel: int
     position: int
     zone: str

@@ -10,6 +10,7 @@ import json
 from contextlib import suppress
 from typing import Final
 
+from clonos.protocol.ids import Epoch
 from clonos.storage.folder import Folder, resolve
 
 OFFSETS: Final = "offsets"
@@ -19,7 +20,7 @@ _JSON_BEGINS: Final = ("{", "[", '"')
 _SHOWN: Final = 60
 
 
-def keep_plan(checkpoint: str, epoch: int) -> None:
+def keep_plan(checkpoint: str, epoch: Epoch) -> None:
     """A power failure of this host does not take it any more. Raises StorageUnavailable."""
     filesystem, root = resolve(checkpoint)
     with suppress(FileNotFoundError):  # another writer of checkpoints may keep it elsewhere

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from clonos.errors import StorageUnavailable
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
@@ -53,12 +53,12 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
         body = unsealed(folder.read(name), where)
         line = RecoveryLine(
             body["generation"],
-            body["epoch"],
+            Epoch(body["epoch"]),
             {
                 Origin(node, at): Resume(name, dict(awaited_input))
                 for node, at, name, awaited_input in body["resumes"]
             },
-            {Origin(node, at): offset for node, at, offset in body["stable"]},
+            {Origin(node, at): LogOffset(offset) for node, at, offset in body["stable"]},
             {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
             realtime=bool(body.get("realtime")),
         )

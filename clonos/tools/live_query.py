@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError, NotRunning
+from clonos.protocol.ids import Origin
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.wire.admin_messages import GetStatus, Status
 from clonos_standby.cluster import server_directory
@@ -97,13 +98,13 @@ class LiveQuery:
         """Size on disk of the `logs` or the `state` of an instance; files that come and go are not missed."""
         return sum(_file_bytes(entry) for entry in _files(self.data / kind / str(node) / str(instance)))
 
-    def spilled(self) -> dict[tuple[int, int], int] | None:
-        """Bytes of the conduits' in-flight logs that are on this host's disk, by node and instance.
+    def spilled(self) -> dict[Origin, int] | None:
+        """Bytes of the conduits' in-flight logs that are on this host's disk.
 
         A spill file has no name from the moment it is open, so it is found at the process that has it open; None where
         nobody can say.
         """
-        found: dict[tuple[int, int], int] = {}
+        found: dict[Origin, int] = {}
         folder = f"{self.data / 'spill'}{os.sep}"
         for pid in self.running.driver:
             try:
@@ -115,8 +116,8 @@ class LiveQuery:
                     target = os.readlink(entry)
                     if target.startswith(folder):
                         node, instance, *_ = target.removeprefix(folder).split("-")
-                        key = int(node), int(instance)
-                        found[key] = found.get(key, 0) + entry.stat().st_size
+                        origin = Origin(int(node), int(instance))
+                        found[origin] = found.get(origin, 0) + entry.stat().st_size
         return found
 
 

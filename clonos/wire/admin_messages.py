@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 from clonos.errors import ProtocolError
-from clonos.protocol.ids import Origin
-from clonos.wire.json_fields import MAX_INT, MAX_NODE, text, whole
+from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.wire.json_fields import MAX_INT, MAX_NODE, epoch_of, text, whole
 from clonos.wire.truncation_points import pack_points, parse_points
 
 _REQUEST: Final = "admin request"
@@ -27,8 +27,8 @@ ParsedT = TypeVar("ParsedT")
 class CommitEpoch:
     """An epoch is committed: replicas forget logs before the truncation points. The answer is `CommitTold`."""
 
-    epoch: int
-    truncation_points: Mapping[Origin, int] = field(default_factory=dict)
+    epoch: Epoch
+    truncation_points: Mapping[Origin, LogOffset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ReportFailure:
 
     origin: Origin
     generation: int
-    epoch: int
+    epoch: Epoch
     error: str
     message: str
 
@@ -146,7 +146,7 @@ def _parse(
 
 def _parse_commit_epoch(said: Mapping[str, Any]) -> CommitEpoch:
     points = parse_points(said.get("truncation_points"), _REQUEST)
-    return CommitEpoch(whole(said, "epoch", _REQUEST), points)
+    return CommitEpoch(epoch_of(said, _REQUEST), points)
 
 
 def _parse_begin_generation(said: Mapping[str, Any]) -> BeginGeneration:
@@ -165,7 +165,7 @@ def _parse_report_failure(said: Mapping[str, Any]) -> ReportFailure:
     return ReportFailure(
         Origin(node, instance),
         whole(said, "generation", _REQUEST),
-        whole(said, "epoch", _REQUEST),
+        epoch_of(said, _REQUEST),
         text(said, "error", _REQUEST),
         text(said, "message", _REQUEST),
     )

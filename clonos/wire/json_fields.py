@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from clonos.errors import ProtocolError
 from clonos.protocol.counters import LAST_LONG
+from clonos.protocol.ids import Epoch
 
 MAX_INT: Final = (1 << 31) - 1
 MAX_LONG: Final = LAST_LONG
@@ -33,6 +34,10 @@ def whole(said: Mapping[str, Any], key: str, name: str, low: int = 0, high: int 
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ProtocolError(f"{name}: {key} {value!r} is not a whole number from {low} to {high}")
     return value
+
+
+def epoch_of(said: Mapping[str, Any], name: str) -> Epoch:
+    return Epoch(whole(said, "epoch", name))
 
 
 def flag(said: Mapping[str, Any], key: str, name: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import FENCE_BYTES, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
 from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.wire.admin_messages import (
@@ -28,7 +28,7 @@ from clonos.wire.admin_messages import (
     parse_request,
 )
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
-from clonos.wire.json_fields import MAX_INT, MAX_LONG, MAX_NODE, flag, parse_json, text, whole
+from clonos.wire.json_fields import MAX_INT, MAX_LONG, MAX_NODE, epoch_of, flag, parse_json, text, whole
 
 VERSION: Final = 3
 MODES: Final = ("microbatch", "realtime")
@@ -49,7 +49,7 @@ class Hello:
     generation: int
     node: int
     instance: int
-    epoch: int
+    epoch: Epoch
     fence: Fence
     fresh: bool
     stage_attempt: int = 0
@@ -57,7 +57,7 @@ class Hello:
     mode: str = "microbatch"
     standby: bool = False
     failovers: tuple[Failover, ...] = ()
-    recovered: int = 0
+    recovered: LogOffset = LOG_BEGIN
     version: int = VERSION
 
     @property
@@ -81,7 +81,7 @@ class Hello:
             generation=whole(said, "generation", "HELLO", 0, MAX_LONG),
             node=whole(said, "node", "HELLO", 1, MAX_NODE),
             instance=whole(said, "instance", "HELLO", 0, MAX_INT),
-            epoch=whole(said, "epoch", "HELLO", 0, MAX_LONG),
+            epoch=epoch_of(said, "HELLO"),
             fence=_fence(said.get("fence"), "HELLO"),
             fresh=flag(said, "fresh", "HELLO"),
             stage_attempt=whole(said, "stage_attempt", "HELLO", 0, MAX_INT),
@@ -89,7 +89,9 @@ class Hello:
             mode=text(said, "mode", "HELLO"),
             standby=flag(said, "standby", "HELLO") if "standby" in said else False,
             failovers=_failovers(said.get("failovers", [])),
-            recovered=whole(said, "recovered", "HELLO", 0, MAX_LONG) if "recovered" in said else 0,
+            recovered=LogOffset(whole(said, "recovered", "HELLO", 0, MAX_LONG))
+            if "recovered" in said
+            else LOG_BEGIN,
         )
         if hello.mode not in MODES:
             raise ProtocolError(f"HELLO: mode {hello.mode!r} is none of {', '.join(MODES)}")
@@ -110,8 +112,8 @@ class Admin:
 class Resume:
     """What the conduit holds from before: the last output row taken over, and the instance's own log."""
 
-    emitted_output: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: memoryview
 
 
@@ -121,7 +123,7 @@ class Welcome:
 
     window: int
     window_bytes: int
-    log_end: int = 0
+    log_end: LogOffset = LOG_BEGIN
     version: int = VERSION
 
 
@@ -135,8 +137,8 @@ class Bundle:
 @dataclass(frozen=True, slots=True)
 class Output:
     acked_input: int
-    emitted_output: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: memoryview
     rows: int
     batch: memoryview | None
@@ -145,12 +147,12 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
     seq: int
-    log_offset: int
+    log_offset: LogOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    emitted_output: int
+    emitted_output: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ class Heartbeat:
 class FlushLog:
     """Ahead of its rows: what an effect depends on of the instance's own log."""
 
-    log_start: int
+    log_start: LogOffset
     log: memoryview
 
 
@@ -170,7 +172,7 @@ class FlushLog:
 class LogFlushed:
     """The conduit has the instance's log up to here."""
 
-    log_end: int
+    log_end: LogOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +216,11 @@ def pack_admin_answer(answer: AdminAnswer) -> Packed:
     return pack_json(FrameType.WELCOME, {"version": VERSION, "admin": pack_answer(answer)})
 
 
-def pack_resume(emitted_output: int, log_start: int, log: Buffer = b"") -> Packed:
+def pack_resume(emitted_output: OutputNumber, log_start: LogOffset, log: Buffer = b"") -> Packed:
     return pack(FrameType.RESUME, _fields(_RESUME, "RESUME", emitted_output, log_start), log)
 
 
-def pack_welcome(window: int, window_bytes: int, log_end: int = 0) -> Packed:
+def pack_welcome(window: int, window_bytes: int, log_end: LogOffset = LOG_BEGIN) -> Packed:
     said = {"version": VERSION, "window": window, "window_bytes": window_bytes, "log_end": log_end}
     return pack_json(FrameType.WELCOME, said)
 
@@ -237,8 +239,8 @@ def pack_end(seq: int) -> Packed:
 
 def pack_output(
     acked_input: int,
-    emitted_output: int,
-    log_start: int,
+    emitted_output: OutputNumber,
+    log_start: LogOffset,
     log: Buffer = b"",
     rows: int = 0,
     batch: Buffer | None = None,
@@ -251,11 +253,11 @@ def pack_output(
     return pack(FrameType.OUTPUT, fields, *parts)
 
 
-def pack_checkpointed(seq: int, log_offset: int) -> Packed:
+def pack_checkpointed(seq: int, log_offset: LogOffset) -> Packed:
     return pack(FrameType.CHECKPOINTED, _fields(_CHECKPOINTED, "CHECKPOINTED", seq, log_offset))
 
 
-def pack_ended(emitted_output: int) -> Packed:
+def pack_ended(emitted_output: OutputNumber) -> Packed:
     return pack(FrameType.ENDED, _fields(_U64, "ENDED", emitted_output))
 
 
@@ -263,19 +265,19 @@ def pack_heartbeat(progress: int) -> Packed:
     return pack(FrameType.HEARTBEAT, _fields(_U64, "HEARTBEAT", progress))
 
 
-def pack_follow(log_start: int, log: Buffer) -> Packed:
+def pack_follow(log_start: LogOffset, log: Buffer) -> Packed:
     return pack(FrameType.FOLLOW, _fields(_U64, "FOLLOW", log_start), log)
 
 
-def pack_promote(fence: Fence, emitted_output: int) -> Packed:
+def pack_promote(fence: Fence, emitted_output: OutputNumber) -> Packed:
     return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence.pack(), emitted_output))
 
 
-def pack_flush_log(log_start: int, log: Buffer) -> Packed:
+def pack_flush_log(log_start: LogOffset, log: Buffer) -> Packed:
     return pack(FrameType.FLUSH_LOG, _fields(_U64, "FLUSH_LOG", log_start), log)
 
 
-def pack_log_flushed(log_end: int) -> Packed:
+def pack_log_flushed(log_end: LogOffset) -> Packed:
     return pack(FrameType.LOG_FLUSHED, _fields(_U64, "LOG_FLUSHED", log_end))
 
 
@@ -330,7 +332,7 @@ def _admin(said: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _parse_resume(payload: memoryview) -> Resume:
     emitted_output, log_start = _split(_RESUME, payload, "RESUME")
-    return Resume(emitted_output, log_start, payload[_RESUME.size :])
+    return Resume(OutputNumber(emitted_output), LogOffset(log_start), payload[_RESUME.size :])
 
 
 def _parse_welcome(payload: memoryview) -> Welcome:
@@ -339,7 +341,7 @@ def _parse_welcome(payload: memoryview) -> Welcome:
     return Welcome(
         window=whole(said, "window", "WELCOME", 1, MAX_INT),
         window_bytes=whole(said, "window_bytes", "WELCOME", 1, MAX_LONG),
-        log_end=whole(said, "log_end", "WELCOME", 0, MAX_LONG),
+        log_end=LogOffset(whole(said, "log_end", "WELCOME", 0, MAX_LONG)),
     )
 
 
@@ -364,7 +366,14 @@ def _parse_output(payload: memoryview) -> Output:
     batch = rest[size:]
     if (rows > 0) != (batch.nbytes > 0):
         raise ProtocolError(f"OUTPUT: {rows} rows in {batch.nbytes} bytes")
-    return Output(acked_input, emitted_output, log_start, rest[:size], rows, batch if rows else None)
+    return Output(
+        acked_input,
+        OutputNumber(emitted_output),
+        LogOffset(log_start),
+        rest[:size],
+        rows,
+        batch if rows else None,
+    )
 
 
 def _parse_checkpointed(payload: memoryview) -> Checkpointed:
@@ -396,17 +405,17 @@ def _parse_log_flushed(payload: memoryview) -> LogFlushed:
     return LogFlushed(*_whole_payload(_U64, payload, "LOG_FLUSHED"))
 
 
-def _increment(payload: memoryview, name: str) -> tuple[int, memoryview]:
+def _increment(payload: memoryview, name: str) -> tuple[LogOffset, memoryview]:
     """A piece of the instance's own log, and where it begins."""
     (log_start,) = _split(_U64, payload, name)
     if payload.nbytes == _U64.size:
         raise ProtocolError(f"{name}: no log bytes")
-    return log_start, payload[_U64.size :]
+    return LogOffset(log_start), payload[_U64.size :]
 
 
 def _parse_promote(payload: memoryview) -> Promote:
     fence, emitted_output = _whole_payload(_PROMOTE, payload, "PROMOTE")
-    return Promote(Fence.unpack(fence), emitted_output)
+    return Promote(Fence.unpack(fence), OutputNumber(emitted_output))
 
 
 def _parse_error(payload: memoryview) -> Error:
@@ -467,7 +476,7 @@ def _failovers(said: Any) -> tuple[Failover, ...]:
         if not isinstance(failover, list) or len(failover) != 2:
             raise ProtocolError(f"HELLO: failover {failover!r} is not a fence and a log offset")
         offset = whole({"offset": failover[1]}, "offset", "HELLO", 0, MAX_LONG)
-        failovers.append(Failover(_fence(failover[0], "HELLO"), offset))
+        failovers.append(Failover(_fence(failover[0], "HELLO"), LogOffset(offset)))
     return tuple(failovers)
 
 

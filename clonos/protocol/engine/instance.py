@@ -42,7 +42,7 @@ from clonos.protocol.engine.replay import Replay
 from clonos.protocol.engine.save_queue import SaveQueue
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.engine.step_executor import StepExecutor
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.ports import (
     Action as Action,
     Bundle as Bundle,
@@ -142,7 +142,7 @@ class Instance:
         recorded: bytes = b"",
         held: Iterable[bytes] = (),
         received: Iterable[bytes] = (),
-        output_number_floor: int = 0,
+        output_number_floor: OutputNumber = NO_OUTPUT,
     ) -> None:
         """Return to a snapshot (or to the beginning), to repeat `recorded`, the own log from there on.
 
@@ -169,17 +169,17 @@ class Instance:
         """From now on repeat what the primary is known to have done, and no more."""
         self._replay.begin_following()
 
-    def follow(self, start: int, log: bytes) -> list[Action]:
+    def follow(self, start: LogOffset, log: bytes) -> list[Action]:
         """The conduit knows the primary's log up to the end of this.
 
         Raises ReplicaLost where something in between is missing: the standby must start again from a snapshot.
         """
         self._log.extend_recording(start, log)
-        self._replay.follow(start + len(log))
+        self._replay.follow(log_after(start, log))
         self._replay.advance()
         return self._saved_first()
 
-    def go_live(self, emitted_output: int) -> list[Action]:
+    def go_live(self, emitted_output: OutputNumber) -> list[Action]:
         """The primary is lost. Rows numbered up to `emitted_output` have been handed on."""
         self.lead()
         self._output.suppressed_upto = emitted_output
@@ -190,7 +190,9 @@ class Instance:
         """No longer follow; what is left to repeat is repeated when there is more to do."""
         self._replay.lead()
 
-    def open_epoch(self, epoch: int, *, emitted_output: int = 0, ends_at: int | None = None) -> list[Action]:
+    def open_epoch(
+        self, epoch: Epoch, *, emitted_output: OutputNumber = NO_OUTPUT, ends_at: LogOffset | None = None
+    ) -> list[Action]:
         """A task attempt of `epoch` begins. Rows numbered up to `emitted_output` have been handed on already.
 
         Where an earlier attempt has come to the end of the epoch, its log ends at `ends_at`, and so does this one's:
@@ -231,7 +233,7 @@ class Instance:
         self._output.release_log()
         return self._saved_first()
 
-    def snapshot(self, *, log_since: int | None = None) -> InstanceSnapshot:
+    def snapshot(self, *, log_since: LogOffset | None = None) -> InstanceSnapshot:
         """The instance between two steps, with its log of this epoch from an offset on, if that is wanted and held."""
         return InstanceSnapshot(
             epoch=self._place.epoch,
@@ -263,7 +265,7 @@ class Instance:
             self._executor.fire(self._ports.clock())
         return self.flush()
 
-    def truncate(self, truncation_points: Mapping[Origin, int]) -> None:
+    def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """An epoch has committed: forget the logs before these offsets."""
         self._journal.truncate(truncation_points)
 
@@ -297,7 +299,7 @@ class Instance:
         return self._runner.holds
 
     @property
-    def emitted_output(self) -> int:
+    def emitted_output(self) -> OutputNumber:
         """The output number of the last row so far, suppressed ones included."""
         return self._output.emitted_output
 
@@ -307,11 +309,11 @@ class Instance:
         return self._runner.processed
 
     @property
-    def log_offset(self) -> int:
+    def log_offset(self) -> LogOffset:
         return self._log.end
 
     @property
-    def handed_on(self) -> int:
+    def handed_on(self) -> LogOffset:
         """The log offset up to which rows that have left carried the log to somebody."""
         return self._log.handed_on
 
@@ -320,7 +322,7 @@ class Instance:
         return self._replay.following
 
     @property
-    def followed(self) -> int:
+    def followed(self) -> LogOffset:
         """The log offset up to which the primary's log is known to have been handed on."""
         return self._replay.followed
 

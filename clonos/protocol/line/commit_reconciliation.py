@@ -29,7 +29,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from clonos.errors import CheckpointMismatch
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.snapshot_name import SnapshotName
 
@@ -38,17 +38,17 @@ RESTORE = "Restore the whole checkpoint as it was after that epoch, or begin ane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What there is at a start. `committed` is the last epoch of Spark's commit log (-1: none), `passed` the last that
-    it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
+    """What there is at a start. `committed` is the last epoch of Spark's commit log (`NO_EPOCH`: none), `passed` the
+    last that it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
     `offsets` and `commits` are Spark's files of the epochs that a record may be about. `damaged` says what is wrong
     with offsets that Spark begins with, by epoch. `cursors` are the sink's. `snapshots` are names, by instance."""
 
-    committed: int
-    passed: int = -1
-    begun: int = 0
-    offsets: Mapping[int, bytes] = field(default_factory=dict)
-    commits: Mapping[int, bytes] = field(default_factory=dict)
-    damaged: Mapping[int, str] = field(default_factory=dict)
+    committed: Epoch
+    passed: Epoch = NO_EPOCH
+    begun: Epoch = FIRST_EPOCH
+    offsets: Mapping[Epoch, bytes] = field(default_factory=dict)
+    commits: Mapping[Epoch, bytes] = field(default_factory=dict)
+    damaged: Mapping[Epoch, str] = field(default_factory=dict)
     kept: CommitRecord | None = None
     shown: CommitRecord | None = None
     cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
@@ -61,10 +61,10 @@ class Course:
     the record to keep in both places. Spark's commit of `completes` is lost, and nobody has recorded it: it gets the
     content of `newest`'s, which says nothing of an epoch but Spark's own watermark, and causal queries have none."""
 
-    committed: int
+    committed: Epoch
     newest: CommitRecord | None = None
     repair: CommitRecord | None = None
-    completes: int | None = None
+    completes: Epoch | None = None
 
     @property
     def commits(self) -> bytes:

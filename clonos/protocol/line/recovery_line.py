@@ -23,7 +23,7 @@ from typing import TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
-from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 
@@ -33,8 +33,8 @@ class Point:
     """A snapshot, as far as choosing needs it."""
 
     name: str
-    log_offset: int
-    sent: Mapping[int, int]  # by destination, the number of the last row for it
+    log_offset: LogOffset
+    sent: Mapping[int, OutputNumber]  # by destination, the number of the last row for it
     reached: Mapping[int, int]  # by channel, the last position that is in it
 
 
@@ -46,7 +46,7 @@ class Standing:
     inside: Sequence[Point] = ()
 
     @property
-    def sent(self) -> Mapping[int, int]:
+    def sent(self) -> Mapping[int, OutputNumber]:
         return self.base.sent if self.base is not None else {}
 
     @property
@@ -67,9 +67,9 @@ class RecoveryLine:
     """Of one start of the query. An instance that is not in it begins at the end of the last committed epoch."""
 
     generation: int
-    epoch: int
+    epoch: Epoch
     resumes: Mapping[Origin, Resume] = field(default_factory=dict)
-    truncation_points: Mapping[Origin, int] = field(default_factory=dict)
+    truncation_points: Mapping[Origin, LogOffset] = field(default_factory=dict)
     """Log offset of every instance at the end of the last committed epoch."""
     bases: Mapping[Origin, str] | None = None
     """The snapshot of that. A line that was written by 0.1.0 or before says nothing of it."""
@@ -83,7 +83,7 @@ class RecoveryLine:
         base = self.bases.get(origin)
         return Since(self.generation, self.epoch, SnapshotName.parse(base) if base is not None else None)
 
-    def check_epoch(self, epoch: int, where: Where) -> None:
+    def check_epoch(self, epoch: Epoch, where: Where) -> None:
         """No epoch is run again that had committed when the line was drawn: what it began with may be gone. Raises
         CheckpointMismatch."""
         if epoch < self.epoch:
@@ -93,7 +93,7 @@ class RecoveryLine:
                 hint="Spark's log in the checkpoint has been changed under the query; start it again",
             )
 
-    def check_beginning(self, origin: Origin, log_offset: int | None, where: Where) -> None:
+    def check_beginning(self, origin: Origin, log_offset: LogOffset | None, where: Where) -> None:
         """Nothing begins before the end of the last committed epoch, and nothing begins from nothing that has run: the
         log that would have to be repeated is gone. `log_offset` is that of the snapshot that was found. Raises
         SnapshotCorrupt."""
@@ -109,7 +109,7 @@ class RecoveryLine:
             hint="Restore the checkpoint as it was after that epoch",
         )
 
-    def resume(self, origin: Origin, *, generation: int, epoch: int) -> Resume | None:
+    def resume(self, origin: Origin, *, generation: int, epoch: Epoch) -> Resume | None:
         """Where an instance begins a task attempt."""
         return self.resumes.get(origin) if (generation, epoch) == (self.generation, self.epoch) else None
 
@@ -120,7 +120,7 @@ def recovery_line(
     cursors: Mapping[Origin, Mapping[int, int]],
     *,
     generation: int,
-    epoch: int,
+    epoch: Epoch,
 ) -> RecoveryLine:
     """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing."""
     chosen: dict[Origin, Point] = {}
@@ -165,7 +165,7 @@ def recovery_line(
 class Beginnings(TypedDict):
     """What a line says of where the last committed epoch ended."""
 
-    truncation_points: dict[Origin, int]
+    truncation_points: dict[Origin, LogOffset]
     bases: dict[Origin, str]
 
 
@@ -177,7 +177,7 @@ def beginnings(ends: Mapping[Origin, Point]) -> Beginnings:
     }
 
 
-def ran_in_real_time(line: RecoveryLine | None, epoch: int) -> bool:
+def ran_in_real_time(line: RecoveryLine | None, epoch: Epoch) -> bool:
     """Whether an epoch that has committed did, as far as the newest line there is knows."""
     return line is not None and line.realtime and epoch >= line.epoch
 

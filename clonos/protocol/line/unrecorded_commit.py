@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.errors import ClonosError
+from clonos.protocol.ids import Epoch
 from clonos.protocol.roles.restart_policy import named
 
 
@@ -19,16 +20,16 @@ from clonos.protocol.roles.restart_policy import named
 class UnrecordedCommit:
     """See the module. `generation` is the start of the query whose driver says so, `error` the class of its error."""
 
-    epoch: int
+    epoch: Epoch
     generation: int
     error: str
     message: str
 
     @classmethod
-    def of(cls, epoch: int, generation: int, error: ClonosError) -> UnrecordedCommit:
+    def of(cls, epoch: Epoch, generation: int, error: ClonosError) -> UnrecordedCommit:
         return cls(epoch, generation, type(error).__name__, str(error))
 
-    def is_of(self, epoch: int, *, generation: int) -> bool:
+    def is_of(self, epoch: Epoch, *, generation: int) -> bool:
         """Whether it says so of this epoch in this start of the query: another start may have found it mended."""
         return (self.epoch, self.generation) == (epoch, generation)
 

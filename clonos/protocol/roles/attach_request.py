@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence, generation_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 from clonos.protocol.roles.death import Death
 
@@ -22,16 +22,16 @@ class AttachRequest:
     """
 
     origin: Origin
-    epoch: int
+    epoch: Epoch
     fence: Fence
     fresh: bool
     is_retry: bool
-    emitted_output: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: bytes
     standby: bool = False
     failovers: tuple[Failover, ...] = ()
-    recovered: int = 0
+    recovered: LogOffset = LOG_BEGIN
     realtime: bool = False
     previous: Death | None = None
 
@@ -41,5 +41,5 @@ class AttachRequest:
 
     @property
     def progress(self) -> ConduitProgress:
-        log_end = self.log_start + len(self.log)
+        log_end = log_after(self.log_start, self.log)
         return ConduitProgress(self.fence, self.emitted_output, self.log_start, log_end, self.failovers)

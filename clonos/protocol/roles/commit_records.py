@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from clonos.errors import ClonosError
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.commit_reconciliation import Course, Found, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots, check_finals
@@ -29,11 +29,11 @@ class CommitStore(Protocol):
         """All that a start compares. Changes nothing. Raises LogCorrupt."""
         ...
 
-    def record_of(self, epoch: int, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+    def record_of(self, epoch: Epoch, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
         """How an epoch ended that Spark has committed. Spark's files of it are durable when this returns."""
         ...
 
-    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+    def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:
         """Those that are there. Raises SnapshotCorrupt."""
         ...
 
@@ -53,7 +53,7 @@ class CommitStore(Protocol):
         """Write Spark's files of the record's epoch again as they were."""
         ...
 
-    def complete(self, epoch: int, commits: bytes) -> None:
+    def complete(self, epoch: Epoch, commits: bytes) -> None:
         """Write Spark's commit of an epoch that nobody has recorded."""
         ...
 
@@ -79,7 +79,7 @@ class CommitRecords:
         self._store = store
         self._topology = topology
 
-    def record(self, epoch: int, generation: int) -> CommitRecord:
+    def record(self, epoch: Epoch, generation: int) -> CommitRecord:
         """Spark has committed an epoch: when this returns, a power failure, a copy or an older checkpoint cannot make
         anybody believe otherwise unnoticed, and what lies before its end may be forgotten. Where that fails for good,
         those hear of it who wait for the record."""
@@ -120,7 +120,7 @@ class CommitRecords:
         if course.newest is not None:
             self.keep(replace(course.newest, generation=generation))
 
-    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+    def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:
         """With which instances ended an epoch that has committed, or the last one before that they ran. Raises
         SnapshotCorrupt where an instance that has run has none."""
         finals = self._store.final_snapshots(epoch)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, OutputNumber, log_after
 from clonos.protocol.messages import (
     Action as Action,
     Checkpointed as Checkpointed,
@@ -120,18 +121,18 @@ class Limits:
 class KeptLog:
     """A contiguous run of the instance's own causal log, opaque bytes, from the last CHECKPOINTED offset on."""
 
-    start: int = 0
+    start: LogOffset = LOG_BEGIN
     data: bytearray = field(default_factory=bytearray)
     known: bool = False
 
     @property
-    def end(self) -> int:
-        return self.start + len(self.data)
+    def end(self) -> LogOffset:
+        return log_after(self.start, self.data)
 
-    def leaves_hole(self, offset: int) -> bool:
+    def leaves_hole(self, offset: LogOffset) -> bool:
         return self.known and offset > self.end
 
-    def append(self, offset: int, increment: bytes) -> None:
+    def append(self, offset: LogOffset, increment: bytes) -> None:
         """Increments that come again are recognised by their offset and dropped."""
         if not increment:
             return
@@ -139,9 +140,9 @@ class KeptLog:
             self.known, self.start = True, offset
         self.data += increment[self.end - offset :]
 
-    def forget_before(self, offset: int) -> None:
+    def forget_before(self, offset: LogOffset) -> None:
         if not self.known or offset >= self.end:
-            self.start, self.known = max(offset, self.end if self.known else 0), True
+            self.start, self.known = max(offset, self.end if self.known else LOG_BEGIN), True
             self.data.clear()
         elif offset > self.start:
             del self.data[: offset - self.start]
@@ -173,7 +174,7 @@ class Conduit:
         self._connecting_since = 0
         self._sizes: dict[int, int] = {}
         self._checkpointed = self._last = 0
-        self._emitted_output = 0
+        self._emitted_output = NO_OUTPUT
         self._log = KeptLog()
         self._pending_rows = self._pending_bytes = self._pending_since = 0
         self._sealing = False
@@ -182,13 +183,14 @@ class Conduit:
         self._memory = 0
         self._ticked_at = 0
         self._losses = 0
-        self._acked_mark = self._emitted_mark = 0
+        self._acked_mark = 0
+        self._emitted_mark = NO_OUTPUT
         self._checkpointed_since_loss = False
         self._last_loss = ""
         self._server = limits.first_server
         self._home: int | None = None  # where the last replica that recovered was
         self._failovers: list[Failover] = []
-        self._recovered = 0
+        self._recovered = LOG_BEGIN
         self._standby = _Standby()
         self._snapshotted = False
         self._forgotten = 0
@@ -399,7 +401,7 @@ class Conduit:
             self._forget()
             self._pump(now)
 
-    def _flush_log(self, log_start: int, log: bytes) -> None:
+    def _flush_log(self, log_start: LogOffset, log: bytes) -> None:
         """The standby is shown it before the replica hears that it may go on, and acts."""
         if self._log.leaves_hole(log_start):
             self._protocol_error(f"FLUSH_LOG leaves a hole in the causal log before offset {log_start}")
@@ -407,7 +409,7 @@ class Conduit:
         self._learn(log_start, log)
         self._actions.append(LogFlushed(self._log.end))
 
-    def _on_checkpointed(self, seq: int, log_offset: int, now: int) -> None:
+    def _on_checkpointed(self, seq: int, log_offset: LogOffset, now: int) -> None:
         if seq > self._last:
             self._protocol_error(f"CHECKPOINTED for bundle {seq}, the last one is {self._last}")
             return
@@ -436,7 +438,7 @@ class Conduit:
                 self._unspilled_from = self._forgotten + 1
         self._actions.append(Forget(upto))
 
-    def _learn(self, start: int, increment: bytes) -> None:
+    def _learn(self, start: LogOffset, increment: bytes) -> None:
         """Increments that come again are recognised by their offset and dropped."""
         if not increment:
             return
@@ -445,7 +447,7 @@ class Conduit:
         if self._standby.link.connected and self._log.end > known:
             self._actions.append(Follow(known, increment[known - start :]))
 
-    def _ended(self, emitted_output: int) -> None:
+    def _ended(self, emitted_output: OutputNumber) -> None:
         if self.state is not State.ENDING:
             self._protocol_error("ENDED before END was sent")
         elif emitted_output < self._emitted_output:

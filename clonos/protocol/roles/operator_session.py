@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ports import Encoded
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -46,7 +46,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         has_standby: bool,
         crash_marks: CrashMarks,
         snapshot_limits: SnapshotLimits,
-        output_number_floor: int = 0,
+        output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
         self._ports = ports
@@ -63,7 +63,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self.quarantine = RecordQuarantine(ports, crash_marks, lambda: self.incarnation.where)
         self._schedule = SnapshotSchedule(snapshot_limits, now=ports.steady_clock(), work=ports.work())
         self._acked_input = 0
-        self._storing: tuple[int, int] | None = None  # acknowledged bundles and log offset of a snapshot
+        self._storing: tuple[int, LogOffset] | None = None  # what a snapshot covers: bundles, and the log
 
     # ------------------------------------------------------------------ life
 
@@ -81,7 +81,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         return self.live.processed if self.incarnation.is_there else 0
 
     @property
-    def recovered_end(self) -> int:
+    def recovered_end(self) -> LogOffset:
         """The offset up to which the instance has its log."""
         return self.incarnation.recovered_end
 
@@ -118,11 +118,11 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from self.perform(self.live.open_epoch(request.epoch, ends_at=self.incarnation.ends_at))
         yield from self.follow(request.log_start, request.log)
 
-    def follow(self, log_start: int, log: bytes) -> Steps:
+    def follow(self, log_start: LogOffset, log: bytes) -> Steps:
         """The replica's log goes on with this."""
         yield from self.perform(self.live.follow(log_start, log))
 
-    def take_over(self, fence: Fence, emitted_output: int) -> Steps:
+    def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps:
         """The replica is lost, and this is it now; the conduit has rows up to `emitted_output`."""
         self.incarnation.take_over(
             replace(self.request, fence=fence, emitted_output=emitted_output, standby=False)
@@ -133,7 +133,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def end_standby(self, last: int) -> None:
         self.incarnation.end_standby(last)
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """An epoch has committed: forget the logs before these offsets, and the snapshots before its end."""
         if not self.incarnation.is_there:
             return
@@ -263,7 +263,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if durable:
             self._ports.sync_log()
 
-    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: LogOffset, log: bytes) -> None:
         """What an effect depends on is where whoever takes over will find it, and that there are effects is known
         wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
         ports = self._ports

@@ -25,6 +25,7 @@ from clonos.errors import ConfigurationError, DivergenceError, Where
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
 from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.ids import LOG_BEGIN
 from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.recovery.causal.recorder import Perform
@@ -138,7 +139,7 @@ def replay_letter(
     )
     services.watermark = letter.watermark
     services.where = lambda row: where
-    (recorded,) = decode_steps(letter.recorded, 0) or [Step(Kind.ORDER, 0)]
+    (recorded,) = decode_steps(letter.recorded, LOG_BEGIN) or [Step(Kind.ORDER, LOG_BEGIN)]
     step = services.step = ReplayStep(recorded, where, recorded_only)
     operator = operator_of(letter, fn)
     table = letter.table()

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from clonos.protocol.ids import Origin
 from clonos.tools.live_query import LiveNode, LiveQuery
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.strike import playing
@@ -42,7 +43,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             "log_disk": query.bytes_of("logs", node.number, number),
             "state_disk": query.bytes_of("state", node.number, number),
             "dead_letters": query.checkpoint.dead_letters(node.number, number),
-            "spill_disk": None if spilled is None else spilled.get((node.number, number), 0),
+            "spill_disk": None if spilled is None else spilled.get(Origin(node.number, number), 0),
         }
 
     return {

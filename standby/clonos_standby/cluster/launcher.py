@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.storage.disk_errors import disk
 from clonos.wire.admin_messages import (
     AdminRequest,
@@ -242,7 +242,7 @@ class ReplicaServer:
 
     # -- requests ----------------------------------------------------------------------------------------------
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> int:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> int:
         """Tells all replicas that an epoch is committed; how many there are."""
         return self._ask(CommitEpoch(epoch, truncation_points), CommitTold).replicas
 

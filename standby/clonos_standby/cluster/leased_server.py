@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clonos.errors import ClonosError, StorageUnavailable
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.lease import DriverLease
 from clonos.wire.admin_messages import (
     AdminRequest,
@@ -225,7 +225,7 @@ class LeasedServer:
 
     # ------------------------------------------------------------ requests
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """A later one says the same and more, so one that does not get through is let go."""
         if self._granted is not None:
             with contextlib.suppress(ClonosError, OSError):

@@ -22,7 +22,7 @@ from typing import Any
 import msgpack
 
 from clonos.errors import ClonosError, StorageUnavailable
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.wire.replica_service import Wanted
 from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.address import ServerAddress
@@ -80,7 +80,7 @@ class ReplicaServers:
         self._refused: set[str] = set()
         self._told: dict[tuple[object, int], list[str]] = {}
         self._telling = threading.Lock()
-        self._committed: tuple[int, Mapping[Origin, int]] | None = None
+        self._committed: tuple[Epoch, Mapping[Origin, LogOffset]] | None = None
         self._look = threading.Event()
         self._stopping = False
         self._teller = threading.Thread(target=self._keep_telling, name="clonos-holders", daemon=True)
@@ -180,7 +180,7 @@ class ReplicaServers:
         for server in self._local:
             server.stop()
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """Remote servers hear of it a little later: one that stands still must not hold up who watches the commits."""
         for server in self._local:
             server.commit(epoch, truncation_points)

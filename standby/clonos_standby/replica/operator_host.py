@@ -23,7 +23,7 @@ from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -239,7 +239,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def claim(self, fence: Fence) -> None:
         self._snapshots.claim(fence)
 
-    def discard_from(self, epoch: int) -> None:
+    def discard_from(self, epoch: Epoch) -> None:
         self._snapshots.discard_from(epoch)
 
     def line(self, generation: int) -> RecoveryLine:
@@ -263,7 +263,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         time.sleep(_COMMIT_POLL_SECONDS)
         yield from ()
 
-    def keep_plan(self, epoch: int) -> Steps:
+    def keep_plan(self, epoch: Epoch) -> Steps:
         keep_plan(self._query.checkpoint, epoch)
         yield from ()
 
@@ -321,14 +321,14 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         damaged = (Damage(before, self._origin, self._acts),) if before else ()
         return OpenedLog(own, held, damaged, whole_since)
 
-    def log_is_whole(self, since: int) -> None:
+    def log_is_whole(self, since: LogOffset) -> None:
         self._log.is_whole(since, boot_id())
 
-    def rewrite_log(self, at: int, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
+    def rewrite_log(self, at: LogOffset, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
         self._log.rewrite_own(at, list(pieces), copied_by)
 
     @property
-    def log_end(self) -> int:
+    def log_end(self) -> LogOffset:
         return self._log.end
 
     def begin_log(self, writer: Writer) -> None:
@@ -351,7 +351,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             f"the causal log in {self._log_path} lacks what its conduit has seen: the other holders are asked",
         )
 
-    def ask(self, origin: Origin, base: int) -> Steps:
+    def ask(self, origin: Origin, base: LogOffset) -> Steps:
         yield from ()
         spent = self._recovery.seconds if self._recovery is not None else 0.0
         return holders.ask(self._query, origin, base, where=self.where, spent=spent)
@@ -372,7 +372,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         if found is None and not recovered.recorded:
             self._recovery = None
 
-    def promoted(self, known: int) -> None:
+    def promoted(self, known: LogOffset) -> None:
         if self._recovery is not None:
             self._recovery.done("fence")
 
@@ -387,7 +387,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             outcomes=Outcomes(),
         )
         self._letters = Letters(node, self._origin, self._query.checkpoint, self._session.request.fence)
-        schedule = node.schedule or Schedule(((0, node.version),))
+        schedule = node.schedule or Schedule.always(node.version)
         make = {**node.previous, node.version: node.operator}
         self._operator = Programs(node.name, schedule, node.version, make)
         operator = self._watchdog.watch(self._operator)
@@ -438,10 +438,10 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         elif frames:
             self._connection.send(*frames)
 
-    def acknowledge(self, acked_input: int, emitted_output: int, log_offset: int) -> None:
+    def acknowledge(self, acked_input: int, emitted_output: OutputNumber, log_offset: LogOffset) -> None:
         self._connection.send(pack_output(acked_input, emitted_output, log_offset))
 
-    def send_checkpointed(self, acked_input: int, log_offset: int) -> None:
+    def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
         self._connection.send(pack_checkpointed(acked_input, log_offset))
 
     # ----------------------------------------------------------------- snapshots
@@ -496,7 +496,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._snapshots_taken += 1
         self._snapshot_seconds += time.monotonic() - self._snapshot_began
 
-    def forget_snapshots(self, epoch: int, since: Since | None) -> None:
+    def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         self._snapshots.forget(before_epoch=epoch, since=since)
 
     # ----------------------------------------------------------------- log store
@@ -513,7 +513,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def fold_log(self) -> None:
         self._log.fold(fold_deltas)
 
-    def truncate_log(self, truncation_points: Mapping[Origin, int]) -> None:
+    def truncate_log(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         own = truncation_points.get(self._origin)
         if own is not None:
             self._log.truncate_own(own)
@@ -525,7 +525,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         with self._watchdog.waiting():
             self._effects.leave()
 
-    def show_log(self, log_start: int, log: bytes) -> None:
+    def show_log(self, log_start: LogOffset, log: bytes) -> None:
         with self._watchdog.waiting():
             self._connection.send(pack_flush_log(log_start, log))
             said = parse(self._connection.next_of(FrameType.LOG_FLUSHED))

@@ -28,7 +28,7 @@ from clonos.errors import (
     Where,
 )
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.death import REPORTED, Death
@@ -267,11 +267,11 @@ class Replica:
 
     # --------------------------------------------------------- for the role
 
-    def welcome(self, log_end: int) -> None:
+    def welcome(self, log_end: LogOffset) -> None:
         settings = self._query.settings
         self._connection.send(pack_welcome(settings.window, settings.window_bytes, log_end))
 
-    def follows(self, epoch: int) -> None:
+    def follows(self, epoch: Epoch) -> None:
         self._say(Follows(epoch))
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
@@ -298,11 +298,11 @@ class Replica:
             else:
                 return message.is_granted
 
-    def at_end(self, epoch: int) -> None:
+    def at_end(self, epoch: Epoch) -> None:
         assert self._host is not None
         self._say(AtEnd(epoch, None if self._hello.standby else self._host.figures()))
 
-    def ended(self, emitted_output: int) -> None:
+    def ended(self, emitted_output: OutputNumber) -> None:
         self._connection.send(pack_ended(emitted_output))
 
     def _say(self, message: ControlMessage) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from clonos.protocol.engine.instance import Bundle as Records
 from clonos.protocol.engine.output_commit import Write
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.protocol.roles.steps import Steps
@@ -76,7 +76,7 @@ class SinkHost(SinkPorts):
 
     def send_checkpointed(self, seq: int) -> Steps:
         yield from ()
-        self._connection.send(pack_output(seq, 0, 0), pack_checkpointed(seq, 0))
+        self._connection.send(pack_output(seq, NO_OUTPUT, LOG_BEGIN), pack_checkpointed(seq, LOG_BEGIN))
         self._strike(Point.INPUT, self._session.progress)
 
     def _strike(self, point: Point, records: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from clonos.errors import InputError, SnapshotCorrupt, StateError
 from clonos.operators.rows import Row, make_row
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import Point
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.storage.manifest import Manifest
@@ -58,12 +58,12 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
         said = _said(raw)
         kind, words, gauss = said["random"]
         return InstanceSnapshot(
-            epoch=said["epoch"],
+            epoch=Epoch(said["epoch"]),
             covered=said["covered"],
-            emitted=said["emitted"],
-            log_offset=said["log_offset"],
-            epoch_log_offset=said["epoch_log_offset"],
-            boundary=said["boundary"],
+            emitted=OutputNumber(said["emitted"]),
+            log_offset=_log_offset(said),
+            epoch_log_offset=LogOffset(said["epoch_log_offset"]),
+            boundary=Epoch(said["boundary"]),
             random_state=(kind, tuple(words), gauss),
             watermark=said["watermark"],
             pending=[
@@ -81,7 +81,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             epoch_watermark=said.get("epoch_watermark"),
             gathered=said.get("gathered", False),
             holds=said.get("holds", False),
-            live_since=said.get("live_since", 0),
+            live_since=_live_since(said),
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
@@ -92,19 +92,19 @@ def candidate(found: Manifest) -> Candidate:
     said = _said(found.meta)
     return Candidate(
         found.name,
-        said["log_offset"],
-        said["emitted"],
+        _log_offset(said),
+        OutputNumber(said["emitted"]),
         said["taken"],
         said.get("log", b""),
         _received(said),
-        said.get("live_since", 0),
+        _live_since(said),
     )
 
 
 def point(name: str, raw: bytes) -> Point:
     """What a recovery line needs of a snapshot."""
     said = _said(raw)
-    return Point(name, said["log_offset"], said["sent"], said["reached"])
+    return Point(name, _log_offset(said), said["sent"], said["reached"])
 
 
 def resumed(raw: bytes, awaited_input: Mapping[int, int]) -> bytes:
@@ -135,8 +135,16 @@ def _row(kept: Any) -> Any:
     return kept
 
 
-def _received(said: Mapping[str, Any]) -> dict[Origin, int]:
-    return {Origin(node, instance): upto for node, instance, upto in said["received"]}
+def _log_offset(said: Mapping[str, Any]) -> LogOffset:
+    return LogOffset(said["log_offset"])
+
+
+def _live_since(said: Mapping[str, Any]) -> LogOffset:
+    return LogOffset(said.get("live_since", LOG_BEGIN))
+
+
+def _received(said: Mapping[str, Any]) -> dict[Origin, LogOffset]:
+    return {Origin(node, instance): LogOffset(upto) for node, instance, upto in said["received"]}
 
 
 def _said(raw: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.death import Death
 from clonos.wire.messages import Hello
 from clonos.wire.truncation_points import pack_points, parse_points
@@ -38,8 +38,8 @@ class Connect:
 class Committed:
     """An epoch is committed: logs before the truncation points are forgotten."""
 
-    epoch: int
-    truncation_points: Mapping[Origin, int]
+    epoch: Epoch
+    truncation_points: Mapping[Origin, LogOffset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Figures:
 class Follows:
     """A standby follows its replica in this epoch."""
 
-    epoch: int
+    epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class AskPromotion:
 class AtEnd:
     """The epoch is over, and the process waits for the next one. A standby has no figures."""
 
-    epoch: int
+    epoch: Epoch
     figures: Mapping[str, float] | None
 
 

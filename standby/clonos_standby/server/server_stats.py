@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_EPOCH, Origin
 from clonos.protocol.roles.death import Death
 from clonos_standby.server.death import append_bounded
 
@@ -51,7 +51,7 @@ class ServerStats:
         self.failover_buckets = [0] * len(BUCKETS)
         self.failovers = 0
         self.failover_seconds = 0.0
-        self.committed = -1
+        self.committed = NO_EPOCH
 
     def heard(self, origin: Origin, pid: int, figures: Mapping[str, float]) -> None:
         """A replica has told how far it is."""

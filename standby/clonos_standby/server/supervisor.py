@@ -33,7 +33,7 @@ from clonos.errors import (
     StorageUnavailable,
 )
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.death import Death, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.protocol.roles.spare_pool import PROVEN_SECONDS, SparePool
@@ -80,7 +80,7 @@ class Replica:
     connection: socket.socket | None = None
     origin: Origin | None = None
     busy: int | None = None
-    follows: int | None = None
+    follows: Epoch | None = None
     kill_timer: Timer | None = None
 
     @property
@@ -344,7 +344,7 @@ class Supervisor:
 
         self._loop.watch(output.fd, ready)
 
-    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> int:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> int:
         """Tells every replica that serves an instance; how many there are."""
         self.stats.committed = epoch
         message = pack_control(Committed(epoch, truncation_points))

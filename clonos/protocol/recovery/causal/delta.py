@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from clonos.errors import LogCorrupt
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.varint import append_varint, read_varint
 
@@ -37,24 +37,29 @@ class DeltaEntry(NamedTuple):
     where nothing is elided."""
 
     origin: Origin
-    start: int
+    start: LogOffset
     length: int
     hop: int
     data: bytes | None
     mark: HistoryMark | None = None
 
     @property
-    def end(self) -> int:
-        return self.start + self.length
+    def end(self) -> LogOffset:
+        return LogOffset(self.start + self.length)
 
-    def part(self, start: int, end: int, hop: int, *, elided: bool) -> DeltaEntry:
+    def part(self, start: LogOffset, end: LogOffset, hop: int, *, elided: bool) -> DeltaEntry:
         """What of it lies between two offsets, at another distance."""
         data = None if elided or self.data is None else self.data[start - self.start : end - self.start]
         return DeltaEntry(self.origin, start, end - start, hop, data, self.mark if end == self.end else None)
 
 
 def encode_entry(
-    origin: Origin, start: int, length: int, hop: int, data: bytes | None, mark: HistoryMark | None = None
+    origin: Origin,
+    start: LogOffset,
+    length: int,
+    hop: int,
+    data: bytes | None,
+    mark: HistoryMark | None = None,
 ) -> bytes:
     out = bytearray()
     append_varint(out, origin.node)
@@ -88,7 +93,8 @@ def decode_delta(raw: bytes) -> list[DeltaEntry]:
     while at < stop:
         node, at = read_varint(raw, at)
         instance, at = read_varint(raw, at)
-        start, at = read_varint(raw, at)
+        offset, at = read_varint(raw, at)
+        start = LogOffset(offset)
         flags, at = read_varint(raw, at)
         length, at = read_varint(raw, at)
         data: bytes | None = None
@@ -97,20 +103,20 @@ def decode_delta(raw: bytes) -> list[DeltaEntry]:
             at += length
         mark: HistoryMark | None = None
         if flag_bits == 2 and flags & 2:
-            mark, at = _decode_mark(raw, at, stop, start + length)
+            mark, at = _decode_mark(raw, at, stop, LogOffset(start + length))
         if at > stop:
             raise LogCorrupt("an entry of a delta is cut off")
         entries.append(DeltaEntry(Origin(node, instance), start, length, flags >> flag_bits, data, mark))
     return entries
 
 
-def _decode_mark(raw: bytes, at: int, stop: int, end: int) -> tuple[HistoryMark, int]:
+def _decode_mark(raw: bytes, at: int, stop: int, end: LogOffset) -> tuple[HistoryMark, int]:
     length, at = read_varint(raw, at)
     if length > end or at + _U32.size > stop:
         raise LogCorrupt("the mark of an entry of a delta is cut off, or from before its log began")
-    return HistoryMark(end - length, end, _U32.unpack_from(raw, at)[0]), at + _U32.size
+    return HistoryMark(LogOffset(end - length), end, _U32.unpack_from(raw, at)[0]), at + _U32.size
 
 
-def still_needed(raw: bytes, truncation_points: Mapping[Any, int]) -> bool:
+def still_needed(raw: bytes, truncation_points: Mapping[Any, LogOffset]) -> bool:
     """Whether a delta says anything beyond the offsets up to which nobody asks any more (invariant I7)."""
     return any(entry.end > truncation_points.get(entry.origin, 0) for entry in decode_delta(raw))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import Coverage
 from clonos.protocol.recovery.causal.delta import DeltaEntry, decode_delta, encode_delta, encode_entry
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
@@ -30,9 +30,9 @@ class Receipts:
     def __init__(self) -> None:
         self._seen: dict[Origin, Coverage] = {}
 
-    def take(self, raw: bytes) -> list[tuple[DeltaEntry, int, int]]:
+    def take(self, raw: bytes) -> list[tuple[DeltaEntry, LogOffset, LogOffset]]:
         """The parts [start, end) of a delta's entries that are new. Raises LogCorrupt."""
-        fresh: list[tuple[DeltaEntry, int, int]] = []
+        fresh: list[tuple[DeltaEntry, LogOffset, LogOffset]] = []
         for entry in decode_delta(raw):
             coverage = self._seen.get(entry.origin)
             if coverage is None:
@@ -41,10 +41,10 @@ class Receipts:
         return fresh
 
     @property
-    def ends(self) -> dict[Origin, int]:
+    def ends(self) -> dict[Origin, LogOffset]:
         return {origin: coverage.end for origin, coverage in self._seen.items()}
 
-    def covers(self, origin: Origin, start: int, end: int) -> bool:
+    def covers(self, origin: Origin, start: LogOffset, end: LogOffset) -> bool:
         coverage = self._seen.get(origin)
         return start >= end or (coverage is not None and coverage.covers(start, end))
 
@@ -75,7 +75,7 @@ class DeltaJournal:
         return len(self._pieces)
 
     @property
-    def received(self) -> dict[Origin, int]:
+    def received(self) -> dict[Origin, LogOffset]:
         """How far it has been sent others' logs."""
         return self._receipts.ends
 
@@ -84,11 +84,13 @@ class DeltaJournal:
         """Whether pieces are to be marked, because somebody is not sent their bytes."""
         return self._depth < FULL
 
-    def append_own(self, origin: Origin, start: int, data: bytes, mark: HistoryMark | None = None) -> None:
+    def append_own(
+        self, origin: Origin, start: LogOffset, data: bytes, mark: HistoryMark | None = None
+    ) -> None:
         """A new piece of the instance's own log."""
         self._push(DeltaEntry(origin, start, len(data), 1, data if self._depth > 0 else None, mark))
 
-    def own_since(self, origin: Origin, start: int) -> bytes:
+    def own_since(self, origin: Origin, start: LogOffset) -> bytes:
         """The instance's own log from offset `start` on, as far as it is held."""
         return b"".join(
             piece.data[max(start - piece.start, 0) :]
@@ -119,7 +121,7 @@ class DeltaJournal:
             return None
         return encode_delta(encode_entry(*self._pieces[at]) for at in range(mark - end, 0))
 
-    def truncate(self, truncation_points: Mapping[Origin, int]) -> None:
+    def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """Drop from the left what ends at or before its origin's truncation point."""
         while self._pieces:
             piece = self._pieces[0]

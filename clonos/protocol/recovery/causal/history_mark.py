@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clonos.errors import LogConflict
+from clonos.protocol.ids import LogOffset
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 
 
@@ -20,8 +21,8 @@ from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 class HistoryMark:
     """The CRC-32 of an instance's log from where an epoch began to a snapshot, or to the end of a piece."""
 
-    begins: int
-    ends: int
+    begins: LogOffset
+    ends: LogOffset
     digest: int
 
     def is_of(self, log: CausalLog) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from clonos.errors import LogCorrupt
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import Segment, pieces_before
 from clonos.protocol.recovery.causal.delta import decode_delta
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
@@ -49,7 +49,7 @@ class HolderReply:
 
     holder: str
     segments: list[Segment] = field(default_factory=list)
-    required: int = 0
+    required: LogOffset = LOG_BEGIN
     damaged: tuple[Damage, ...] = ()
     own: tuple[OwnLog, ...] = ()
     marks: tuple[HistoryMark, ...] = ()
@@ -80,7 +80,7 @@ class HeldLog:
     """About one origin: pieces of its log and how far somebody depends on it."""
 
     pieces: list[Segment] = field(default_factory=list)
-    required: int = 0
+    required: LogOffset = LOG_BEGIN
     marks: dict[int, HistoryMark] = field(
         default_factory=dict
     )  # by the offset where an epoch began, the last
@@ -136,12 +136,12 @@ class Index:
 
 
 def told(
-    holder: str, origin: Origin, from_offset: int, readings: Iterable[Callable[[], Index]]
+    holder: str, origin: Origin, from_offset: LogOffset, readings: Iterable[Callable[[], Index]]
 ) -> HolderReply:
     """The reply of a holder that reads one place after another. What cannot be read now is raised by its reading, and
     then there is no reply."""
     pieces: list[Segment] = []
-    required = 0
+    required = LOG_BEGIN
     damaged: list[Damage] = []
     own: list[OwnLog] = []
     marks: list[HistoryMark] = []

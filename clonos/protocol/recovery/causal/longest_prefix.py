@@ -22,7 +22,7 @@ import enum
 from collections.abc import Iterable
 
 from clonos.errors import GapError, LogConflict, ReplicaLost, Where
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, pieces_from
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import HolderReply as HolderReply
@@ -50,7 +50,12 @@ class OnGap(enum.Enum):
 
 
 def longest_prefix(
-    origin: Origin, start: int, replies: Iterable[HolderReply], *, where: Where, on_gap: OnGap = OnGap.FAIL
+    origin: Origin,
+    start: LogOffset,
+    replies: Iterable[HolderReply],
+    *,
+    where: Where,
+    on_gap: OnGap = OnGap.FAIL,
 ) -> bytes:
     """The instance's log from offset `start`, as far as the holders together know it.
 
@@ -90,7 +95,9 @@ def longest_prefix(
     return log.prefix(start)
 
 
-def check_complete(origin: Origin, reached: int, replies: Iterable[HolderReply], *, where: Where) -> None:
+def check_complete(
+    origin: Origin, reached: LogOffset, replies: Iterable[HolderReply], *, where: Where
+) -> None:
     """Raises GapError where what is damaged may have said that the log goes on beyond what is known of it."""
     for reply in replies:
         for damage in reply.damaged:
@@ -106,7 +113,7 @@ def check_complete(origin: Origin, reached: int, replies: Iterable[HolderReply],
 
 def check_history(
     origin: Origin,
-    snapshot_offset: int,
+    snapshot_offset: LogOffset,
     log: CausalLog,
     snapshot: HistoryMark | None,
     replies: Iterable[HolderReply],
@@ -129,7 +136,7 @@ def check_history(
                 )
 
 
-def cut_short(ends_at: int, log_end: int, where: Where) -> ReplicaLost:
+def cut_short(ends_at: LogOffset, log_end: LogOffset, where: Where) -> ReplicaLost:
     """An attempt that has to end where an earlier one has ended cannot repeat it up to there."""
     return ReplicaLost(
         f"an earlier attempt has ended the epoch at log offset {ends_at}, and nobody holds its log beyond {log_end}",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from clonos.errors import LogConflict, ResumeFailed, Where
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.dependencies import missing_logs
 
@@ -21,10 +21,10 @@ def check_resumable(
     snapshot: InstanceSnapshot,
     before: Iterable[Segment],
     held: Iterable[bytes],
-    truncation_points: Mapping[Origin, int],
+    truncation_points: Mapping[Origin, LogOffset],
     *,
     where: Where,
-    begins: int | None = None,
+    begins: LogOffset | None = None,
 ) -> None:
     """`before` is what is known of the own log before the snapshot, `held` the deltas that the instance holds,
     `truncation_points` how far logs reached at the end of the last committed epoch, and `begins` how far the own one
@@ -59,7 +59,7 @@ def check_same_history(snapshot: InstanceSnapshot, own: Iterable[Segment], *, wh
 def check_dependencies(
     snapshot: InstanceSnapshot,
     held: Iterable[bytes],
-    truncation_points: Mapping[Origin, int],
+    truncation_points: Mapping[Origin, LogOffset],
     *,
     where: Where,
 ) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.fence import of_same_attempt
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_between, pieces_from
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage
@@ -39,13 +39,13 @@ class Recovered:
 
     before: list[Segment]
     recorded: bytes
-    base: int = 0
+    base: LogOffset = LOG_BEGIN
     """Nobody needs what lies before."""
     received: list[bytes] = field(default_factory=list)
     """Deltas that it received elsewhere."""
     log: CausalLog = field(default_factory=CausalLog)
 
-    def until(self, snapshot: int, end: int) -> Recovered:
+    def until(self, snapshot: LogOffset, end: LogOffset) -> Recovered:
         """Without what lies beyond `end`; the log was cut at `snapshot`."""
         if end >= snapshot + len(self.recorded):
             return self
@@ -54,14 +54,14 @@ class Recovered:
             log.merge(start, data)
         return replace(self, recorded=kept, log=log)
 
-    def missing(self, own: OwnLog) -> tuple[int, list[Segment]]:
+    def missing(self, own: OwnLog) -> tuple[LogOffset, list[Segment]]:
         """From which offset on a store does not hold this, and what is to be written there instead."""
         known = CausalLog()
         for start, data in own.segments:
             known.merge(start, data)
         at = self.base
         for start, data in self.log:
-            at = start + known.agreement(start, data)
+            at = LogOffset(start + known.agreement(start, data))
             if at < start + len(data):
                 break
         return at, pieces_from(self.log, at)
@@ -75,7 +75,7 @@ class OpenedLog:
     own: OwnLog = field(default_factory=OwnLog)
     held: list[bytes] = field(default_factory=list)
     damaged: tuple[Damage, ...] = ()
-    whole_since: int | None = None
+    whole_since: LogOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,15 @@ class Retrieval:
     store that is `whole`."""
 
     origin: Origin
-    snapshot: int
-    base: int
+    snapshot: LogOffset
+    base: LogOffset
     at_hand: tuple[HolderReply, ...]
     ask_others: bool
     too_early: bool
     failovers: tuple[Failover, ...] = ()
-    bound: int | None = None
+    bound: LogOffset | None = None
     whole: bool = False
-    anew_from: int | None = None
+    anew_from: LogOffset | None = None
     history: HistoryMark | None = None
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
@@ -106,7 +106,7 @@ class Retrieval:
         replies = [*self.at_hand, *answers]
         recovered = put_together(self.origin, self.base, self.snapshot, replies, where=where)
         check_history(self.origin, self.snapshot, recovered.log, self.history, replies, where=where)
-        reached = self.snapshot + len(recovered.recorded)
+        reached = log_after(self.snapshot, recovered.recorded)
         if not self.whole and (self.bound is None or reached < self.bound):
             check_complete(self.origin, reached, replies, where=where)
         if self.anew_from is not None and not any(reply.damaged for reply in replies):
@@ -118,7 +118,7 @@ class Retrieval:
 
 def retrieve(
     origin: Origin,
-    snapshot: int,
+    snapshot: LogOffset,
     opened: OpenedLog,
     kept: bytes,
     *,
@@ -126,9 +126,9 @@ def retrieve(
     fresh: bool,
     where: Where,
     has_standby: bool = False,
-    since: int | None = None,
-    recovered: int = 0,
-    settled: int = 0,
+    since: LogOffset | None = None,
+    recovered: LogOffset = LOG_BEGIN,
+    settled: LogOffset = LOG_BEGIN,
     repeats_all: bool = False,
     history: HistoryMark | None = None,
 ) -> Retrieval:
@@ -164,7 +164,7 @@ def retrieve(
         # which real-time mode commits late.
         # An instance that may have been elsewhere asks for all that anybody has not truncated.
         max(
-            0
+            LOG_BEGIN
             if has_standby
             else min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)]),
             min(settled, snapshot),
@@ -195,7 +195,7 @@ def _told_by_own_store(standing: OwnLog, damaged: tuple[Damage, ...], *, has_sta
     return HolderReply(name, standing.segments)
 
 
-def _suffices(own: OwnLog, start: int, upto: int) -> bool:
+def _suffices(own: OwnLog, start: LogOffset, upto: LogOffset) -> bool:
     """Whether the store alone knows the log from `start` to `upto`."""
     log = CausalLog()
     for offset, data in own.segments:
@@ -204,7 +204,7 @@ def _suffices(own: OwnLog, start: int, upto: int) -> bool:
 
 
 def put_together(
-    origin: Origin, base: int, snapshot: int, replies: Sequence[HolderReply], *, where: Where
+    origin: Origin, base: LogOffset, snapshot: LogOffset, replies: Sequence[HolderReply], *, where: Where
 ) -> Recovered:
     """The log from `snapshot` on, and what is known of it between `base` and `snapshot`."""
     recorded = longest_prefix(origin, snapshot, replies, where=where)
@@ -214,7 +214,7 @@ def put_together(
     return Recovered(before, recorded, base, log=log)
 
 
-def known_between(base: int, end: int, replies: Iterable[HolderReply]) -> CausalLog:
+def known_between(base: LogOffset, end: LogOffset, replies: Iterable[HolderReply]) -> CausalLog:
     """What there is of an instance's log from `base` to `end`."""
     log = CausalLog()
     stores: list[OwnLog] = []
