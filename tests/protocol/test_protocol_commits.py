@@ -18,7 +18,6 @@ from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch, che
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.causal import determinant_codec as codec
-from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "core_commit_v1.bin"
@@ -287,13 +286,3 @@ def test_the_log_says_which_epochs_an_instance_has_run() -> None:
     check_log_has_no_earlier_epoch(log, epoch=4, where=Where("ledger", 0, 4))
     with pytest.raises(SnapshotCorrupt, match=r"has run epoch 4, as its log says.*after epoch 4"):
         check_log_has_no_earlier_epoch(log, epoch=5, where=Where("ledger", 0, 5))
-
-
-def test_a_damaged_log_does_not_say_that_an_instance_has_not_run() -> None:
-    damaged = [Damage("a page", Origin(2, 0))]
-    check_log_has_no_earlier_epoch(b"", epoch=0, where=Where("ledger", 0, 0), damaged=damaged)
-    with pytest.raises(SnapshotCorrupt, match=r"whether it has run before epoch 5, is damaged \(a page\)"):
-        check_log_has_no_earlier_epoch(b"", epoch=5, where=Where("ledger", 0, 5), damaged=damaged)
-    entries = bytearray()
-    codec.append_boundary(entries, 5, 1)
-    check_log_has_no_earlier_epoch(codec.seal(entries), epoch=5, where=Where("ledger", 0, 5), damaged=damaged)

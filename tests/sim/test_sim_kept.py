@@ -135,6 +135,9 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
             901018, id="an attempt that could not end as the one before had begun, and only then said so"
         ),
         pytest.param(1100627, id="an old copy of a disk brought back a log whose input had gone another way"),
+        pytest.param(
+            4001752, id="a new instance, whose log store is damaged, was taken for one that has run"
+        ),
         pytest.param(3008043, id="a full disk kept who was to copy a log, and not the copy"),
         pytest.param(3008618, id="a disk forgot deltas that it had kept when the host went down before"),
         pytest.param(3003246, id="an older copy of the checkpoint did not say that there had been effects"),

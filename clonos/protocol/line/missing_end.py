@@ -5,19 +5,17 @@ have removed it. Once a commit record names the end of an instance, the record i
 and in epochs that nobody lived to record, others bear witness: in real time every instance runs in every epoch, and in
 either mode a receiver that has ended an epoch with its rows has them from somebody. (A sink may have them from an epoch
 that has not committed, which an instance may begin with nothing; so it bears no witness.) And where its log is found,
-that says which epochs it has run: each begins with an entry of its own. Where a store of it is damaged, and the
-beginning of its log is nowhere else, nothing proves that it has not run.
+that says which epochs it has run: each begins with an entry of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from clonos.errors import SnapshotCorrupt, Where
 from clonos.protocol.ids import LOG_BEGIN, Epoch, Origin
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.determinant_codec import chunk_at, decode_steps
-from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.topology import NodeKind, Topology
 
 Reached = Mapping[Origin, Mapping[int, int]]
@@ -42,23 +40,10 @@ def check_no_end_is_missing(topology: Topology, ends: Reached, *, epoch: Epoch, 
             )
 
 
-def check_log_has_no_earlier_epoch(
-    log: bytes, *, epoch: Epoch, where: Where, damaged: Sequence[Damage] = ()
-) -> None:
-    """`log` is what is known, from its beginning, of the log of an instance that begins `epoch` from nothing, `damaged`
-    what cannot be read of its stores.
-
-    Raises SnapshotCorrupt where it has run an epoch before, or where nobody can say that it has not.
-    """
+def check_log_has_no_earlier_epoch(log: bytes, *, epoch: Epoch, where: Where) -> None:
+    """`log` is what is known, from its beginning, of the log of an instance that begins `epoch` from nothing. Raises
+    SnapshotCorrupt where it has run an epoch before."""
     if not log:
-        if damaged and epoch > 0:
-            raise SnapshotCorrupt(
-                f"no snapshot of the instance is there, and its log store, which would say whether it has run before "
-                f"epoch {epoch}, is damaged ({damaged[0].what})",
-                where=where,
-                hint="Restore its snapshots, or what is damaged, from a copy and start the query again, or choose "
-                "spark.clonos.onGap=at_least_once to go on with possible contradictions",
-            )
         return
     _, end = chunk_at(log, 0)  # the log may be long, and is decoded for the replay
     first = decode_steps(log[:end], LOG_BEGIN)[0]

@@ -44,7 +44,6 @@ from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.dependencies import missing_logs, recovered_deltas
-from clonos.protocol.recovery.causal.holding import damage_of
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply, cut_short
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.resumption import (
@@ -510,12 +509,7 @@ class Incarnation(Generic[S]):
             answers.append(HolderReply("the snapshot that it returns to", own=(ended,)))
         recovered = retrieval.put_together(answers, where=self.where)
         if snapshot is None and not self._damage_accepted:
-            check_log_has_no_earlier_epoch(
-                recovered.recorded,
-                epoch=request.epoch,
-                where=self.where,
-                damaged=[] if request.standby else damage_of(self._origin, [*retrieval.at_hand, *answers]),
-            )
+            check_log_has_no_earlier_epoch(recovered.recorded, epoch=request.epoch, where=self.where)
         reached = log_after(begins, recovered.recorded)
         if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)

@@ -70,11 +70,6 @@ class HolderReply:
         )
 
 
-def damage_of(origin: Origin, replies: Iterable[HolderReply]) -> list[Damage]:
-    """What cannot be read of the instance's own stores."""
-    return [damage for reply in replies for damage in reply.damaged if damage.owner == origin]
-
-
 @dataclass(slots=True)
 class HeldLog:
     """About one origin: pieces of its log and how far somebody depends on it."""
