@@ -169,7 +169,9 @@ def native_stages(
 
     for stage in stages:
         if realtime:
-            schema = to_arrow_schema(StructType.fromDDL(stage.ddl))
+            declared = StructType.fromDDL(stage.ddl)
+            assert isinstance(declared, StructType)
+            schema = to_arrow_schema(declared)
             run = _arrow(stage, schema, workers)
             stream = stream.repartition(instances, stage.key).mapInArrow(run, stage.ddl)
         else:

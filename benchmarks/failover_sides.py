@@ -216,7 +216,7 @@ class Native:
     def __init__(self, spark: Any, log: str, folder: Path, trigger: dict[str, Any]) -> None:
         self._realtime = "realTime" in trigger
         self._workers = folder / "workers"
-        self._start = lambda: self._build(spark, log, folder, trigger)
+        self._start: Callable[[], Any] = lambda: self._build(spark, log, folder, trigger)
         folder.mkdir(parents=True)
         create_table(f"{folder}/out.db", "out", Stage(pass_on, "b", PASSED_ON).columns)
         self._query = self._start()

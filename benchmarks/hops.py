@@ -16,7 +16,7 @@ import re
 import statistics
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -93,12 +93,12 @@ def main() -> None:
             query.stop()
     spark.stop()
     report(samples, is_quiet)
-    used: Counter[str] = Counter()
+    used: dict[str, float] = defaultdict(float)
     for whom, seconds in spent.items():
         used[whom[0]] += seconds - before.get(whom, 0.0)
     print(f"\n{'who':<34} {'µs of processor a record':>24}")
-    for who, seconds in used.most_common():
-        print(f"{who:<34} {seconds / len(samples) * 1e6:>24.0f}")
+    for who, spent_by in sorted(used.items(), key=lambda each: -each[1]):
+        print(f"{who:<34} {spent_by / len(samples) * 1e6:>24.0f}")
 
 
 if __name__ == "__main__":

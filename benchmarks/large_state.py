@@ -32,11 +32,13 @@ import pyarrow as pa
 from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, Epoch, Origin
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import carry_out
+from clonos.storage.recovery_line_file import write_line
 from clonos.testing.faults import FaultInjector
-from clonos.wire.messages import Bundle, Hello
+from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
@@ -136,27 +138,41 @@ def make_host(data: Path, checkpoint: Path, interval: float) -> OperatorHost:
     return OperatorHost(query, node, 0, FaultInjector([], operator="remember", instance=0, marks=data))
 
 
-def open_host(host: OperatorHost, *, fence: Fence, epoch: int) -> Watched:
+def open_host(host: OperatorHost, checkpoint: Path, *, fence: Fence, epoch: Epoch) -> Watched:
     connection: Any = Discard()
-    host.attach(Hello("", 1, 2, 0, epoch, fence, True), connection, None)
+    host.attach(connection)
+    begin_start(checkpoint, epoch, fence)
     carry_out(host.session.attach(first_request(epoch, fence)))
     host._snapshots = watched = Watched(host._snapshots)  # type: ignore[assignment]
     carry_out(host.session.open_epoch())
     return watched
 
 
-def first_request(epoch: int, fence: Fence) -> AttachRequest:
+def begin_start(checkpoint: Path, epoch: Epoch, fence: Fence) -> None:
+    """A start of the query begins with this epoch."""
+    write_line(str(checkpoint), RecoveryLine(fence.generation, epoch))
+
+
+def first_request(epoch: Epoch, fence: Fence) -> AttachRequest:
     """Of an epoch's first task attempt."""
     return AttachRequest(
-        Origin(2, 0), epoch, fence, fresh=True, again=False, emitted_output=0, log_start=0, log=b""
+        Origin(2, 0),
+        epoch,
+        fence,
+        fresh=True,
+        is_retry=False,
+        emitted_output=NO_OUTPUT,
+        log_start=LOG_BEGIN,
+        log=b"",
     )
 
 
 class Driver:
     """Feeds bundles, and serves finished snapshots as the replica's loop does."""
 
-    def __init__(self, host: OperatorHost) -> None:
+    def __init__(self, host: OperatorHost, checkpoint: Path) -> None:
         self._host = host
+        self._checkpoint = checkpoint
         self._position = 0
         self._number = 0
         self._schema = pa.schema([*INPUT_HIDDEN, *INPUT])
@@ -180,9 +196,10 @@ class Driver:
             self._host.finished()
         self.spent.append(time.perf_counter() - start)
 
-    def next_epoch(self, epoch: int, fence: Fence) -> None:
+    def next_epoch(self, epoch: Epoch, fence: Fence) -> None:
         """The same host goes on; a conduit numbers its bundles from 1."""
         self._number = 0
+        begin_start(self._checkpoint, epoch, fence)
         carry_out(self._host.session.attach(first_request(epoch, fence)))
         carry_out(self._host.session.open_epoch())
 
@@ -216,9 +233,9 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     memory = Memory()
     keys = options.megabytes * MB // ENTRY_BYTES
     host = make_host(base / "data", checkpoint, options.interval)
-    watched = open_host(host, fence=Fence.of(1), epoch=0)
+    watched = open_host(host, checkpoint, fence=Fence.of(1), epoch=FIRST_EPOCH)
     print(f"before                    {memory.lap()}", flush=True)
-    driver = Driver(host)
+    driver = Driver(host, checkpoint)
     start = time.perf_counter()
     for first in range(0, keys, FILL_ROWS):
         driver.feed(np.arange(first, min(keys, first + FILL_ROWS)))
@@ -227,7 +244,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     if watched.snapshots:
         print(f"snapshots meanwhile       {told(watched.snapshots)}", flush=True)
     print(f"end of the epoch          {driver.end():.2f} s", flush=True)
-    driver.next_epoch(1, Fence.of(2))
+    driver.next_epoch(Epoch(1), Fence.of(2))
     watched.snapshots.clear()
     memory.lap()
     driver.steadily(keys, options.rate, options.seconds)
@@ -245,7 +262,7 @@ def measure(options: argparse.Namespace, base: Path, checkpoint: Path) -> None:
     again = make_host(base / "data", checkpoint, options.interval)
     memory.lap()
     start = time.perf_counter()
-    open_host(again, fence=Fence.of(3), epoch=2)
+    open_host(again, checkpoint, fence=Fence.of(3), epoch=Epoch(2))
     print(f"restored in               {time.perf_counter() - start:.2f} s, {memory.lap()}")
     again.close()
 

@@ -61,7 +61,8 @@ def drain(spark: Any, query: Query, side: str, source: Source, folder: Path, eve
         raise RuntimeError(f"{query.name} {side} ran in {len(batches)} batches, not {BATCHES}")
     counted = batches[1:]
     share = sum(batch["numInputRows"] for batch in counted) / sum(batch["numInputRows"] for batch in batches)
-    return events * share / (sum(batch["durationMs"]["triggerExecution"] for batch in counted) / 1000)
+    spent: float = sum(batch["durationMs"]["triggerExecution"] for batch in counted) / 1000
+    return float(events * share / spent)
 
 
 def drained(running: Any, events: int) -> list[Any]:

@@ -36,9 +36,9 @@ def drain(spark: Any, side: str, log: str, folder: str, records: int) -> float:
     counted = [p for p in query.recentProgress if p["numInputRows"]][1:]
     if not counted:
         raise RuntimeError(f"{side} ran in one batch only")
-    seconds = sum(p["durationMs"]["triggerExecution"] for p in counted) / 1000
+    seconds: float = sum(p["durationMs"]["triggerExecution"] for p in counted) / 1000
     shutil.rmtree(folder, ignore_errors=True)
-    return sum(int(p["numInputRows"]) for p in counted) / seconds
+    return float(sum(int(p["numInputRows"]) for p in counted) / seconds)
 
 
 def main() -> None:

@@ -25,14 +25,14 @@ import pyarrow as pa
 from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import carry_out
 from clonos.storage.recovery_line_file import write_line
 from clonos.testing.faults import FaultInjector
 from clonos.testing.ledger import LEDGER_SCHEMA, ledger
-from clonos.wire.messages import Bundle, Hello
+from clonos.wire.messages import Bundle
 from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
@@ -77,16 +77,16 @@ def make_host(base: str, recording: bool) -> OperatorHost:
         query, ledger_node(recording), 0, FaultInjector([], operator="ledger", instance=0, marks=Path(base))
     )
     connection: Any = Discard()
-    write_line(query.checkpoint, RecoveryLine(GENERATION, 0))
-    host.attach(Hello("", GENERATION, NODE, 0, 0, Fence.of(GENERATION), True), connection, None)
+    write_line(query.checkpoint, RecoveryLine(GENERATION, FIRST_EPOCH))
+    host.attach(connection)
     request = AttachRequest(
         Origin(NODE, 0),
-        0,
+        FIRST_EPOCH,
         Fence.of(GENERATION),
         fresh=True,
-        again=False,
-        emitted_output=0,
-        log_start=0,
+        is_retry=False,
+        emitted_output=NO_OUTPUT,
+        log_start=LOG_BEGIN,
         log=b"",
     )
     carry_out(host.session.attach(request))

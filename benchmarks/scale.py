@@ -16,6 +16,7 @@ import socket
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -25,7 +26,8 @@ from clonos.protocol.destination import route_by_key
 from clonos.protocol.engine.instance import Bundle, Emit, Instance, InstanceConfig, Persist
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, LogOffset, Origin
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
 from clonos.sim.cost_model import Costs, Load, recovery
@@ -33,6 +35,7 @@ from clonos.sim.fake_services import Outcomes, Timers
 from clonos.sim.operator import Ledger, Outside, Uses, key_column
 from clonos.sim.records import Rows, Tag
 from clonos.sim.scale import Cluster, Figures, simulate
+from clonos.storage.recovery_line_file import write_line
 from clonos.wire import messages
 from clonos.wire.framing import read_frame, send_frames
 from clonos_standby.cluster.launcher import ReplicaServer
@@ -81,13 +84,23 @@ class Ports:
     def persist(self, persist: Persist, *, durable: bool) -> None:
         self.saved += b"".join(persist.own)
 
+    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+        """There are no effects."""
+
 
 def instance() -> tuple[Instance, Ports]:
     ports = Ports()
     services = CausalServices(
         state={}, timers=Timers(), event_timers=Timers(), random=random.Random(), outcomes=Outcomes()
     )
-    outside = Outside(lambda: 1, lambda *_: None, lambda _: None, lambda: 1)
+    outside = Outside(
+        ask=lambda: 1,
+        act=lambda *_: None,
+        consumed=lambda _: None,
+        is_poison=lambda _: False,
+        die=lambda *_: None,
+        entropy=lambda: 1,
+    )
     operator = Ledger(2, 3, outside, Uses(False, False, False, False, False))
     operator.open(services)
     config = InstanceConfig(
@@ -104,13 +117,13 @@ def replay_seconds(bundles: int, size: int) -> float:
         for at in range(bundles)
     ]
     live, ports = instance()
-    for action in [a for b in [None, *taken] for a in (live.take(b) if b else live.open_epoch(0))]:
+    for action in [a for b in [None, *taken] for a in (live.take(b) if b else live.open_epoch(FIRST_EPOCH))]:
         if not isinstance(action, Emit):
             ports.persist(action, durable=False)
     again, _ = instance()
     again.restore(None, recorded=bytes(ports.saved))
     began = time.perf_counter()
-    again.open_epoch(0)
+    again.open_epoch(FIRST_EPOCH)
     for bundle in taken:
         again.take(bundle)
     return time.perf_counter() - began
@@ -137,6 +150,7 @@ def hand_over_seconds() -> float:
         query = QuerySpec(
             query="bench", token="bench", checkpoint=f"{base}/checkpoint", data=base, nodes={NODE: node}
         )
+        write_line(query.checkpoint, RecoveryLine(1, FIRST_EPOCH))
         server = ReplicaServer(query.to_document(), base).start()
         try:
             server.set_generation(1)
@@ -146,10 +160,14 @@ def hand_over_seconds() -> float:
                 began = time.perf_counter()
                 if kill:
                     os.kill(server.status()["replicas"][0]["pid"], signal.SIGKILL)
-                hello = messages.Hello("bench", 1, NODE, 0, 0, Fence.of(1, 1, kill), fresh=kill == 0)
+                hello = messages.Hello(
+                    "bench", 1, NODE, 0, FIRST_EPOCH, Fence.of(1, 1, kill), fresh=kill == 0
+                )
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(server.socket_path)
-                send_frames(connection, [messages.pack_hello(hello), messages.pack_resume(0, 0)])
+                send_frames(
+                    connection, [messages.pack_hello(hello), messages.pack_resume(NO_OUTPUT, LOG_BEGIN)]
+                )
                 answer = read_frame(connection)
                 assert answer is not None and isinstance(messages.parse(answer), messages.Welcome), answer
                 spent.append(time.perf_counter() - began)
@@ -175,7 +193,7 @@ def restore_rate() -> float:
 def log_rate() -> float:
     """Bytes of deltas per second that a journal takes in."""
     deltas = [
-        encode_delta(encode_entry(Origin(1, i), at * 100, 100, 1, bytes(100)) for i in range(100))
+        encode_delta(encode_entry(Origin(1, i), LogOffset(at * 100), 100, 1, bytes(100)) for i in range(100))
         for at in range(200)
     ]
     journal = DeltaJournal(FULL)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, OutputNumber
+from clonos.protocol.recovery.causal.replacement import Failover
 
 # Events: the replica's frames, the task's input, the connection, the clock and the task's end.
 
@@ -32,7 +33,7 @@ class Welcome:
 
     window: int
     window_bytes: int
-    log_end: int = 0
+    log_end: LogOffset = LOG_BEGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +62,32 @@ class Exhausted:
 class Output:
     """`first` and `last` are the positions of its first and last row, 0 without rows."""
 
-    taken: int
-    passed: int
-    log_start: int
+    acked_input: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: bytes
     rows: int
-    first: int
-    last: int
+    first: OutputNumber
+    last: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
-class Secure:
+class FlushLog:
     """Ahead of its rows: what an effect depends on. The replica waits until it is told that the conduit has it."""
 
-    log_start: int
+    log_start: LogOffset
     log: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Stable:
+class Checkpointed:
     seq: int
-    log_offset: int
+    log_offset: LogOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    passed: int
+    emitted_output: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +149,10 @@ class StandbyWelcome:
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyTaken:
+class StandbyAcked:
     """The standby has taken bundles up to this number."""
 
-    taken: int
+    acked_input: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +176,8 @@ Event = (
     | Sealed
     | Exhausted
     | Output
-    | Secure
-    | Stable
+    | FlushLog
+    | Checkpointed
     | Ended
     | Heartbeat
     | ReplicaError
@@ -188,7 +189,7 @@ Event = (
     | Stop
     | StandbyConnected
     | StandbyWelcome
-    | StandbyTaken
+    | StandbyAcked
     | StandbyHeard
     | StandbyLost
 )
@@ -212,19 +213,19 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """`moves` of this task attempt to another server: under which fence, and how far the log was common to both.
+    """`failovers` of this task attempt to another server: under which fence, and how far the log was common to both.
     `recovered` is the offset up to which a replica of this attempt has recovered the log."""
 
     fence: Fence
     fresh: bool
-    moves: tuple[Move, ...] = ()
-    recovered: int = 0
+    failovers: tuple[Failover, ...] = ()
+    recovered: LogOffset = LOG_BEGIN
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    passed: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: bytes
 
 
@@ -265,10 +266,10 @@ class PassOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class LogFlushed:
     """Tell the replica up to where the conduit has its log."""
 
-    log_end: int
+    log_end: LogOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,14 +311,14 @@ class StandbyHello:
 
     fence: Fence
     fresh: bool
-    moves: tuple[Move, ...] = ()
-    recovered: int = 0
+    failovers: tuple[Failover, ...] = ()
+    recovered: LogOffset = LOG_BEGIN
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyResume:
-    passed: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: bytes
 
 
@@ -330,7 +331,7 @@ class SendStandby:
 class Follow:
     """Tell the standby what the replica's log goes on with."""
 
-    log_start: int
+    log_start: LogOffset
     log: bytes
 
 
@@ -351,7 +352,7 @@ class Promote:
     """The standby is the replica; its connection takes the place of the one that was closed."""
 
     fence: Fence
-    passed: int
+    emitted_output: OutputNumber
 
 
 Action = (
@@ -364,7 +365,7 @@ Action = (
     | End
     | Tick
     | PassOn
-    | Secured
+    | LogFlushed
     | Forget
     | Close
     | Finish

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clonos.protocol.frontier import Column
+from clonos.protocol.ids import LogOffset, OutputNumber
 
 Row = tuple[Any, ...]
 
@@ -41,7 +42,7 @@ class InstancePorts(Protocol):
     def persist(self, persist: Persist, *, durable: bool) -> None:
         """Write now, for an effect; `durable` asks for more than surviving this process."""
 
-    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: LogOffset, log: bytes) -> None:
         """For an effect, behind `persist`: hand on what is due from earlier steps; return when whoever may take over
         finds the own log up to its end."""
 
@@ -51,7 +52,7 @@ class Persist:
     """Write received deltas and an increment of the own log, in one batch."""
 
     deltas: tuple[bytes, ...]
-    own_start: int
+    own_start: LogOffset
     own: tuple[bytes, ...]
 
 
@@ -59,14 +60,14 @@ class Persist:
 class Emit:
     """Hand rows on, together with the log increment that they depend on. Rows may be none."""
 
-    first: int  # output number of the first row
+    first: OutputNumber  # output number of the first row
     count: int
     payload: Encoded | None
     destinations: list[int]
     deltas: dict[int, bytes]  # by index of the row that carries it
-    log_start: int
+    log_start: LogOffset
     log: bytes
-    passed: int  # output number of the last row so far, suppressed ones included
+    emitted_output: OutputNumber  # output number of the last row so far, suppressed ones included
 
 
 Action = Persist | Emit

@@ -15,10 +15,11 @@ from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 from clonos.protocol.channel_numbering import Page
 from clonos.protocol.engine.instance import InstanceSnapshot
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.protocol.source_channels import Numbered
 
@@ -30,8 +31,8 @@ class Snapshot:
     name: SnapshotName
     instance: InstanceSnapshot
     content: bytes  # keyed state and timers
-    taken: int  # the last bundle of its task attempt that it covers
-    depends: Mapping[Origin, int]
+    acked_input: int  # the last bundle of its task attempt that it covers
+    depends: Mapping[Origin, LogOffset]
     reached: Mapping[int, int]  # last position consumed per channel, as the checkers saw it
     damaged: bool = False
 
@@ -42,8 +43,10 @@ class Snapshot:
     def resumed_under(self, fence: Fence, resume: Resume) -> Snapshot:
         """The same, as where an attempt begins."""
         instance = replace(self.instance)
-        instance.resume(resume.owed)
-        return replace(self, name=replace(self.name, fence=fence, resumed=True), instance=instance, taken=0)
+        instance.resume(resume.awaited_input)
+        return replace(
+            self, name=replace(self.name, fence=fence, resumed=True), instance=instance, acked_input=0
+        )
 
 
 class Snapshots:
@@ -73,7 +76,7 @@ class Snapshots:
     def latest(
         self,
         *,
-        epoch: int,
+        epoch: Epoch,
         fence: Fence,
         since: Since | None,
         final_only: bool,
@@ -86,11 +89,11 @@ class Snapshots:
                     return self.kept[name]
         return self.beginning(epoch, fence, since)
 
-    def beginning(self, epoch: int, fence: Fence, since: Since | None) -> Snapshot | None:
+    def beginning(self, epoch: Epoch, fence: Fence, since: Since | None) -> Snapshot | None:
         """Where the attempt of `fence` began `epoch`."""
-        return self.resumed(epoch, fence) or self.final(epoch - 1, since)
+        return self.resumed(epoch, fence) or self.final(epoch_before(epoch), since)
 
-    def resumed(self, epoch: int, fence: Fence) -> Snapshot | None:
+    def resumed(self, epoch: Epoch, fence: Fence) -> Snapshot | None:
         """Where it resumed, if it did so inside the epoch. Raises ResumeFailed."""
         found = snapshot_name.resumed(self.kept, epoch, fence)
         return self._whole(found[0]) if found else None
@@ -99,12 +102,12 @@ class Snapshots:
         """Raises ResumeFailed."""
         return next((self._whole(name) for name in self.kept if str(name) == text), None)
 
-    def inside(self, epoch: int) -> list[Point]:
+    def inside(self, epoch: Epoch) -> list[Point]:
         """Inside the epoch, as the newest attempt to claim the instance left it."""
         names = snapshot_name.of_newest_attempt(self.kept, epoch, self.claimed)
         return [self.kept[name].point for name in names]
 
-    def final(self, epoch: int, since: Since | None) -> Snapshot | None:
+    def final(self, epoch: Epoch, since: Since | None) -> Snapshot | None:
         """How it stood at the end of `epoch`, or of the last one before that it ran. Raises SnapshotCorrupt."""
         names = snapshot_name.ends(self.kept, epoch, since)
         if not names:
@@ -121,16 +124,16 @@ class Snapshots:
             raise ResumeFailed(f"the snapshot of {self.origin} inside epoch {name.epoch} is damaged")
         return self.kept[name]
 
-    def binding(self, epoch: int, fence: Fence) -> Snapshot | None:
+    def binding(self, epoch: Epoch, fence: Fence) -> Snapshot | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
         found = snapshot_name.binding(self.kept, epoch, fence)
         return self.kept[found[0]] if found else None
 
-    def discard_from(self, epoch: int, fence: Fence) -> None:
+    def discard_from(self, epoch: Epoch, fence: Fence) -> None:
         """What attempts before that of `fence` left of the epoch, but how one that binds has ended it."""
         self._drop(snapshot_name.overtaken(self.kept, epoch, fence))
 
-    def forget(self, before_epoch: int, fence: Fence, since: Since | None) -> None:
+    def forget(self, before_epoch: Epoch, fence: Fence, since: Since | None) -> None:
         self._drop(snapshot_name.outlived(self.kept, before_epoch, fence, since))
 
     def _drop(self, names: list[SnapshotName]) -> None:
@@ -144,13 +147,14 @@ class Checkpoint:
 
     claims: list[Claim] = field(default_factory=list)
     leases: dict[str, Lease] = field(default_factory=dict)
-    offsets: dict[int, dict[Origin, int]] = field(default_factory=dict)
-    synced: int = -1  # up to which epoch somebody has made them durable
-    commits: set[int] = field(default_factory=set)
-    synced_commit: int = -1
+    offsets: dict[Epoch, dict[Origin, int]] = field(default_factory=dict)
+    synced: Epoch = NO_EPOCH  # up to which epoch somebody has made them durable
+    commits: set[Epoch] = field(default_factory=set)
+    synced_commit: Epoch = NO_EPOCH
     channels: dict[Page, list[Numbered]] = field(default_factory=dict)
     record: bytes | None = None  # of the last epoch that is known to have committed
-    recorded: int = -1  # which one that is
+    recorded: Epoch = NO_EPOCH  # which one that is
+    unrecorded: UnrecordedCommit | None = None  # the last that the driver could not record
     lines: dict[int, RecoveryLine] = field(default_factory=dict)
     hosts: dict[int, dict[str, str]] = field(default_factory=dict)  # memberships, of each start
     effects: bool = False  # an instance has acted on the outside
@@ -177,32 +181,32 @@ class Checkpoint:
     def keep_hosts(self, generation: int, memberships: Mapping[str, str]) -> None:
         self.hosts[generation] = dict(memberships)
 
-    def ended(self, origin: Origin, epoch: int) -> Snapshot | None:
+    def ended(self, origin: Origin, epoch: Epoch) -> Snapshot | None:
         """How an instance stood at the end of an epoch that has committed."""
         return self.snapshots(origin).final(epoch, self.since(origin))
 
     @property
-    def committed(self) -> int:
-        return max(self.commits, default=-1)
+    def committed(self) -> Epoch:
+        return max(self.commits, default=NO_EPOCH)
 
     @property
-    def passed(self) -> int:
+    def passed(self) -> Epoch:
         """The last epoch that Spark does not run again: it plans the next one when that has committed."""
-        return max(self.committed, max(self.offsets, default=-1) - 1)
+        return max(self.committed, epoch_before(max(self.offsets, default=NO_EPOCH)))
 
     @property
-    def settled(self) -> int:
+    def settled(self) -> Epoch:
         """The last epoch that nobody runs again: what Spark has lost of a commit is written again from the record."""
         return max(self.passed, self.recorded)
 
     @property
-    def durably_settled(self) -> int:
+    def durably_settled(self) -> Epoch:
         """Also after a power failure."""
-        return max(self.synced_commit, self.synced - 1, self.recorded)
+        return max(self.synced_commit, epoch_before(self.synced), self.recorded)
 
     def sync_spark_files(self) -> None:
         """Those that say with which epoch the query goes on."""
-        self.synced = max(self.synced, max(self.offsets, default=-1))
+        self.synced = max(self.synced, max(self.offsets, default=NO_EPOCH))
         self.synced_commit = self.committed
 
     @property
@@ -216,7 +220,7 @@ class Checkpoint:
         if offsets:
             self.offsets.pop(last, None)
 
-    def keep_offsets(self, epoch: int) -> None:
+    def keep_offsets(self, epoch: Epoch) -> None:
         if epoch in self.offsets:
             self.synced = max(self.synced, epoch)
 
@@ -230,7 +234,7 @@ class Checkpoint:
             del self.offsets[epoch]
 
     @property
-    def _not_durable(self) -> list[int]:
+    def _not_durable(self) -> list[Epoch]:
         return [epoch for epoch in self.offsets if epoch > max(self.settled, self.synced)]
 
     def copy(self) -> Checkpoint:
@@ -246,7 +250,7 @@ class Checkpoint:
         """Everything is again as it was when the copy was made."""
         older = older.copy()
         self.claims, self.leases = older.claims, older.leases
-        self.record, self.recorded = older.record, older.recorded
+        self.record, self.recorded, self.unrecorded = older.record, older.recorded, older.unrecorded
         self.offsets, self.commits, self.lines = older.offsets, older.commits, older.lines
         self.synced, self.synced_commit = older.synced, older.synced_commit
         self.channels, self.hosts, self.effects = older.channels, older.hosts, older.effects

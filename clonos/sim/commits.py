@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import LOWEST_FENCE, Fence, generation_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, Epoch, Origin
 from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Commits:
         self._world = world
         self._checkpoint = world.checkpoint
 
-    def record_of(self, epoch: int, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+    def record_of(self, epoch: Epoch, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
         """Spark's files may be lost even now, unlike on a real disk: they are written again from the record."""
         return CommitRecord(
             query="simulated",
@@ -46,12 +47,15 @@ class Commits:
         fence = Fence.of(record.generation)
         self._world.sink_commits.record_commit(fence, record.epoch, record.to_bytes())
 
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        self._checkpoint.unrecorded = unrecorded
+
     def found(self) -> Found:
         line = self._checkpoint.newest_line
         return Found(
             committed=self._checkpoint.committed,
             passed=self._checkpoint.passed,
-            begun=line.epoch if line is not None else 0,
+            begun=line.epoch if line is not None else FIRST_EPOCH,
             offsets={epoch: written(each) for epoch, each in self._checkpoint.offsets.items()},
             commits=dict.fromkeys(self._checkpoint.commits, _COMMIT),
             kept=self._kept,
@@ -68,7 +72,7 @@ class Commits:
         self._checkpoint.offsets[record.epoch] = read(record.offsets)
         self._checkpoint.commits.add(record.epoch)
 
-    def complete(self, epoch: int, commits: bytes) -> None:
+    def complete(self, epoch: Epoch, commits: bytes) -> None:
         self._world.trace("driver", f"writes Spark's commit of epoch {epoch}, which nobody has recorded")
         self._checkpoint.commits.add(epoch)
 
@@ -95,7 +99,7 @@ class Commits:
         said = self._world.sink_commits.last_commit()
         return CommitRecord.from_bytes(said[1], "the sink") if said is not None else None
 
-    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+    def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:
         found = {
             origin: self._checkpoint.ended(origin, epoch)
             for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.errors import CheckpointMismatch, ClonosError, Fenced
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -78,11 +78,11 @@ class Coordinator(QueryCoordinator):
 
     def take_over_program(self, generation: int) -> None:
         try:
-            self._world.deployment.take_over(self.passed() + 1)
+            self._world.deployment.take_over(epoch_after(self.passed()))
         except CheckpointMismatch as refused:
             raise ProgramRefused(str(refused)) from refused
 
-    def program_changes_at(self, epoch: int) -> bool:
+    def program_changes_at(self, epoch: Epoch) -> bool:
         return self._world.deployment.history.changes_at(epoch)
 
     def fence_sinks(self, generation: int) -> Steps:
@@ -113,10 +113,10 @@ class Coordinator(QueryCoordinator):
         while not self._world.ways.answers(Place.DRIVER_HOST, place):
             yield 1_000
 
-    def passed(self) -> int:
+    def passed(self) -> Epoch:
         return self._checkpoint.passed
 
-    def snapshots_inside(self, epoch: int) -> Mapping[Origin, Sequence[Point]]:
+    def snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
         return {
             origin: self._checkpoint.snapshots(origin).inside(epoch)
             for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR)
@@ -132,7 +132,7 @@ class Coordinator(QueryCoordinator):
 
     # ----------------------------------------------------------------- commits
 
-    def committed(self) -> int:
+    def committed(self) -> Epoch:
         return self._checkpoint.committed
 
     def look_for_commits(self) -> None:
@@ -140,15 +140,15 @@ class Coordinator(QueryCoordinator):
             self._world.faults.at_unrecorded_commit()
         super().look_for_commits()
 
-    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._world.trace(self._driver.name, f"truncates before the end of epoch {epoch}")
         for delay in self._world.faults.deliveries(f"commit of epoch {epoch}"):
-            self._world.kernel.after(delay, self._world.tell_commit, epoch, stable)
+            self._world.kernel.after(delay, self._world.tell_commit, epoch, truncation_points)
 
-    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
+    def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         fence = Fence.of(self.generation)
         for place in self._world.sinks.values():
-            page = place.page(lambda raw: still_needed(raw, stable))
+            page = place.page(lambda raw: still_needed(raw, truncation_points))
             if not self._world.plan.late_trims:
                 self._remove(place, fence, page)
                 continue
@@ -179,4 +179,6 @@ def look_up_sinks(world: World, origin: Origin) -> HolderReply:
             index.damage(f"the log of sink {place.origin}")
         return index
 
-    return told("the sinks' logs", origin, 0, [partial(read, place) for place in world.sinks.values()])
+    return told(
+        "the sinks' logs", origin, LOG_BEGIN, [partial(read, place) for place in world.sinks.values()]
+    )

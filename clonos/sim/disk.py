@@ -17,7 +17,7 @@ from typing import Any
 
 from clonos.errors import LogConflict, LogCorrupt, StorageUnavailable
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_before
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.delta_journal import fold_deltas
@@ -50,7 +50,7 @@ class LogStore:
         self.incarnations: tuple[Writer, ...] | None = None  # kept where there are standbys
         self.acts = False  # its owner has acted on the outside
         self.damaged_before = False  # it is in the place of one of which only a part could be read
-        self.whole_since: int | None = None
+        self.whole_since: LogOffset | None = None
         self.unreadable_until = 0
         self._power_may_fail = power_may_fail
         self._on_disk: tuple[list[Batch], tuple[Writer, ...] | None] = ([], None)
@@ -96,7 +96,7 @@ class LogStore:
         if self.full:
             raise StorageUnavailable(f"no space is left for the causal log of {self.owner}")
 
-    def _compare(self, start: int, data: bytes) -> None:
+    def _compare(self, start: LogOffset, data: bytes) -> None:
         for known_start, known in self._own():
             low, high = max(start, known_start), min(start + len(data), known_start + len(known))
             if (
@@ -119,8 +119,8 @@ class LogStore:
     # ------------------------------------------------------------- reading
 
     @property
-    def end(self) -> int:
-        return max((start + len(data) for start, data in self._own()), default=0)
+    def end(self) -> LogOffset:
+        return max((log_after(*piece) for piece in self._own()), default=LOG_BEGIN)
 
     def _own(self) -> Iterator[Segment]:
         return (piece for batch in self._batches for piece in batch.own)
@@ -133,7 +133,7 @@ class LogStore:
         held = [raw for batch in self._batches for raw in batch.deltas]
         return OpenedLog(self.own_log, held, damaged, self.whole_since)
 
-    def is_whole(self, since: int) -> None:
+    def is_whole(self, since: LogOffset) -> None:
         self.whole_since, self.damaged_before = since, False
         self.sync()
 
@@ -189,19 +189,21 @@ class LogStore:
         self._batches = [_folded(batches) for batches in (synced, fresh) if batches]
         self.version += 1
 
-    def truncate(self, stable: Mapping[Origin, int]) -> None:
-        self._change(self._truncate, stable)
+    def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        self._change(self._truncate, truncation_points)
 
-    def _truncate(self, stable: Mapping[Origin, int]) -> None:
-        own_from = stable.get(self.owner, 0)
+    def _truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        own_from = truncation_points.get(self.owner, LOG_BEGIN)
         if self.incarnations:
             self.incarnations = truncated(self.incarnations, own_from)
         for batch in self._batches:
-            batch.deltas = tuple(raw for raw in batch.deltas if still_needed(raw, stable))
+            batch.deltas = tuple(raw for raw in batch.deltas if still_needed(raw, truncation_points))
             batch.own = tuple(piece for piece in batch.own if piece[0] + len(piece[1]) > own_from)
         self._drop_empty()
 
-    def rewrite_own(self, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None) -> None:
+    def rewrite_own(
+        self, offset: LogOffset, pieces: Sequence[Segment], copied_by: Writer | None = None
+    ) -> None:
         """As `clonos.storage.log_store.LogStore.rewrite_own`: all or nothing, and durable."""
         self._check_room()
         if copied_by is not None:
@@ -382,4 +384,4 @@ class Disk:
     def lookup(self, origin: Origin, now: int) -> HolderReply:
         """What all directories of this host say about an instance. Raises StorageUnavailable."""
         readings = [partial(store.index, now) for store in self.stores.values()]
-        return told(self.holder, origin, 0, readings)
+        return told(self.holder, origin, LOG_BEGIN, readings)

@@ -52,7 +52,7 @@ class Picture:
         self._rows = {origin: -at for at, origin in enumerate(lines)}
         self._bottom = -len(lines)
         self._events = around([event for event in world.trace.events if event.about is not None])
-        self._emitted: dict[tuple[int, int], int] = {}
+        self._emitted_at: dict[tuple[int, int], int] = {}
         self._figure = figures.figure(AROUND + STEP * (len(self._events) + 2), AROUND + ROW * len(lines))
         self._axes = self._figure.add_subplot()
         self._axes.set_title(title[:180], loc="left", pad=30)
@@ -76,7 +76,7 @@ class Picture:
             if isinstance(about, Took):
                 arrows += self._arrows(at, about)
             elif isinstance(about, Emitted):
-                self._emitted |= {(about.origin.channel, number): at for number in about.numbers}
+                self._emitted_at |= {(about.origin.channel, number): at for number in about.numbers}
             elif isinstance(about, Struck):
                 self._fault(at, about)
         for arrow in arrows:
@@ -92,7 +92,7 @@ class Picture:
         found = []
         for channel, position in about.records:
             writer = channel_origin(channel)
-            start = self._emitted.get((channel, position), at - 1 if writer in self._rows else None)
+            start = self._emitted_at.get((channel, position), at - 1 if writer in self._rows else None)
             if start is not None:
                 found.append([(start, self._rows[writer]), (at, self._rows[about.origin])])
         return found

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin, epoch_after, epoch_before
 from clonos.protocol.roles.restart_policy import QueryFailed, RestartPolicy, cause_of, may_resume, named
 from clonos.protocol.topology import NodeKind
 from clonos.sim.coordinator import Coordinator, ProgramRefused
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clonos.sim.world import Wires, World
 
 TASK_FAILURES = 4
-TIMEOUTS = 4
+TIMEOUTS = 16
 """So many starts of the query in a row may end because a holder does not answer, before the user stops the query."""
 PATIENCE = 1_000_000
 """So many starts in a row may fail for other reasons: a run has as many faults as it likes."""
@@ -62,7 +62,7 @@ class Driver(Process):
         self.leased = Leased(world, self)
         self._inbox: deque[Lost] = deque()
         self._running: dict[Origin, Task] = {}
-        self._began: dict[Origin, tuple[int, int]] = {}
+        self._began: dict[Origin, tuple[int, Epoch]] = {}  # by which start, and in which epoch
         self._files: dict[Origin, list[tuple[int, Record]]] = {}
         self._written_at: dict[Origin, int] = {}
         self._lost_files: set[Origin] = set()
@@ -105,9 +105,7 @@ class Driver(Process):
                 yield from self._stop_tasks()
                 if self.world.driver is not self:
                     return
-                if RecoveryTimeout.__name__ in str(
-                    failed
-                ):  # a conduit tries several times, and says why it failed
+                if RecoveryTimeout.__name__ in str(failed):
                     timeouts[self._checkpoint.committed] += 1
                 if timeouts[self._checkpoint.committed] == TIMEOUTS:
                     self.world.finish(RecoveryTimeout.__name__, failed.message)
@@ -207,8 +205,8 @@ class Driver(Process):
     # ---------------------------------------------------------------- epochs
 
     def _epochs(self) -> Steps:
-        epoch = self._checkpoint.passed + 1
-        begin = self._checkpoint.offsets.get(epoch - 1) or dict.fromkeys(self.world.partitions, 0)
+        epoch = epoch_after(self._checkpoint.passed)
+        begin = self._checkpoint.offsets.get(epoch_before(epoch)) or dict.fromkeys(self.world.partitions, 0)
         while True:
             if self.world.plan.realtime:
                 end = yield from self._run_realtime(epoch, begin)
@@ -222,14 +220,14 @@ class Driver(Process):
             if self.world.is_drained(end):
                 yield from self._await_commit(epoch)
                 return
-            epoch, begin = epoch + 1, end
+            epoch, begin = epoch_after(epoch), end
 
-    def _commit(self, epoch: int) -> None:
+    def _commit(self, epoch: Epoch) -> None:
         self._checkpoint.commits.add(epoch)
         self.world.trace(self.name, f"commits epoch {epoch}")
 
-    def _commit_late(self, epoch: int, end: dict[Origin, int]) -> Steps:
-        yield from self._await_commit(epoch - 1)
+    def _commit_late(self, epoch: Epoch, end: dict[Origin, int]) -> Steps:
+        yield from self._await_commit(epoch_before(epoch))
         self._late_commit = epoch
         generation = self.generation
 
@@ -243,13 +241,13 @@ class Driver(Process):
 
         self.kernel.after(self.world.choices.schedule.randint(0, 20_000), self.call, land)
 
-    def _await_commit(self, epoch: int) -> Steps:
+    def _await_commit(self, epoch: Epoch) -> Steps:
         while self._late_commit is not None and self._late_commit <= epoch:
             if self.world.faults.at_driver(self):
                 raise SparkQueryFailed("Restarted", "somebody restarted the query")
             yield 1_000
 
-    def _draw_end(self, epoch: int, begin: dict[Origin, int]) -> dict[Origin, int]:
+    def _draw_end(self, epoch: Epoch, begin: dict[Origin, int]) -> dict[Origin, int]:
         rng, most = self.world.choices.schedule, 2 * self.world.plan.epoch
         return {
             partition: min(at + rng.randint(0, most), len(self.world.partitions[partition]))
@@ -278,7 +276,7 @@ class Driver(Process):
     def runs(self, task: Task) -> bool:
         return self._running.get(task.origin) is task
 
-    def _new_task(self, origin: Origin, epoch: int, wires: Wires | None) -> Task:
+    def _new_task(self, origin: Origin, epoch: Epoch, wires: Wires | None) -> Task:
         task = Task(
             self.world,
             origin,
@@ -296,7 +294,7 @@ class Driver(Process):
 
     # ------------------------------------------------------------ micro-batch
 
-    def _run_microbatch(self, epoch: int, begin: dict[Origin, int]) -> Steps:
+    def _run_microbatch(self, epoch: Epoch, begin: dict[Origin, int]) -> Steps:
         end = self._checkpoint.offsets.get(epoch)
         if end is None:
             yield from self._may_write()
@@ -316,7 +314,7 @@ class Driver(Process):
             yield from self._run_over_losses(epoch, instances)
         return end
 
-    def _run_over_losses(self, epoch: int, instances: list[Origin]) -> Steps:
+    def _run_over_losses(self, epoch: Epoch, instances: list[Origin]) -> Steps:
         """What ran before a loss of shuffle files stays; then what wrote them runs again, and then the rest."""
         lost = [
             origin
@@ -334,7 +332,7 @@ class Driver(Process):
     def _is_source(self, origin: Origin) -> bool:
         return self.world.plan.dataflow.topology.node(origin.node).kind is NodeKind.SOURCE
 
-    def _run_stage(self, epoch: int, instances: list[Origin]) -> Steps:
+    def _run_stage(self, epoch: Epoch, instances: list[Origin]) -> Steps:
         failures = Counter[Origin]()
         waiting = dict.fromkeys(instances)
         self._attempt_all(waiting, epoch)
@@ -357,7 +355,7 @@ class Driver(Process):
             yield self.world.choices.schedule.randint(50, 2_000)
             self._attempt_all(waiting, epoch)
 
-    def _attempt_all(self, waiting: dict[Origin, None], epoch: int) -> None:
+    def _attempt_all(self, waiting: dict[Origin, None], epoch: Epoch) -> None:
         """Of those that have not ended, whoever can run. Whose input was lost waits until it has been written again."""
         asking = [origin for origin in waiting if origin not in self._running]
         for origin in asking:
@@ -383,7 +381,7 @@ class Driver(Process):
                 found.append((writer.channel, records))
         return found
 
-    def _attempt(self, origin: Origin, epoch: int) -> None:
+    def _attempt(self, origin: Origin, epoch: Epoch) -> None:
         task = self._new_task(origin, epoch, None)
         for channel, records in self._input_of(origin):
             for record in records:
@@ -394,7 +392,7 @@ class Driver(Process):
 
     # -------------------------------------------------------------- real time
 
-    def _run_realtime(self, epoch: int, begin: dict[Origin, int]) -> Steps:
+    def _run_realtime(self, epoch: Epoch, begin: dict[Origin, int]) -> Steps:
         flow, rng = self.world.plan.dataflow, self.world.choices.schedule
         instances = flow.instances(NodeKind.OPERATOR, NodeKind.SINK)
         wires = self.world.wires()

@@ -102,6 +102,7 @@ class Leased:
             if not self._is_there:
                 self._ask()
         self._memberships.begins()
+        self._world.goes_without_a_host |= self._known is None
 
     def _keep(self) -> None:
         if not self._is_there:
@@ -123,6 +124,7 @@ class Leased:
             return
         self._world.trace(self._driver.name, "has not heard of the second server, and goes on without it")
         self._world.checks.given_up(lease)
+        self._world.goes_without_a_host = True
         self._known, self._is_there = None, False
 
     def _ask(self) -> None:

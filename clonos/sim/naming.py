@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clonos.protocol.ids import Origin, channel_id
+from clonos.protocol.ids import Epoch, Origin, channel_id
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.sim.records import Record
 
@@ -44,7 +44,7 @@ class Naming:
             if partition.instance == 1:
                 self._names[partition], self._replaces[partition] = self._names[first], first
 
-    def is_there(self, partition: Origin, epoch: int, begin: dict[Origin, int]) -> bool:
+    def is_there(self, partition: Origin, epoch: Epoch, begin: dict[Origin, int]) -> bool:
         """Whether it has records in an epoch that begins at these places."""
         old = self._replaces.get(partition)
         read = old is None or begin[old] == len(self._world.partitions[old])

@@ -14,17 +14,27 @@ from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import (
+    LOG_BEGIN,
+    NO_OUTPUT,
+    Epoch,
+    LogOffset,
+    Origin,
+    OutputNumber,
+    log_after,
+    output_after,
+)
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.conduit_model import Output, Stable
+from clonos.protocol.roles.conduit_model import Checkpointed, Output
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.death import Death
 from clonos.protocol.roles.incarnation_ports import Reached
@@ -67,7 +77,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.state: Any = self._new_state()
         self.timers = Timers()
         self.event_timers = Timers()
-        self.depends: dict[Origin, int] = {}  # for the checkers alone
+        self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
         self.consumed: dict[int, int] = {}
         self.disks_restored = world.disks_restored()
         assert world.driver is not None
@@ -151,7 +161,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._snapshots.claim(fence)
         self._world.checks.acts(self._origin, fence, "claims its snapshots")
 
-    def discard_from(self, epoch: int) -> None:
+    def discard_from(self, epoch: Epoch) -> None:
         self._snapshots.discard_from(epoch, self.hello.fence)
 
     def line(self, generation: int) -> RecoveryLine:
@@ -164,6 +174,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         raw = self._world.checkpoint.record
         return CommitRecord.from_bytes(raw, "the checkpoint") if raw is not None else None
 
+    def unrecorded_commit(self) -> UnrecordedCommit | None:
+        return self._world.checkpoint.unrecorded
+
     def await_commit(self) -> Steps:
         yield 1_000
 
@@ -173,7 +186,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             found.name,
             instance.log_offset,
             instance.emitted,
-            found.taken,
+            found.acked_input,
             instance.log,
             instance.received,
             instance.live_since,
@@ -210,20 +223,20 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             self._store.incarnations = ()
         return opened
 
-    def log_is_whole(self, since: int) -> None:
+    def log_is_whole(self, since: LogOffset) -> None:
         self._store.is_whole(since)
 
-    def rewrite_log(self, at: int, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
+    def rewrite_log(self, at: LogOffset, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
         self._store.rewrite_own(at, list(pieces), copied_by)
 
     @property
-    def log_end(self) -> int:
+    def log_end(self) -> LogOffset:
         return self._store.end
 
     def begin_log(self, writer: Writer) -> None:
         self._store.begin(writer)
 
-    def ask(self, origin: Origin, base: int) -> Steps:
+    def ask(self, origin: Origin, base: LogOffset) -> Steps:
         return holders.ask(self._world, self._replica, origin, where=self.session.incarnation.where)
 
     @property
@@ -252,7 +265,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         if not self.live.following:
             self._world.checks.goes_on(self, self.hello)
 
-    def promoted(self, known: int) -> None:
+    def promoted(self, known: LogOffset) -> None:
         self._world.checks.promoted(self, self.hello, self.live.recorded)
         self._world.trace(self._replica.name, f"is the replica from log offset {known} on")
 
@@ -349,7 +362,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             yield from self._replica.pause(moment.value)
 
     def repeats(self, emit: Emit) -> None:
-        self.depends[self._origin] = emit.log_start + len(emit.log)
+        self.depends[self._origin] = log_after(emit.log_start, emit.log)
 
     def frame(self, acked_input: int, emit: Emit) -> OutputFrame:
         tags = self._world.checks.emits(self, emit)
@@ -362,14 +375,14 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             for index, row in enumerate(emit.payload.rows):
                 record = Record(emit.first + index, (*row, tags[index]), emit.deltas.get(index))
                 records.append((emit.destinations[index], record))
-        last = emit.first + emit.count - 1 if emit.count else 0
+        last = output_after(emit.first, emit.count - 1) if emit.count else NO_OUTPUT
         output = Output(
             acked_input,
-            emit.passed,
+            emit.emitted_output,
             emit.log_start,
             emit.log,
             emit.count,
-            emit.first if emit.count else 0,
+            emit.first if emit.count else NO_OUTPUT,
             last,
         )
         return OutputFrame(output, tuple(records))
@@ -379,11 +392,13 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             yield from self._replica.pause("sends")
             self._replica.send(frame)
 
-    def acknowledge(self, acked_input: int, emitted_output: int, log_offset: int) -> None:
-        self._replica.send(OutputFrame(Output(acked_input, emitted_output, log_offset, b"", 0, 0, 0), ()))
+    def acknowledge(self, acked_input: int, emitted_output: OutputNumber, log_offset: LogOffset) -> None:
+        self._replica.send(
+            OutputFrame(Output(acked_input, emitted_output, log_offset, b"", 0, NO_OUTPUT, NO_OUTPUT), ())
+        )
 
-    def send_stable(self, acked_input: int, log_offset: int) -> None:
-        self._replica.send(Stable(acked_input, log_offset))
+    def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
+        self._replica.send(Checkpointed(acked_input, log_offset))
 
     # ----------------------------------------------------------------- snapshots
 
@@ -451,23 +466,23 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         stored, self._stored = self._stored, None
         return stored
 
-    def forget_snapshots(self, epoch: int, since: Since | None) -> None:
+    def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         with self._world.checks.forgets_snapshots(self._snapshots):
             self._snapshots.forget(epoch, self.hello.fence, since)
 
     # ----------------------------------------------------------------- log store
 
-    def keep_plan(self, epoch: int) -> Steps:
+    def keep_plan(self, epoch: Epoch) -> Steps:
         yield 10
         self._reach_storage()
         self._world.checkpoint.keep_offsets(epoch)
 
-    def write_log(self, deltas: Sequence[bytes], own: tuple[int, bytes] | None) -> None:
+    def write_log(self, deltas: Sequence[bytes], own: Segment | None) -> None:
         self._replica.point("is about to write its log")
         self._world.checks.writes(self, own)
         self._store.append(deltas, own)
         self._world.checks.saves(self, own)
-        start, data = own or (0, b"")
+        start, data = own or (LOG_BEGIN, b"")
         self._world.trace.saved(self._replica.name, self._origin, start, data, len(deltas))
         self._replica.point("has written its log")
 
@@ -479,9 +494,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         if not self._store.full:
             self._store.fold()
 
-    def truncate_log(self, stable: Mapping[Origin, int]) -> None:
+    def truncate_log(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         with self._world.checks.truncates(self._store):
-            self._store.truncate(stable)
+            self._store.truncate(truncation_points)
 
     # ------------------------------------------------------------------- effects
 
@@ -494,8 +509,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._reach_storage()
         self._world.checkpoint.effects = True
 
-    def show_log(self, log_start: int, log: bytes) -> None:
-        self._replica.secure(log_start, log)
+    def show_log(self, log_start: LogOffset, log: bytes) -> None:
+        self._replica.flush_log(log_start, log)
 
     def check_claim(self) -> None:
         self._reach_storage()

@@ -25,7 +25,7 @@ class Poison:
     def __init__(self, rng: Random, partitions: Mapping[Origin, Sequence[int]], count: int) -> None:
         records = sorted(record for dealt in partitions.values() for record in dealt)
         self.records = frozenset(rng.sample(records, min(count, len(records))))
-        self.letters: set[int] = set()
+        self.dead_letters: set[int] = set()
         self._struck: Counter[tuple[Origin, int]] = Counter()
         self._before: dict[tuple[Origin, int, int], int] = {}
 
@@ -45,7 +45,7 @@ class Poison:
             if self._struck[origin, record] < DEADLY:
                 raise Violation("I3", f"{origin} passes over record {record}, which has killed nobody")
             raise BeyondPromise(f"somebody has killed {origin} twice while it had record {record} in hand")
-        self.letters.add(record)
+        self.dead_letters.add(record)
         self._before[origin, tag.channel, tag.position] = tag.before
 
     def before(self, origin: Origin, tag: Tag, last: int) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin, epoch_before
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.protocol.versions.upgrade import (
@@ -117,7 +117,7 @@ class Deployment:
     def is_another(self) -> bool:
         return is_another(self.history, self.program)
 
-    def take_over(self, number: int) -> None:
+    def take_over(self, number: Epoch) -> None:
         """The program is started while epoch `number` is open, and nothing of an older start is under way. Raises
         CheckpointMismatch; also where the function would find state that is not its own, which the user knows before it
         has run."""
@@ -140,15 +140,15 @@ class Deployment:
             if not migrates:
                 raise lacks_migrate(node.name, node.version, "nothing else can read it")
 
-    def _look(self, number: int) -> OpenEpoch:
+    def _look(self, number: Epoch) -> OpenEpoch:
         world, kept = self._world, self._world.checkpoint
         if not self.is_another:
-            return OpenEpoch(number, begun=False, seen=number - 1)
+            return OpenEpoch(number, begun=False, seen=epoch_before(number))
         origins = world.plan.dataflow.instances(NodeKind.OPERATOR)
         ends = {
             origin: LastCommit(found.instance.log_offset, found.instance.emitted)
             for origin in origins
-            if (found := kept.ended(origin, number - 1)) is not None
+            if (found := kept.ended(origin, epoch_before(number))) is not None
         }
         whole = not (world.plan.executors and world.plan.standbys)
         own: list[tuple[Origin, Segment]] = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clonos.protocol.engine.instance import Row
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 
 
 class Tag(NamedTuple):
@@ -22,7 +22,7 @@ class Tag(NamedTuple):
     channel: int
     position: int
     before: int  # the position sent to the same instance on this channel before, 0 if none
-    depends: Mapping[Origin, int]  # log offset by origin
+    depends: Mapping[Origin, LogOffset]  # log offset by origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ClonosError
 from clonos.protocol.fence import LOWEST_FENCE
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.conduit_model import Ended, Heartbeat, ReplicaError, Secure, Secured, Welcome
+from clonos.protocol.roles.conduit_model import Ended, FlushLog, Heartbeat, LogFlushed, ReplicaError, Welcome
 from clonos.protocol.roles.death import KILLED, REPORTED, Death
 from clonos.protocol.roles.operator_ports import SnapshotStored
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
@@ -46,8 +46,8 @@ class Connect:
 class Commit:
     """An epoch has committed; logs before these offsets may go."""
 
-    epoch: int
-    stable: Mapping[Origin, int]
+    epoch: Epoch
+    truncation_points: Mapping[Origin, LogOffset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Replica(Process):
         self.session = ReplicaSession(self.host.session, self)
         self._inbox: deque[Any] = deque()
         self._link: Link | None = None
-        self._secured = 0
+        self._flushed_upto = LOG_BEGIN
         self.exit_code: int | None = None
         self.signal: str | None = KILLED
 
@@ -94,8 +94,8 @@ class Replica(Process):
     def _receive(self, link: Link, frame: Any) -> None:
         if link is not self._link:
             return
-        if isinstance(frame, Secured):
-            self._secured = frame.log_end
+        if isinstance(frame, LogFlushed):
+            self._flushed_upto = frame.log_end
         else:
             self.hear(frame)
 
@@ -118,11 +118,11 @@ class Replica(Process):
         if self._link is not None:
             self._link.send_down(frame)
 
-    def secure(self, log_start: int, log: bytes) -> None:
+    def flush_log(self, log_start: LogOffset, log: bytes) -> None:
         """Wait in the middle of a step until the conduit has this of the log; without it the process ends."""
-        self._secured = 0
-        self.send(Secure(log_start, log))
-        self.until(lambda: self._secured >= log_start + len(log) or self._is_given_up)
+        self._flushed_upto = LOG_BEGIN
+        self.send(FlushLog(log_start, log))
+        self.until(lambda: self._flushed_upto >= log_after(log_start, log) or self._is_given_up)
         if self._is_given_up:
             self.world.trace(self.name, "ends, because its conduit is gone in the middle of a step")
             self._reports()
@@ -139,7 +139,7 @@ class Replica(Process):
             if isinstance(word, Connect):
                 yield from self._serve(word)
             elif isinstance(word, Commit):
-                self.session.commit(word.epoch, word.stable)
+                self.session.commit(word.epoch, word.truncation_points)
             elif isinstance(word, SnapshotStored):
                 try:
                     self._stored(word)
@@ -186,7 +186,7 @@ class Replica(Process):
             elif isinstance(word, Gone):
                 self.session.conduit_is_gone()
             elif isinstance(word, Commit):
-                self.session.commit(word.epoch, word.stable)
+                self.session.commit(word.epoch, word.truncation_points)
             elif isinstance(word, SnapshotStored):
                 self._stored(word)
             elif isinstance(word, BundleFrame):
@@ -203,10 +203,10 @@ class Replica(Process):
 
     # ------------------------------------------------- for the role of the process
 
-    def welcome(self, log_end: int) -> None:
+    def welcome(self, log_end: LogOffset) -> None:
         self.send(Welcome(self.world.plan.window, WINDOW_BYTES, log_end))
 
-    def follows(self, epoch: int) -> None:
+    def follows(self, epoch: Epoch) -> None:
         """Nobody asks for it here."""
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
@@ -216,10 +216,10 @@ class Replica(Process):
             self.fence = promoted.fence
         return is_promoted
 
-    def at_end(self, epoch: int) -> None:
+    def at_end(self, epoch: Epoch) -> None:
         self.server.call(self.server.at_end, self, epoch)
 
-    def ended(self, emitted_output: int) -> None:
+    def ended(self, emitted_output: OutputNumber) -> None:
         self.send(Ended(emitted_output))
 
     def _reports(self) -> None:

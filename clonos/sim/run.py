@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.checks.violation import BeyondPromise, Violation
 from clonos.sim.faults import Struck
 from clonos.sim.plan import Fault, Plan
@@ -102,5 +103,10 @@ def is_permitted(world: World) -> bool:
     if outcome == "GapError":
         if plan.per_epoch and Fault.CHECKPOINT_OLDER in kinds:
             return True  # the epoch came out shorter, and an instance cannot keep what it has gathered
-        return bool(kinds & WORSE_GAPS) or (plan.depth < 1 << 30 and bool(kinds & GAPS))
+        return bool(kinds & WORSE_GAPS) or _may_have_lost_logs(world, kinds)
     return outcome in PERMITTED and bool(kinds & PERMITTED[outcome])
+
+
+def _may_have_lost_logs(world: World, kinds: set[Fault]) -> bool:
+    """Not everybody downstream is sent them, and a store is gone, or its host does not count any more."""
+    return world.plan.depth < FULL and (world.goes_without_a_host or bool(kinds & GAPS))

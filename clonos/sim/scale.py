@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 
 from clonos.protocol.frontier import runs_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
@@ -104,7 +104,7 @@ class Representative:
         for number in range(2 * warm + 4):
             before = self._journal.size
             self._receive(number)
-            self._journal.append_own(self._origin, number * self._step, bytes(self._step))
+            self._journal.append_own(self._origin, LogOffset(number * self._step), bytes(self._step))
             deltas = self._emit(destinations)
             if number >= warm + 2:
                 sent, rows = sent + deltas, rows + self._cluster.bundle
@@ -146,4 +146,4 @@ class Representative:
 
     def _entry(self, layer: int, instance: int, at: int, hop: int) -> bytes:
         data = bytes(self._step) if hop <= self._cluster.sharing else None
-        return encode_entry(Origin(layer, instance), at * self._step, self._step, hop, data)
+        return encode_entry(Origin(layer, instance), LogOffset(at * self._step), self._step, hop, data)

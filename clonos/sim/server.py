@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.conduit_model import ReplicaError
-from clonos.protocol.roles.death import Death, Ending, certify
+from clonos.protocol.roles.death import Death, Ending, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.protocol.roles.incarnation import AttachRequest
 from clonos.protocol.topology import NodeKind
@@ -105,7 +105,7 @@ class ReplicaServer(Process):
         link = self._handed.pop(replica, None)
         if link is not None:
             link.close("the replica is gone", by=replica)
-        death = certify(
+        death = classify_death(
             Ending(
                 replica.origin,
                 replica.number,
@@ -118,7 +118,7 @@ class ReplicaServer(Process):
         )
         if not death.expected:
             replica.struck()
-        self._placement.reaped(replica, death)
+        self._placement.on_reaped(replica, death)
 
     def died(self) -> None:
         for replica in self.replicas:
@@ -128,7 +128,7 @@ class ReplicaServer(Process):
 
     # ------------------------------------------------- replicas and the driver
 
-    def at_end(self, replica: Replica, epoch: int) -> None:
+    def at_end(self, replica: Replica, epoch: Epoch) -> None:
         self._placement.stands_at_end(replica, epoch)
 
     def promoted(self, replica: Replica, hello: AttachRequest) -> bool:
@@ -138,9 +138,9 @@ class ReplicaServer(Process):
             self.world.checks.fence_raised(self.name, hello.origin, hello.fence)
         return is_promoted
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         for replica in self._placement.not_given_up:
-            self._tell(replica, Commit(epoch, stable))
+            self._tell(replica, Commit(epoch, truncation_points))
 
     def set_generation(self, generation: int, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from clonos.errors import SinkUnavailable
 from clonos.protocol.engine.output_commit import Write
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT
 from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.conduit_model import Output, Stable
+from clonos.protocol.roles.conduit_model import Checkpointed, Output
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.sim.frames import OutputFrame
 from clonos.sim.kernel import Steps
@@ -49,9 +50,9 @@ class SinkHost(SinkPorts):
                 yield self._world.choices.schedule.randint(500, 3000)
         yield from self._replica.pause("has committed")
 
-    def taken(self, seq: int) -> Steps:
-        self._replica.send(OutputFrame(Output(seq, 0, 0, b"", 0, 0, 0), ()))
-        self._replica.send(Stable(seq, 0))
+    def send_checkpointed(self, seq: int) -> Steps:
+        self._replica.send(OutputFrame(Output(seq, NO_OUTPUT, LOG_BEGIN, b"", 0, NO_OUTPUT, NO_OUTPUT), ()))
+        self._replica.send(Checkpointed(seq, LOG_BEGIN))
         yield from ()
 
     def ends(self) -> Steps:

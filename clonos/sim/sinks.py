@@ -20,7 +20,7 @@ from clonos.errors import ClonosError, SinkError, SinkUnavailable
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.fence import LOWEST_FENCE, NO_FENCE, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.line.sink_trim import Entry, Page, next_number, numbers
 from clonos.protocol.roles.sink_fence import Holder, check_driver, check_holding, check_taking
@@ -65,12 +65,12 @@ class SinkCommits:
     def raise_fence(self, fence: Fence) -> None:
         self.floor = max(self.floor, fence)
 
-    def record_commit(self, fence: Fence, epoch: int, record: bytes) -> None:
+    def record_commit(self, fence: Fence, epoch: Epoch, record: bytes) -> None:
         offered = KeptCommit(fence, epoch, record)
         if supersedes(offered, self.kept, floor=self.floor):
             self.kept = offered
 
-    def last_commit(self) -> tuple[int, bytes] | None:
+    def last_commit(self) -> tuple[Epoch, bytes] | None:
         return None if self.kept is None else (self.kept.epoch, self.kept.record)
 
 

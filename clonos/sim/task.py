@@ -14,7 +14,7 @@ import numpy as np
 
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.roles import conduit_model as rules
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.frames import BundleFrame, OutputFrame
@@ -40,7 +40,7 @@ class Task(Process):
         world: World,
         origin: Origin,
         *,
-        epoch: int,
+        epoch: Epoch,
         generation: int,
         attempt: int,
         is_retry: bool,
@@ -213,7 +213,7 @@ class Task(Process):
                 self.spilled.add(seq)
             case rules.Send(seq):
                 self._send(BundleFrame(seq, self.kept[seq]))
-            case rules.End() | rules.Tick() | rules.Secured():
+            case rules.End() | rules.Tick() | rules.LogFlushed():
                 self._send(action)
             case rules.PassOn():
                 assert frame is not None
@@ -305,11 +305,11 @@ class Task(Process):
             hello.fence,
             hello.fresh,
             self.is_retry,
-            resume.passed,
+            resume.emitted_output,
             resume.log_start,
             resume.log,
             standby,
-            hello.moves,
+            hello.failovers,
             hello.recovered,
             self.world.plan.realtime,
         )
@@ -351,7 +351,7 @@ class Task(Process):
             case rules.Welcome(window, window_bytes):
                 self._happen(rules.StandbyWelcome(window, window_bytes))
             case OutputFrame():
-                self._happen(rules.StandbyTaken(frame.output.taken))
+                self._happen(rules.StandbyAcked(frame.output.acked_input))
             case rules.ReplicaError():
                 self._happen(rules.StandbyLost(frame.message))
 
@@ -369,7 +369,7 @@ class Task(Process):
             self.world.checks.told(self, frame.output.log_start, frame.output.log)
             self._happen(frame.output, frame)
             return
-        if isinstance(frame, rules.Secure):
+        if isinstance(frame, rules.FlushLog):
             self.world.checks.told(self, frame.log_start, frame.log)
         self._happen(frame)
 

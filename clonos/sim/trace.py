@@ -9,7 +9,7 @@ from typing import Any
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.frontier import runs_of
-from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.kernel import Kernel
@@ -88,12 +88,14 @@ class Trace:
             records = tuple(zip([int(channel) for channel in channels], numbers, strict=True))
             self(who, f"takes bundle {seq}: {in_runs(records)}", Took(origin, records))
 
-    def saved(self, who: str, origin: Origin, start: int, data: bytes, deltas: int) -> None:
+    def saved(self, who: str, origin: Origin, start: LogOffset, data: bytes, deltas: int) -> None:
         if self.keeping:
             what = f"saves log {start}..{start + len(data)} ({kinds_in(data)})" if data else "saves"
             self(who, f"{what} and {deltas} received deltas" if deltas else what, Saved(origin))
 
-    def emitted(self, who: str, origin: Origin, first: int, destinations: Iterable[int], deltas: int) -> None:
+    def emitted(
+        self, who: str, origin: Origin, first: OutputNumber, destinations: Iterable[int], deltas: int
+    ) -> None:
         if self.keeping:
             targets = list(destinations)
             numbers = tuple(range(first, first + len(targets)))
@@ -118,7 +120,7 @@ def in_runs(records: tuple[tuple[int, int], ...]) -> str:
 def kinds_in(data: bytes) -> str:
     """The determinants in a piece of a log."""
     try:
-        steps = decode_steps(data, 0)
+        steps = decode_steps(data, LOG_BEGIN)
     except LogCorrupt:
         return "the rest of a step"
     names = []

@@ -11,7 +11,7 @@ from typing import Any
 from clonos.errors import StorageUnavailable
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.destination import destination
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Node, NodeKind
@@ -136,6 +136,7 @@ class World:
         self._unlisted_until = 0
         self.driver: Driver | None = None  # who leads, or leads first
         self.drivers: dict[str, Driver] = {}
+        self.goes_without_a_host = False  # whose logs no longer count
         self.drivers_meet = plan.may(Fault.SECOND_DRIVER)
         self.meetings = self.choices.stream("meetings")
         self.starts: dict[int, str] = {}  # who made each start of the query
@@ -411,10 +412,10 @@ class World:
             self.checks.everything_is_out()
         )
 
-    def tell_commit(self, epoch: int, stable: dict[Origin, int]) -> None:
+    def tell_commit(self, epoch: Epoch, truncation_points: dict[Origin, LogOffset]) -> None:
         for at, server in enumerate(self.servers):
             if server.alive and self.ways.passes(Place.DRIVER_HOST, at):
-                server.call(server.commit, epoch, stable)
+                server.call(server.commit, epoch, truncation_points)
 
     # -------------------------------------------------------------- outside
 

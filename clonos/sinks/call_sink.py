@@ -37,7 +37,7 @@ from clonos.sinks.bundle import channel_of, check_bundle, position_of
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
-from clonos.sinks.sink_wal import AheadLog, Found
+from clonos.sinks.sink_wal import Found, SinkWal
 from clonos.sinks.values import check_names
 from clonos.sinks.wal_files import local_path
 from clonos.sinks.wal_format import Kind, Record
@@ -117,7 +117,7 @@ class CallableSink(FileSink):
             raise ConfigurationError(
                 "this sink has not been given a schema yet", hint="Call validate(schema) first"
             )
-        log = AheadLog(self._base, durable=self._durable)
+        log = SinkWal(self._base, durable=self._durable)
         return CallableWriter(
             log,
             self._write,
@@ -140,7 +140,7 @@ class CallableWriter:
 
     def __init__(
         self,
-        log: AheadLog,
+        log: SinkWal,
         write: Write,
         last_written: LastWritten | None,
         names: Sequence[str],

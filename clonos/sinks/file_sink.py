@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch
 from clonos.protocol.line.kept_commit import KeptCommit
 from clonos.sinks.patience import Patience, check_patience
-from clonos.sinks.sink_wal import AheadReader, last_commit, raise_floor, read_floor, record_commit, trim
+from clonos.sinks.sink_wal import SinkWalReader, last_commit, raise_floor, read_floor, record_commit, trim
 from clonos.sinks.wal_format import Kind
 
 
@@ -34,14 +35,14 @@ class FileSink(ABC):
     def standing_fence(self, query: str) -> Fence:
         return Patience(self._patience).run(lambda _: read_floor(self._base, query))
 
-    def log_reader(self, query: str) -> AheadReader:
-        return AheadReader(self._base, query, moved_by=self.moved_by)
+    def log_reader(self, query: str) -> SinkWalReader:
+        return SinkWalReader(self._base, query, moved_by=self.moved_by)
 
-    def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None:
+    def record_commit(self, query: str, fence: Fence, epoch: Epoch, record: bytes) -> None:
         kept = KeptCommit(fence, epoch, record)
         Patience(self._patience).run(lambda _: record_commit(self._base, query, kept, durable=self._durable))
 
-    def last_commit(self, query: str) -> tuple[int, bytes] | None:
+    def last_commit(self, query: str) -> tuple[Epoch, bytes] | None:
         return Patience(self._patience).run(lambda _: last_commit(self._base, query))
 
     def truncate(self, query: str, fence: Fence, keep: Callable[[bytes], bool]) -> int:

@@ -26,7 +26,7 @@ from clonos.sinks.bundle import check_bundle, check_counts
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
-from clonos.sinks.sink_wal import SEGMENT_BYTES, AheadLog, Found
+from clonos.sinks.sink_wal import SEGMENT_BYTES, Found, SinkWal
 from clonos.sinks.values import Encode, check_names, check_type, encode_json, json_encoder, to_columns
 from clonos.sinks.wal_files import file_name, local_path, write_all
 from clonos.sinks.wal_format import Kind, Record
@@ -84,7 +84,7 @@ class JsonlSink(FileSink):
             raise ConfigurationError(
                 "this sink has not been given a schema yet", hint="Call validate(schema) first"
             )
-        log = AheadLog(self._base, durable=self._durable, segment_bytes=self._segment_bytes)
+        log = SinkWal(self._base, durable=self._durable, segment_bytes=self._segment_bytes)
         names = [self._id_column, *self._rows.names]
         encoders = [json_encoder(field.type) for field in self._rows]
         return JsonlWriter(self._path, log, names, encoders, Patience(self._patience), durable=self._durable)
@@ -100,7 +100,7 @@ class JsonlWriter:
     def __init__(
         self,
         path: str,
-        log: AheadLog,
+        log: SinkWal,
         names: Sequence[str],
         encoders: Sequence[Encode | None],
         patience: Patience,

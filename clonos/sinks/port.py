@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,13 +109,13 @@ class Sink(Protocol):
 
     def log_reader(self, query: str) -> SinkLogReader: ...
 
-    def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None:
+    def record_commit(self, query: str, fence: Fence, epoch: Epoch, record: bytes) -> None:
         """Keep what the driver of `fence` says of the epoch that has committed, in place of what was kept for an
         earlier one; see `clonos.protocol.line.kept_commit`. All sink nodes of the query share it. When this returns
         it is as durable as the sink's rows. Raises Fenced, SinkUnavailable, SinkError."""
         ...
 
-    def last_commit(self, query: str) -> tuple[int, bytes] | None:
+    def last_commit(self, query: str) -> tuple[Epoch, bytes] | None:
         """The epoch and the record that are kept, or None where nothing is. Raises LogCorrupt where it is damaged."""
         ...
 

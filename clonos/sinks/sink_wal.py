@@ -23,7 +23,7 @@ from pathlib import Path
 
 from clonos.errors import LogCorrupt, SinkError, SinkUnavailable, Where
 from clonos.protocol.fence import NO_FENCE, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.roles.sink_fence import Holder, check_driver, check_holding, check_taking
 from clonos.sinks.patience import Patience
@@ -53,7 +53,7 @@ class Found:
     records: list[Record]
 
 
-class AheadLog:
+class SinkWal:
     """The writing end. Every method but `close` raises SinkUnavailable where the disk fails."""
 
     def __init__(self, base: str, *, durable: bool, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -210,7 +210,7 @@ def read_floor(base: str, query: str) -> Fence:
         return read_fence(whole / "fence").fence
 
 
-def last_commit(base: str, query: str) -> tuple[int, bytes] | None:
+def last_commit(base: str, query: str) -> tuple[Epoch, bytes] | None:
     path = Path(base) / file_name(query) / "commit"
     try:
         kept = _read_commit(path)
@@ -226,7 +226,7 @@ def _read_commit(path: Path) -> KeptCommit | None:
         return None
 
 
-class AheadReader:
+class SinkWalReader:
     """The reading end, for recovery; see `clonos.sinks.port.SinkLogReader`. Writers may be at work meanwhile."""
 
     def __init__(self, base: str, query: str, *, moved_by: Kind) -> None:

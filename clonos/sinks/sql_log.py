@@ -238,16 +238,16 @@ class Trimmer:
 
     def trim(self, reading: Engine, keep: Callable[[bytes], bool]) -> int:
         """How many are gone."""
-        doomed: list[Entry] = []
+        to_remove: list[Entry] = []
         origin: Origin = FLOOR
         dropped = 0
         for found in pages(reading, self._books, self._query, self._patience):
-            if len(doomed) >= _PAGE or found.origin != origin:
-                dropped += self._remove(origin, Page.of(doomed))
-                origin, doomed = found.origin, []
+            if len(to_remove) >= _PAGE or found.origin != origin:
+                dropped += self._remove(origin, Page.of(to_remove))
+                origin, to_remove = found.origin, []
             if found.intact and not keep(found.content):
-                doomed.append(found.entry)
-        return dropped + self._remove(origin, Page.of(doomed))
+                to_remove.append(found.entry)
+        return dropped + self._remove(origin, Page.of(to_remove))
 
     def _remove(self, origin: Origin, page: Page) -> int:
         if page.entries:

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch
 from clonos.protocol.line.kept_commit import KeptCommit
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
@@ -122,7 +123,7 @@ class SqlSink:
     def log_reader(self, query: str) -> SqlLogReader:
         return SqlLogReader(self._engine(immediate=False), Books(self._schema), query, self._patience)
 
-    def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None:
+    def record_commit(self, query: str, fence: Fence, epoch: Epoch, record: bytes) -> None:
         books, kept = Books(self._schema), KeptCommit(fence, epoch, record)
 
         def keep(connection: Connection) -> None:
@@ -132,7 +133,7 @@ class SqlSink:
         engine = self._engine(immediate=True)
         Patience(self._patience).run(lambda _: transact(engine, keep))
 
-    def last_commit(self, query: str) -> tuple[int, bytes] | None:
+    def last_commit(self, query: str) -> tuple[Epoch, bytes] | None:
         books, engine = Books(self._schema), self._engine(immediate=False)
         read = Patience(self._patience).run
         kept = read(lambda _: transact(engine, lambda connection: read_commit(connection, books, query)))

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from clonos.errors import CheckpointMismatch, ClonosError, StorageUnavailable
 from clonos.protocol.channel_numbering import Numbering
-from clonos.protocol.ids import channel_origin
+from clonos.protocol.ids import channel_origin, epoch_after
 from clonos.protocol.source_channels import Numbered
 from clonos.protocol.topology import Node, Topology
 from clonos.spark.checkpoint import Checkpoint
@@ -34,9 +34,11 @@ _NUMBER: Final = re.compile(r"\bchannel (\d+)(?=, position \d)")
 class SourceChannels:
     """Those of one query in one driver."""
 
-    def __init__(self, desk: Any, pages: ChannelPages, query: str, only_named: Collection[int]) -> None:
-        """`desk` is the plugin's class `Numbering`, `only_named` the source nodes whose channels have names only."""
-        self._desk = desk
+    def __init__(
+        self, plugin_numbering: Any, pages: ChannelPages, query: str, only_named: Collection[int]
+    ) -> None:
+        """`plugin_numbering` is the Java class `Numbering`, `only_named` the nodes whose channels have names only."""
+        self._plugin_numbering = plugin_numbering
         self._query = query
         self._only_named = frozenset(only_named)
         self._numbering = Numbering(pages)
@@ -68,7 +70,7 @@ class SourceChannels:
         if not self._active:
             return
         self.stop()
-        self._open = self._desk.open(self._query, start)
+        self._open = self._plugin_numbering.open(self._query, start)
         self._thread = threading.Thread(
             target=self._answer, args=(self._open,), name="clonos-channels", daemon=True
         )
@@ -82,9 +84,9 @@ class SourceChannels:
             self._thread.join()
             self._open = self._thread = None
 
-    def _answer(self, desk: Any) -> None:
+    def _answer(self, requests: Any) -> None:
         with suppress(Exception):  # the JVM ends
-            while (request := desk.next()) is not None:
+            while (request := requests.next()) is not None:
                 try:
                     request.answer(self._give(request.node(), request.name(), request.known()))
                 except ClonosError as error:
@@ -112,7 +114,7 @@ def numbers_without_pages(checkpoint: Checkpoint, before: Topology, program: Top
         topic = _only_topic(nodes.get(node.number))
         if topic is None or _only_topic(node) is not None:
             continue
-        offsets = checkpoint.files_of(OFFSETS, [checkpoint.passed() + 1, checkpoint.passed()])
+        offsets = checkpoint.files_of(OFFSETS, [epoch_after(checkpoint.passed()), checkpoint.passed()])
         partitions = {one for raw in offsets.values() for one in _partitions(raw, topic)}
         if not partitions:
             raise CheckpointMismatch(

@@ -5,6 +5,7 @@
     <checkpoint>/clonos/hosts/          which other hosts' logs count (clonos.storage.host_memberships)
     <checkpoint>/clonos/place           the host of the last start, and its directory for logs and working state
     <checkpoint>/clonos/epochs/         what epochs have left that committed (clonos.storage.commit_files)
+    <checkpoint>/clonos/unrecorded      why the driver cannot record a commit (clonos.storage.unrecorded_file)
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once"), and the
                                         highest output number that was given until then
     <checkpoint>/clonos/channels/       the numbers of source channels that have names (clonos.storage.channel_pages)
@@ -25,16 +26,19 @@ from typing import Any
 from urllib.parse import unquote
 
 from clonos.errors import CheckpointMismatch, StorageUnavailable
+from clonos.protocol.ids import NO_EPOCH, NO_OUTPUT, Epoch, OutputNumber, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Topology
 from clonos.protocol.versions.upgrade import History
-from clonos.storage import dead_letters as letters
+from clonos.storage import dead_letters
 from clonos.storage.channel_pages import ChannelPages, channel_numbers
 from clonos.storage.commit_files import read_commit, write_commit
-from clonos.storage.epoch_plan import OFFSETS
+from clonos.storage.epoch_plan import OFFSETS, damage_of
 from clonos.storage.folder import TMP, Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
+from clonos.storage.unrecorded_file import write_unrecorded
 
 QUERY = "query.json"
 GIVEN_UP = "given-up"
@@ -48,7 +52,7 @@ class GivenUp:
     """The last start whose history was given up, 0 where none was, and the highest output number up to then."""
 
     generation: int = 0
-    numbers: int = 0
+    numbers: OutputNumber = NO_OUTPUT
 
 
 class Checkpoint:
@@ -151,10 +155,10 @@ class Checkpoint:
         """Where the data directory is by default, if the checkpoint is on this host."""
         return os.path.join(self._folder.local, "local") if self._folder.local is not None else None
 
-    def letters(self, node: int, instance: int) -> int:
+    def dead_letters(self, node: int, instance: int) -> int:
         """Records of an instance that were passed over and kept."""
-        names = self._root.sizes(f"{letters.FOLDER}/{node}/{instance}")
-        return sum(name.endswith(letters.SUFFIX) for name in names)
+        names = self._root.sizes(f"{dead_letters.FOLDER}/{node}/{instance}")
+        return sum(name.endswith(dead_letters.SUFFIX) for name in names)
 
     def committed_at(self) -> float | None:
         """When the last epoch was committed, in seconds since 1970, where the checkpoint is on this host."""
@@ -184,26 +188,26 @@ class Checkpoint:
             if name.startswith("driver-") and not name.startswith(self._folder.tag):
                 self._folder.delete(f"{TMP}/{name}")
 
-    def _emptied(self, folder: str) -> list[int]:
+    def _emptied(self, folder: str) -> list[Epoch]:
         """Epochs whose file says nothing: of the newest it is read whether there is anything but zeros in it."""
-        sizes = {int(name): size for name, size in self._root.sizes(folder).items() if name.isdigit()}
+        sizes = {Epoch(int(name)): size for name, size in self._root.sizes(folder).items() if name.isdigit()}
         empty = [epoch for epoch, size in sizes.items() if size == 0]
         newest = max(sizes.keys() - empty, default=None)
         if newest is not None and not _is_whole(self._root.read(f"{folder}/{newest}")):
             empty.append(newest)
         return empty
 
-    def _epochs(self, folder: str) -> set[int]:
+    def _epochs(self, folder: str) -> set[Epoch]:
         """Of which one of Spark's logs says something."""
         sizes = self._root.sizes(folder)
-        return {int(name) for name, size in sizes.items() if name.isdigit() and size > 0}
+        return {Epoch(int(name)) for name, size in sizes.items() if name.isdigit() and size > 0}
 
-    def _delete_epoch(self, folder: str, epoch: int) -> None:
+    def _delete_epoch(self, folder: str, epoch: Epoch) -> None:
         """A checksum beside a file that outlived it goes, too."""
         self._root.delete(f"{folder}/.{epoch}.crc")
         self._root.delete(f"{folder}/{epoch}")
 
-    def give_up(self, generation: int, numbers: int) -> None:
+    def give_up(self, generation: int, numbers: OutputNumber) -> None:
         """What the starts so far have shown cannot be repeated any more; output goes on behind the last number."""
         self._folder.write(GIVEN_UP, sealed({"generation": generation, "numbers": numbers}))
 
@@ -214,7 +218,7 @@ class Checkpoint:
         body = unsealed(said, f"{self.location}/clonos/{GIVEN_UP}")
         generation = int(body["generation"])
         # The format before had no number: a start's began at its generation, this far apart.
-        return GivenUp(generation, int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE)))
+        return GivenUp(generation, OutputNumber(int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE))))
 
     def channel_numbers(self) -> ChannelNumbers:
         """Of source channels that have names, for whoever only looks. Raises CheckpointMismatch."""
@@ -225,7 +229,7 @@ class Checkpoint:
 
     # ---------------------------------------------------------------- commits
 
-    def spark_files(self, epoch: int) -> tuple[bytes, bytes]:
+    def spark_files(self, epoch: Epoch) -> tuple[bytes, bytes]:
         """Spark's own files of an epoch that has committed, offsets and commit; Spark does not sync them."""
         names = f"{OFFSETS}/{epoch}", f"{COMMITS}/{epoch}"
         try:
@@ -245,7 +249,7 @@ class Checkpoint:
             for epoch in self._epochs(folder) & {passed, passed + 1}:
                 self._root.sync(f"{folder}/{epoch}")
 
-    def files_of(self, folder: str, epochs: Iterable[int]) -> dict[int, bytes]:
+    def files_of(self, folder: str, epochs: Iterable[Epoch]) -> dict[Epoch, bytes]:
         """Spark's `offsets` of those that it has planned, or its `commits`."""
         found = {}
         for epoch in epochs:
@@ -255,12 +259,11 @@ class Checkpoint:
                     found[epoch] = said
         return found
 
-    def fit_offsets(self, fit: Callable[[bytes], bytes]) -> dict[int, bytes]:
+    def fit_offsets(self, fit: Callable[[bytes], bytes]) -> dict[Epoch, bytes]:
         """Those with which Spark begins, of the last epoch that it has planned and of the one before: what has changed,
         by epoch."""
-        last = max(self._epochs(OFFSETS), default=-1)
         changed = {}
-        for epoch, said in self.files_of(OFFSETS, range(last - 1, last + 1)).items():
+        for epoch, said in self._offsets_to_begin_with().items():
             fitted = fit(said)
             if fitted != said:
                 changed[epoch] = fitted
@@ -268,13 +271,25 @@ class Checkpoint:
                 self._root.write(f"{OFFSETS}/{epoch}", fitted)
         return changed
 
+    def damaged_offsets(self) -> dict[Epoch, str]:
+        """Of those with which Spark begins: where they are and what is wrong, by epoch."""
+        return {
+            epoch: f"{self._root.path(f'{OFFSETS}/{epoch}')}: {damage}"
+            for epoch, said in self._offsets_to_begin_with().items()
+            if (damage := damage_of(said)) is not None
+        }
+
+    def _offsets_to_begin_with(self) -> dict[Epoch, bytes]:
+        last = max(self._epochs(OFFSETS), default=NO_EPOCH)
+        return self.files_of(OFFSETS, (epoch_before(last), last))
+
     def write_spark_files(self, record: CommitRecord) -> None:
         """Those of an epoch that had committed, as they were."""
         self._delete_epoch(OFFSETS, record.epoch)
         self._root.write(f"{OFFSETS}/{record.epoch}", record.offsets)
         self.write_commit(record.epoch, record.commits)
 
-    def write_commit(self, epoch: int, content: bytes) -> None:
+    def write_commit(self, epoch: Epoch, content: bytes) -> None:
         """Spark's file of an epoch that had committed."""
         self._delete_epoch(COMMITS, epoch)
         self._root.write(f"{COMMITS}/{epoch}", content)
@@ -286,19 +301,22 @@ class Checkpoint:
         """Raises LogCorrupt."""
         return read_commit(self._folder)
 
-    def planned(self, epoch: int) -> bool:
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        write_unrecorded(self._folder, unrecorded)
+
+    def planned(self, epoch: Epoch) -> bool:
         """Whether Spark has written down what an epoch reads: in micro-batch before it begins, in real time at its
         end."""
         return epoch in self._epochs(OFFSETS)
 
-    def committed(self) -> int:
-        """The last epoch that Spark has committed, and of which it knows what it was; -1 before the first."""
-        return max(self._epochs(COMMITS) & self._epochs(OFFSETS), default=-1)
+    def committed(self) -> Epoch:
+        """The last epoch that Spark has committed, and of which it knows what it was; `NO_EPOCH` before the first."""
+        return max(self._epochs(COMMITS) & self._epochs(OFFSETS), default=NO_EPOCH)
 
-    def passed(self) -> int:
+    def passed(self) -> Epoch:
         """The last epoch that Spark does not run again: it plans the next one when that has committed."""
-        planned = max(self._epochs(OFFSETS), default=-1)
-        return max(self.committed(), planned - 1)
+        planned = max(self._epochs(OFFSETS), default=NO_EPOCH)
+        return max(self.committed(), epoch_before(planned))
 
     def _read(self, name: str) -> bytes | None:
         try:

@@ -12,11 +12,12 @@ from typing import Any
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.fence import Fence, generation_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, NO_OUTPUT, Epoch, Origin, OutputNumber, epoch_before
 from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.spark.checkpoint import COMMITS, Checkpoint
 from clonos.spark.query_snapshots import final_snapshots, snapshot_stores
@@ -47,7 +48,7 @@ class Commits:
 
     # ------------------------------------------------------- when one is seen
 
-    def record_of(self, epoch: int, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+    def record_of(self, epoch: Epoch, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
         offsets, commits = self._checkpoint.spark_files(epoch)
         return CommitRecord(
             query=self._query,
@@ -69,6 +70,9 @@ class Commits:
         fence = Fence.of(record.generation)
         self._sink.record_commit(self._query, fence, record.epoch, record.to_bytes())
 
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        self._checkpoint.keep_unrecorded(unrecorded)
+
     # ------------------------------------------------------------ at a start
 
     def found(self) -> Found:
@@ -87,9 +91,10 @@ class Commits:
         found = Found(
             committed=self._checkpoint.committed(),
             passed=self._checkpoint.passed(),
-            begun=line.epoch if line is not None else 0,
+            begun=line.epoch if line is not None else FIRST_EPOCH,
             offsets=offsets,
             commits=commits,
+            damaged=self._checkpoint.damaged_offsets(),
             kept=kept,
             shown=shown,
             cursors=self.cursors() if newest else {},
@@ -107,11 +112,11 @@ class Commits:
         """A start may have died between fitting Spark's file and saying so here: both are compared as they will be."""
         return replace(record, offsets=self._fit(record.offsets)) if record is not None else None
 
-    def _spark_files(self, newest: CommitRecord | None) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    def _spark_files(self, newest: CommitRecord | None) -> tuple[dict[Epoch, bytes], dict[Epoch, bytes]]:
         """Offsets and commits that the newest record can be compared with."""
         if newest is None:
             return {}, {}
-        epochs = range(newest.epoch - 1, newest.epoch + 1)
+        epochs = epoch_before(newest.epoch), newest.epoch
         offsets = self._checkpoint.files_of(OFFSETS, epochs)
         return (
             {epoch: self._fit(said) for epoch, said in offsets.items()},
@@ -126,7 +131,7 @@ class Commits:
         )
         self._checkpoint.write_spark_files(record)
 
-    def complete(self, epoch: int, commits: bytes) -> None:
+    def complete(self, epoch: Epoch, commits: bytes) -> None:
         LOG.warning(
             "Spark has lost its commit of epoch %d, behind which it has planned another; it is written again",
             epoch,
@@ -161,16 +166,16 @@ class Commits:
         stores = snapshot_stores(self._checkpoint.location, self._topology)
         return {origin: frozenset(map(str, store.manifests())) for origin, store in stores}
 
-    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+    def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:
         return final_snapshots(self._checkpoint.location, self._topology, epoch)
 
     def newest_line(self) -> RecoveryLine | None:
         return newest_line(self._checkpoint.location)
 
-    def highest_number(self, finals: FinalSnapshots) -> int:
+    def highest_number(self, finals: FinalSnapshots) -> OutputNumber:
         """Of the output that is visible, or that instances had given with their final snapshots."""
-        visible = [number for each in self.cursors().values() for number in each.values()]
-        return max([0, *visible, *(final.emitted for final in finals.values())])
+        visible = [OutputNumber(last) for each in self.cursors().values() for last in each.values()]
+        return max([NO_OUTPUT, *visible, *(final.emitted for final in finals.values())])
 
 
 def _read(read: Callable[[], CommitRecord | None], damaged: list[LogCorrupt]) -> CommitRecord | None:

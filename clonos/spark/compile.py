@@ -36,6 +36,9 @@ CHANNEL, POSITION, DESTINATION, DELTA = (
     "_clonos_delta",
 )
 HIDDEN = (CHANNEL, POSITION, DESTINATION, DELTA)
+_STARTING_SECONDS = 30.0
+"""A recovery begins when its process has been started and has imported the functions. A conduit waits for so much
+longer than a recovery may take, so that the replica's error, which says what it has waited for, comes first."""
 _NAME, _NUMBER = "_clonos_channel_name", "_clonos_channel_number"
 
 
@@ -155,7 +158,7 @@ class Compiled:
         ]
         return [[0, *turn] for turn in turns]
 
-    def instances_elsewhere(self, others: int, *, spread: bool) -> tuple[int, ...]:
+    def instances_on_remote_servers(self, others: int, *, spread: bool) -> tuple[int, ...]:
         """How many instances may have a replica on each of the servers but the first."""
         placed = [
             place
@@ -354,7 +357,7 @@ class Compiled:
             "bundle_bytes": settings.bundle_bytes,
             "inflight_bytes": settings.inflight_memory,
             "heartbeat_ms": round(settings.heartbeat * 1000),
-            "connect_ms": round(settings.recovery_deadline * 1000),
+            "connect_ms": round((settings.recovery_deadline + _STARTING_SECONDS) * 1000),
             "attempts": settings.attempts,
         }
 

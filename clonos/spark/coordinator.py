@@ -21,7 +21,7 @@ from typing import Any
 
 from clonos.errors import ClonosError, Fenced, StorageUnavailable
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
@@ -40,7 +40,7 @@ from clonos.spark.compile import Address, Compiled
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.query_snapshots import snapshots_inside
-from clonos.spark.remote_servers import executors_servers, named_servers, reached_at
+from clonos.spark.remote_servers import executors_servers, reached_at, remote_servers
 from clonos.spark.settings import Settings
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, take_over, undisturbed
@@ -84,7 +84,7 @@ class Coordinator(QueryCoordinator):
     ) -> None:
         """`driver_host` is Spark's name of this host; `spread` whether tasks run on others, too; `executors` are asked
         for the services of replica servers, where the settings say so; `same_source`: a source that is at another place
-        has the same records; `numbering` is the plugin's desk for the numbers of channels."""
+        has the same records; `numbering` is the Java class at which tasks ask for numbers of channels."""
         topology = compiled.topology(realtime=realtime)
         super().__init__(topology, is_realtime=realtime)
         self._numbering = numbering
@@ -107,7 +107,7 @@ class Coordinator(QueryCoordinator):
         self._sink.bind(self._checkpoint.location)
         self._driver_host = driver_host
         self._spread = spread
-        self._named = named_servers(settings, spread=spread)
+        self._remote = remote_servers(settings, spread=spread)
         self._executors = executors if compiled.has_standbys() else None
         self._listen = reached_at(settings, driver_host if spread else "")
 
@@ -145,7 +145,7 @@ class Coordinator(QueryCoordinator):
         if self._executors is not None:
             self._executors.await_answers()
         self._service = DeterminantServer(
-            self._lookup, self._token, query=self.query, host=self._listen, tls=self._named.tls
+            self._lookup, self._token, query=self.query, host=self._listen, tls=self._remote.tls
         )
         try:
             self._servers = self._start_servers()
@@ -176,9 +176,9 @@ class Coordinator(QueryCoordinator):
             metrics_port=self._settings.metrics_port,
             damage_accepted=self._settings.on_gap is OnGap.AT_LEAST_ONCE
             and self._checkpoint.given_up().generation > 0,
-            numbers_from=self._checkpoint.given_up().numbers,
+            output_number_floor=self._checkpoint.given_up().numbers,
             listen=self._listen,
-            tls=self._named.tls,
+            tls=self._remote.tls,
             log_format=self._settings.log_format,
         )
         return ReplicaServers(
@@ -192,10 +192,10 @@ class Coordinator(QueryCoordinator):
     def _placement(self) -> Placement:
         """With the services that executors have at this moment."""
         if self._executors is not None:
-            self._named = executors_servers(self._named, self._executors, self.data)
+            self._remote = executors_servers(self._remote, self._executors, self.data)
         return Placement(
-            self._named,
-            self._compiled.instances_elsewhere(len(self._named.services), spread=self._spread),
+            self._remote,
+            self._compiled.instances_on_remote_servers(len(self._remote.services), spread=self._spread),
             standbys=self._compiled.has_standbys(),
             history=self._checkpoint.given_up().generation,
             host=self._driver_host,
@@ -237,7 +237,7 @@ class Coordinator(QueryCoordinator):
             self._servers.addresses,
             self._token,
             self.generation,
-            self._named.tls,
+            self._remote.tls,
             self._spread,
             self._channels.tables(self.generation),
         )
@@ -277,7 +277,7 @@ class Coordinator(QueryCoordinator):
             same_source=self._same_source,
         )
 
-    def program_changes_at(self, epoch: int) -> bool:
+    def program_changes_at(self, epoch: Epoch) -> bool:
         return self._history.changes_at(epoch)
 
     def depose(self, generation: int) -> Steps:
@@ -309,16 +309,16 @@ class Coordinator(QueryCoordinator):
         self._servers.begins(generation)
         yield from ()
 
-    def passed(self) -> int:
+    def passed(self) -> Epoch:
         return self._checkpoint.passed()
 
-    def snapshots_inside(self, epoch: int) -> Mapping[Origin, Sequence[Point]]:
+    def snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
         return snapshots_inside(self._checkpoint.location, self._topology, epoch)
 
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
         return self._commits.cursors()
 
-    def begins_behind(self, epoch: int, error: ClonosError) -> None:
+    def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:
         LOG.warning("the epoch is run from its beginning: %s", error)
 
     def keep_line(self, line: RecoveryLine) -> None:
@@ -378,12 +378,12 @@ class Coordinator(QueryCoordinator):
     def status(self) -> dict[str, Any]:
         return {**self._servers.status(), "committed": self._checkpoint.committed(), "query": self.query}
 
-    def committed(self) -> int:
+    def committed(self) -> Epoch:
         return self._checkpoint.committed()
 
     # ------------------------------------------------------------- sink logs
 
-    def _lookup(self, node: int, instance: int, from_offset: int) -> HolderReply:
+    def _lookup(self, node: int, instance: int, from_offset: LogOffset) -> HolderReply:
         """What the sink keeps of an instance's log."""
         reader = self._sink.log_reader(self.query)
         try:
@@ -413,11 +413,11 @@ class Coordinator(QueryCoordinator):
         if self._seldom.is_due((event, self.forgotten)):
             LOG.warning("%s: %s", what, error, extra=about(event, query=self.query, epoch=self.forgotten))
 
-    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
-        self._servers.commit(epoch, {f"{node}/{instance}": at for (node, instance), at in stable.items()})
+    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        self._servers.commit(epoch, truncation_points)
 
-    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
-        self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, stable))
+    def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, truncation_points))
 
 
 def sinks_index(reader: SinkLogReader) -> Index:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 
 from clonos.protocol.fence import LOWEST_FENCE
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.final_snapshot import FinalSnapshot
 from clonos.protocol.line.recovery_line import Point, since_of
 from clonos.protocol.topology import NodeKind, Topology
@@ -20,7 +20,7 @@ from clonos.storage.snapshots import SnapshotStore
 from clonos_standby.replica import snapshot_metadata as metadata
 
 
-def final_snapshots(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, FinalSnapshot]:
+def final_snapshots(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, FinalSnapshot]:
     """With which every operator's instance ended `epoch`, or the last one before that it ran, where one is there
     (`final_snapshot.check_finals`)."""
     line = newest_line(checkpoint)
@@ -31,7 +31,7 @@ def final_snapshots(checkpoint: str, topology: Topology, epoch: int) -> dict[Ori
     }
 
 
-def snapshots_inside(checkpoint: str, topology: Topology, epoch: int) -> dict[Origin, list[Point]]:
+def snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, list[Point]]:
     """Of every operator's instance, oldest first."""
     return {
         origin: [_point(one) for one in store.inside(epoch)]

@@ -13,24 +13,24 @@ from clonos.spark.executors import ExecutorServices
 from clonos.spark.settings import PREFIX, Settings
 from clonos.wire.boundary import read_token
 from clonos.wire.tls import Tls
-from clonos_standby.cluster.leased_server import Named
+from clonos_standby.cluster.leased_server import RemoteServers
 
 TOKEN_FILE = "executors.token"
 _TLS_SETTINGS = f"{PREFIX}tls.ca, {PREFIX}tls.cert and {PREFIX}tls.key"
 
 
-def named_servers(settings: Settings, *, spread: bool) -> Named:
+def remote_servers(settings: Settings, *, spread: bool) -> RemoteServers:
     """The replica services of the configuration, and how other hosts are talked to: those of the services, and, where
     tasks are `spread`, theirs. Raises ConfigurationError."""
     tls = Tls.of(settings.tls_ca, settings.tls_cert, settings.tls_key, _TLS_SETTINGS)
     if not settings.replica_servers or settings.on_executors:
-        return Named(tls=tls if spread else None)
+        return RemoteServers(tls=tls if spread else None)
     if not settings.replica_token_file:
         raise ConfigurationError(
             f"{PREFIX}replica.servers names services, and there is no {PREFIX}replica.token.file",
             hint="Name the file with the token that the services were started with",
         )
-    return Named(
+    return RemoteServers(
         services=settings.replica_servers,
         service_token=read_token(Path(settings.replica_token_file)),
         token_file=os.path.abspath(settings.replica_token_file),
@@ -38,18 +38,18 @@ def named_servers(settings: Settings, *, spread: bool) -> Named:
     )
 
 
-def executors_servers(named: Named, services: ExecutorServices, data: str) -> Named:
+def executors_servers(remote: RemoteServers, services: ExecutorServices, data: str) -> RemoteServers:
     """The services that executors have now. Their token is left where whoever operates the query finds it."""
     path = os.path.join(data, TOKEN_FILE)
-    if services.token != named.service_token:
+    if services.token != remote.service_token:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(services.token)
-    return replace(named, services=services.places(), service_token=services.token, token_file=path)
+    return replace(remote, services=services.places(), service_token=services.token, token_file=path)
 
 
 def reached_at(settings: Settings, driver_host: str) -> str:
     """Where other hosts find this one: as Spark's executors do, if there are any, else by its address on the way to the
-    first of the named servers."""
+    first of the remote servers."""
     found = settings.replica_host or driver_host
     if found or not settings.replica_servers or settings.on_executors:
         return found or "127.0.0.1"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import CheckpointMismatch, ClonosError
-from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.ids import Epoch, Origin, channel_origin, epoch_after, epoch_before
 from clonos.protocol.line.final_snapshot import check_finals
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.topology import NodeKind, Topology
@@ -78,9 +78,9 @@ def consider(
 
 
 def _look(checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str) -> OpenEpoch:
-    number = checkpoint.passed() + 1
+    number = epoch_after(checkpoint.passed())
     if not is_another(checkpoint.history(), program):
-        return OpenEpoch(number, begun=False, seen=number - 1)
+        return OpenEpoch(number, begun=False, seen=epoch_before(number))
     bound = checkpoint.history().at(number)
     return open_epoch(
         number,
@@ -96,7 +96,7 @@ class UpgradeReport:
     this says why and what to do."""
 
     changes: tuple[Change, ...]
-    since: int | None
+    since: Epoch | None
     drops: bool
     refused: str | None
 
@@ -134,10 +134,11 @@ def data_directory(location: str, query: str, settings: Settings) -> str:
 
 
 def _remains(
-    checkpoint: Checkpoint, bound: Topology, sink: Any, query: str, data: str, number: int
+    checkpoint: Checkpoint, bound: Topology, sink: Any, query: str, data: str, number: Epoch
 ) -> Remains:
-    finals = final_snapshots(checkpoint.location, bound, number - 1)
-    check_finals(bound, finals, line=newest_line(checkpoint.location), epoch=number - 1)
+    before = epoch_before(number)
+    finals = final_snapshots(checkpoint.location, bound, before)
+    check_finals(bound, finals, line=newest_line(checkpoint.location), epoch=before)
     own: list[tuple[Origin, Segment]] = []
     deltas: list[bytes] = []
     cursors: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Dead letters: records that were passed over, with all that is needed to look into it at a desk.
+"""Dead letters: records that were passed over, with all that is needed to look into it afterwards.
 
     <checkpoint>/clonos/dead_letters/<node>/<instance>/<channel>-<position>.letter
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from clonos.errors import LogCorrupt, StateError
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch
 from clonos.storage.folder import Folder, resolve
 from clonos.values import state_codec as values
 
@@ -35,7 +36,7 @@ class DeadLetter:
     form: str  # which of the API's methods the function was given to
     node: int
     instance: int
-    epoch: int
+    epoch: Epoch
     channel: int
     position: int
     zone: str

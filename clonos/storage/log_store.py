@@ -37,6 +37,7 @@ from rocksdict import AccessType, DBRecoveryMode
 from clonos.errors import ClonosError, LogConflict, LogCorrupt, StorageUnavailable
 from clonos.protocol.counters import LAST_LONG, used_up
 from clonos.protocol.fence import FENCE_BYTES, Fence
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, log_after
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer, begun, truncated
 from clonos.storage.boot import is_of_this_boot, note_boot
@@ -147,9 +148,13 @@ class _Reading:
                 continue
             yield number, payload
 
-    def own(self) -> Iterator[tuple[int, bytes]]:
+    def own(self) -> Iterator[Segment]:
         """The own log's pieces as (offset, bytes), in order."""
-        return self._entries(_OWN)
+        return self._own_from(LOG_BEGIN)
+
+    def _own_from(self, offset: LogOffset) -> Iterator[Segment]:
+        for start, payload in self._entries(_OWN, offset):
+            yield LogOffset(start), payload
 
     def deltas(self) -> Iterator[bytes]:
         """The received deltas, in the order in which they were appended."""
@@ -160,13 +165,14 @@ class _Reading:
         raw = self._unsealed(_INCARNATIONS_KEY)
         if raw is not None:
             return tuple(
-                Writer(Fence.unpack(fence), since & LAST_LONG, copy=since > LAST_LONG)
+                Writer(Fence.unpack(fence), LogOffset(since & LAST_LONG), copy=since > LAST_LONG)
                 for fence, since in _INCARNATION.iter_unpack(raw)
             )
         raw = self._unsealed(_NARROW_INCARNATIONS_KEY)
         if raw is not None:
             return tuple(
-                Writer(Fence.widened(fence), since) for fence, since in _NARROW_INCARNATION.iter_unpack(raw)
+                Writer(Fence.widened(fence), LogOffset(since))
+                for fence, since in _NARROW_INCARNATION.iter_unpack(raw)
             )
         return None
 
@@ -347,9 +353,9 @@ class LogStore(_Reading):
             )
         last = self._last(_DELTA)
         self._next_delta = 0 if last is None else _number(last[0], "the causal log") + 1
-        self._folded_delta = self._folded_own = 0
+        self._folded_delta, self._folded_own = 0, LOG_BEGIN
         last = self._last(_OWN)
-        self._end = 0 if last is None else self._own_end(*last)
+        self._end = LOG_BEGIN if last is None else self._own_end(*last)
 
     def _last(self, prefix: bytes) -> tuple[bytes, bytes] | None:
         upper = prefix_end(prefix)
@@ -364,17 +370,17 @@ class LogStore(_Reading):
             return None
         return iterator.key(), iterator.value()
 
-    def _own_end(self, key: bytes, data: bytes) -> int:
+    def _own_end(self, key: bytes, data: bytes) -> LogOffset:
         offset = _number(key, "the causal log")
         where = f"own log at offset {offset} in {self._database.path}"
-        return offset + len(unseal(data, key, what=where, corrupt=LogCorrupt))
+        return log_after(LogOffset(offset), unseal(data, key, what=where, corrupt=LogCorrupt))
 
     @property
-    def end(self) -> int:
+    def end(self) -> LogOffset:
         """The offset after the last byte of the own log."""
         return self._end
 
-    def append(self, deltas: Sequence[bytes], own: tuple[int, bytes] | None) -> None:
+    def append(self, deltas: Sequence[bytes], own: Segment | None) -> None:
         """Add received deltas and a piece of the own log, all or nothing.
 
         A piece that begins before the end must repeat what is there (`LogConflict` otherwise); only what is new of it
@@ -394,16 +400,16 @@ class LogStore(_Reading):
             if piece:
                 key = _key(_OWN, offset)
                 batch.put(key, seal(piece, key))
-                end = offset + len(piece)
+                end = log_after(offset, piece)
         if not batch.entries:
             return
         self._database.write(batch)
         self._next_delta = number
         self._end = end
 
-    def _only_new(self, offset: int, piece: bytes) -> tuple[int, bytes]:
+    def _only_new(self, offset: LogOffset, piece: bytes) -> Segment:
         """Compare what overlaps, return what is left."""
-        for start, known in self._entries(_OWN, self._start_before(offset)):
+        for start, known in self._own_from(self._start_before(offset)):
             low, high = max(start, offset), min(start + len(known), offset + len(piece))
             if low < high and known[low - start : high - start] != piece[low - offset : high - offset]:
                 raise LogConflict(
@@ -411,12 +417,12 @@ class LogStore(_Reading):
                 )
         return self._end, piece[self._end - offset :]
 
-    def _start_before(self, offset: int) -> int:
+    def _start_before(self, offset: LogOffset) -> LogOffset:
         """Where the piece begins that covers `offset`, or `offset`."""
         iterator = self._database.raw.iter()
         iterator.seek_for_prev(_key(_OWN, offset))
         if iterator.valid() and iterator.key().startswith(_OWN):
-            return _number(iterator.key(), "the causal log")
+            return LogOffset(_number(iterator.key(), "the causal log"))
         return offset
 
     def begin(self, incarnation: Writer | None) -> None:
@@ -433,7 +439,7 @@ class LogStore(_Reading):
         """This store is in the place of one of which only a part could be read."""
         self._database.put(_DAMAGED_KEY, seal(what.encode(), _DAMAGED_KEY))
 
-    def is_whole(self, since: int, boot: str) -> None:
+    def is_whole(self, since: LogOffset, boot: str) -> None:
         """From this offset on the store lacks nothing; whatever was damaged before is forgotten. Durable."""
         batch = Batch()
         batch.put(_WHOLE_KEY, seal(_NUMBER.pack(since) + boot.encode(), _WHOLE_KEY))
@@ -441,7 +447,7 @@ class LogStore(_Reading):
         self._database.write(batch)
         self.sync()
 
-    def whole_since(self, boot: str) -> int | None:
+    def whole_since(self, boot: str) -> LogOffset | None:
         """The offset from which on it lacks nothing, if this host has not been started again since `is_whole`: what
         was not synced then is gone, and nobody can tell what that was."""
         data = self._database.get(_WHOLE_KEY)
@@ -449,7 +455,7 @@ class LogStore(_Reading):
             return None
         where = f"the note of being whole in {self._database.path}"
         raw = unseal(data, _WHOLE_KEY, what=where, corrupt=LogCorrupt)
-        since: int = _NUMBER.unpack_from(raw)[0]
+        since = LogOffset(_NUMBER.unpack_from(raw)[0])
         return since if boot and raw[_NUMBER.size :] == boot.encode() else None
 
     def fold(self, merge: Callable[[list[bytes]], bytes]) -> None:
@@ -464,7 +470,7 @@ class LogStore(_Reading):
             key = _key(_DELTA, deltas[0][0])
             batch.delete_range(_key(_DELTA, deltas[0][0] + 1), _key(_DELTA, deltas[-1][0] + 1))
             batch.put(key, seal(merge([raw for _, raw in deltas]), key))
-        pieces = list(self._entries(_OWN, self._folded_own))
+        pieces = list(self._own_from(self._folded_own))
         contiguous = all(start + len(piece) == after for (start, piece), (after, _) in pairwise(pieces))
         if len(pieces) > 1 and contiguous:
             key = _key(_OWN, pieces[0][0])
@@ -481,7 +487,7 @@ class LogStore(_Reading):
         except Exception as error:
             self._database.failed(error, "making stable")
 
-    def truncate_own(self, offset: int) -> None:
+    def truncate_own(self, offset: LogOffset) -> None:
         """Forget the own log before `offset`; a piece that reaches beyond it is kept whole."""
         start = self._start_before(offset)
         if start < offset and start + self._piece_length(start) > offset:
@@ -491,18 +497,20 @@ class LogStore(_Reading):
         if len(kept) > 1:
             self._database.put(_INCARNATIONS_KEY, _packed(truncated(kept, offset)))
 
-    def _piece_length(self, start: int) -> int:
-        for number, piece in self._entries(_OWN, start):
+    def _piece_length(self, start: LogOffset) -> int:
+        for number, piece in self._own_from(start):
             return len(piece) if number == start else 0
         return 0
 
-    def rewrite_own(self, offset: int, pieces: Sequence[Segment], copied_by: Writer | None = None) -> None:
+    def rewrite_own(
+        self, offset: LogOffset, pieces: Sequence[Segment], copied_by: Writer | None = None
+    ) -> None:
         """Put these in the place of the own log from `offset` on, as a recovery has it: all or nothing, and durable,
         since an effect may depend on what was there. Who has copied them is kept in the same write, if it is: what was
         there before must never count as that incarnation's."""
-        kept: tuple[int, bytes] | None = None
+        kept: Segment | None = None
         start = self._start_before(offset)
-        for number, piece in self._entries(_OWN, start):
+        for number, piece in self._own_from(start):
             if number == start < offset:
                 kept = number, piece[: offset - number]
             break
@@ -519,7 +527,7 @@ class LogStore(_Reading):
         self._database.write(batch)
         self.sync()
         last = self._last(_OWN)
-        self._end = 0 if last is None else self._own_end(*last)
+        self._end = LOG_BEGIN if last is None else self._own_end(*last)
 
     def truncate_deltas(self, keep: Callable[[bytes], bool]) -> None:
         """Forget the deltas for which `keep` is false."""

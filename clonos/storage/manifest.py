@@ -28,6 +28,7 @@ import msgpack
 
 from clonos.errors import CounterExhausted, SnapshotCorrupt
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch
 from clonos.protocol.line.snapshot_name import SnapshotName, read_fence
 
 VERSION: Final = 2
@@ -66,7 +67,7 @@ class SnapshotFile:
 class Manifest:
     """One snapshot. `meta` is what the instance gave to `begin`."""
 
-    epoch: int
+    epoch: Epoch
     sequence: int
     final: bool
     fence: Fence
@@ -132,7 +133,7 @@ class Manifest:
         if len({file.path for file in files}) != len(files):
             raise ValueError("a file is listed twice")
         manifest = cls(
-            epoch=body["epoch"],
+            epoch=Epoch(body["epoch"]),
             sequence=body["sequence"],
             final=body["final"],
             fence=Fence.widened(body["fence"]) if narrow else Fence.unpack(body["fence"]),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from clonos.errors import StorageUnavailable
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
@@ -26,8 +26,11 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
     body: dict[str, Any] = {
         "generation": line.generation,
         "epoch": line.epoch,
-        "resumes": [[*origin, one.name, sorted(one.owed.items())] for origin, one in line.resumes.items()],
-        "stable": [[*origin, offset] for origin, offset in line.stable.items()],
+        "resumes": [
+            [*origin, one.name, sorted(one.awaited_input.items())] for origin, one in line.resumes.items()
+        ],
+        # the key that a line has had from the first version on
+        "stable": [[*origin, offset] for origin, offset in line.truncation_points.items()],
     }
     if line.realtime:
         body["realtime"] = True
@@ -50,9 +53,12 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
         body = unsealed(folder.read(name), where)
         line = RecoveryLine(
             body["generation"],
-            body["epoch"],
-            {Origin(node, at): Resume(name, dict(owed)) for node, at, name, owed in body["resumes"]},
-            {Origin(node, at): offset for node, at, offset in body["stable"]},
+            Epoch(body["epoch"]),
+            {
+                Origin(node, at): Resume(name, dict(awaited_input))
+                for node, at, name, awaited_input in body["resumes"]
+            },
+            {Origin(node, at): LogOffset(offset) for node, at, offset in body["stable"]},
             {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
             realtime=bool(body.get("realtime")),
         )

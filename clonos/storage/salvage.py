@@ -16,6 +16,8 @@ import shutil
 from typing import Final
 
 from clonos.errors import LogCorrupt
+from clonos.protocol.ids import LOG_BEGIN
+from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.storage.disk_errors import unavailable
 from clonos.storage.log_store import LogReader, LogStore
 
@@ -39,7 +41,7 @@ def finish(path: str) -> None:
 
 def salvage(path: str, aside: str) -> str:
     """Replaces a damaged store; what could not be read of it."""
-    own: list[tuple[int, bytes]] = []
+    own: list[Segment] = []
     deltas: list[bytes] = []
     incarnations = None
     lost: list[str] = []
@@ -57,7 +59,7 @@ def salvage(path: str, aside: str) -> str:
     try:
         new.note_damage(f"{said}; it was moved to {aside}")
         new.append(deltas, None)
-        new.rewrite_own(0, own)
+        new.rewrite_own(LOG_BEGIN, own)
         if incarnations is not None:
             new.begin(None)
             for incarnation in incarnations:

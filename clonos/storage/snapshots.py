@@ -40,6 +40,7 @@ from pyarrow import fs
 
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.protocol.fence import FENCE_BYTES, LOWEST_FENCE, Fence
+from clonos.protocol.ids import Epoch, epoch_before
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, read_fence
 from clonos.storage.disk_errors import disk
@@ -92,7 +93,7 @@ class SnapshotStore:
         # Held while checkpoint storage is changed. `_due` asks whoever holds it to collect garbage at the end.
         self._changing = threading.Lock()
         self._due_lock = threading.Lock()
-        self._due: int | None = None
+        self._due: Epoch | None = None
         self._since: Since | None = None
         self._swept = False
         self._manifests: dict[SnapshotName, Manifest] = {}
@@ -105,7 +106,7 @@ class SnapshotStore:
     # Taking a snapshot
 
     def begin(
-        self, state: KeyedState, meta: bytes, *, epoch: int, sequence: int, final: bool
+        self, state: KeyedState, meta: bytes, *, epoch: Epoch, sequence: int, final: bool
     ) -> PendingSnapshot:
         """Fix the state as it is now. Cheap; the instance goes on when it returns."""
         name = SnapshotName(epoch, self.fence, sequence, final)
@@ -195,7 +196,7 @@ class SnapshotStore:
     def latest(
         self,
         *,
-        epoch: int,
+        epoch: Epoch,
         final_only: bool,
         usable: Callable[[Manifest], bool] = lambda _: True,
         fence: Fence | None = None,
@@ -213,12 +214,12 @@ class SnapshotStore:
                     return manifest
         return self.beginning(epoch, self.fence if fence is None else fence, since)
 
-    def beginning(self, epoch: int, fence: Fence, since: Since | None = None) -> Manifest | None:
+    def beginning(self, epoch: Epoch, fence: Fence, since: Since | None = None) -> Manifest | None:
         """Where the task attempt of `fence` began `epoch`: where it resumed inside it, or at the end of the last epoch
         before that the instance ran."""
-        return self.resumed(epoch, fence) or self.final(epoch - 1, since)
+        return self.resumed(epoch, fence) or self.final(epoch_before(epoch), since)
 
-    def resumed(self, epoch: int, fence: Fence) -> Manifest | None:
+    def resumed(self, epoch: Epoch, fence: Fence) -> Manifest | None:
         """Where the task attempt of `fence` resumed inside `epoch`, if it did."""
         return self._first(snapshot_name.resumed(self._names(), epoch, fence))
 
@@ -227,7 +228,7 @@ class SnapshotStore:
         name = SnapshotName.parse(text)
         return self._read(name) if name is not None else None
 
-    def inside(self, epoch: int) -> list[Manifest]:
+    def inside(self, epoch: Epoch) -> list[Manifest]:
         """The snapshots inside `epoch` that can be read, oldest first, of the newest task attempt alone."""
         claimed = max(self._claims(), default=LOWEST_FENCE)
         return list(self._readable(snapshot_name.of_newest_attempt(self._names(), epoch, claimed)))
@@ -243,12 +244,12 @@ class SnapshotStore:
             if manifest is not None:
                 yield manifest
 
-    def final(self, epoch: int, since: Since | None = None) -> Manifest | None:
+    def final(self, epoch: Epoch, since: Since | None = None) -> Manifest | None:
         """How the instance stood at the end of `epoch`, or of the last one before that it ran, by what counts `since`
         the query was started."""
         return self._first(snapshot_name.ends(self._names(), epoch, since))
 
-    def binding(self, epoch: int, fence: Fence) -> Manifest | None:
+    def binding(self, epoch: Epoch, fence: Fence) -> Manifest | None:
         """How an attempt before that of `fence` has ended `epoch`, where it has to end alike."""
         return self._first(snapshot_name.binding(self._names(), epoch, fence))
 
@@ -355,7 +356,7 @@ class SnapshotStore:
 
     # Forgetting
 
-    def forget(self, *, before_epoch: int, since: Since | None = None) -> None:
+    def forget(self, *, before_epoch: Epoch, since: Since | None = None) -> None:
         """Drop the snapshots of epochs before `before_epoch`, and files that nothing names any more.
 
         How the instance stood at the end of `before_epoch` is kept, even if it did not run since an earlier one.
@@ -377,7 +378,7 @@ class SnapshotStore:
             self._remember(own)
         return own
 
-    def discard_from(self, epoch: int) -> None:
+    def discard_from(self, epoch: Epoch) -> None:
         """Drop the snapshots of `epoch` and later ones, which were not committed: the epoch runs again. How it ended
         stays where that binds, and where this attempt resumed."""
         with self._changing:

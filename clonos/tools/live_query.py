@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError, NotRunning
+from clonos.protocol.ids import Origin
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
-from clonos_standby.cluster import server_directory as known
+from clonos.wire.admin_messages import GetStatus, Status
+from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.cluster.servers import merged
 from clonos_standby.replica.holders import SERVER_FOLDER
@@ -39,20 +41,20 @@ class LiveNode:
 class LiveServer:
     """A replica server: of a replica service, or else on this host, with its data directory."""
 
-    known: ServerEntry
+    entry: ServerEntry
     token: str
     data: Path | None = None
 
     @property
     def place(self) -> str | None:
         """The service that runs it; None on this host."""
-        return self.known.place or None
+        return self.entry.place or None
 
     def status(self) -> dict[str, Any]:
         """Raises OSError where it does not answer."""
-        request = {"status": True}
-        answer = admin.ask(self.known.address, self.token, request, PATIENCE_SECONDS, self.known.tls)
-        return {**answer["status"], "place": self.place}
+        entry = self.entry
+        answer = admin.ask(entry.address, self.token, GetStatus(), Status, PATIENCE_SECONDS, entry.tls)
+        return {**answer.said, "place": self.place}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +98,13 @@ class LiveQuery:
         """Size on disk of the `logs` or the `state` of an instance; files that come and go are not missed."""
         return sum(_file_bytes(entry) for entry in _files(self.data / kind / str(node) / str(instance)))
 
-    def spilled(self) -> dict[tuple[int, int], int] | None:
-        """Bytes of the conduits' in-flight logs that are on this host's disk, by node and instance.
+    def spilled(self) -> dict[Origin, int] | None:
+        """Bytes of the conduits' in-flight logs that are on this host's disk.
 
         A spill file has no name from the moment it is open, so it is found at the process that has it open; None where
         nobody can say.
         """
-        found: dict[tuple[int, int], int] = {}
+        found: dict[Origin, int] = {}
         folder = f"{self.data / 'spill'}{os.sep}"
         for pid in self.running.driver:
             try:
@@ -114,8 +116,8 @@ class LiveQuery:
                     target = os.readlink(entry)
                     if target.startswith(folder):
                         node, instance, *_ = target.removeprefix(folder).split("-")
-                        key = int(node), int(instance)
-                        found[key] = found.get(key, 0) + entry.stat().st_size
+                        origin = Origin(int(node), int(instance))
+                        found[origin] = found.get(origin, 0) + entry.stat().st_size
         return found
 
 
@@ -154,7 +156,7 @@ def find(location: str) -> LiveQuery:
             for folder, one in here
             if one is not None
         ),
-        *(LiveServer(one, found.token) for one in known.read(Path(data))),
+        *(LiveServer(one, found.token) for one in server_directory.read(Path(data))),
     )
     return LiveQuery(checkpoint, query, nodes, Path(data), found, others)
 

@@ -10,7 +10,7 @@ version does not get better by asking others.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +18,9 @@ import grpc
 
 from clonos.errors import ProtocolError, Unauthenticated
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
+from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
@@ -59,10 +61,11 @@ class _Holder:
     address: str
     channel: grpc.Channel
     future: Any = None
-    segments: list[tuple[int, bytes]] = field(default_factory=list)
-    required: int = 0
+    segments: list[Segment] = field(default_factory=list)
+    required: LogOffset = LOG_BEGIN
     damaged: dict[Damage, None] = field(default_factory=dict)
     own: dict[int, OwnLog] = field(default_factory=dict)
+    marks: dict[HistoryMark, None] = field(default_factory=dict)
     name: str = ""
     failure: str | None = None
 
@@ -72,7 +75,7 @@ def fetch(
     token: str,
     node: int,
     instance: int,
-    from_offset: int = 0,
+    from_offset: LogOffset = LOG_BEGIN,
     *,
     timeout: float = 10.0,
     query: str = "",
@@ -130,9 +133,12 @@ def _collect(
             _failed(holder, error)
             return
         holder.name = reply.holder or holder.address
-        holder.required = max(holder.required, reply.required)
+        holder.required = max(holder.required, LogOffset(reply.required))
         holder.damaged |= dict.fromkeys(_damaged(reply))
-        holder.segments += [(segment.start, segment.data) for segment in reply.segments]
+        holder.marks |= dict.fromkeys(
+            HistoryMark(LogOffset(one.begins), LogOffset(one.ends), one.digest) for one in reply.marks
+        )
+        holder.segments += _segments(reply.segments)
         for number, log in enumerate(reply.own):
             _add(holder, number, log)
         if not reply.next_offset:
@@ -146,6 +152,11 @@ def _collect(
         onward.onward = True
         holder.future = _ask(holder, onward, token, deadline, wait)
     holder.failure = f"its answer does not end within {_MAX_PAGES} pages"
+
+
+def _segments(said: Iterable[determinants_pb2.Segment]) -> Iterator[Segment]:
+    for one in said:
+        yield LogOffset(one.start), one.data
 
 
 def _damaged(reply: determinants_pb2.FetchReply) -> list[Damage]:
@@ -162,8 +173,10 @@ def _add(holder: _Holder, number: int, said: determinants_pb2.OwnLog) -> None:
     """A page of one of the holder's own logs of the instance."""
     known = holder.own.get(number, OwnLog())
     holder.own[number] = OwnLog(
-        [*known.segments, *((segment.start, segment.data) for segment in said.segments)],
-        tuple(Writer(_fence(one, holder.address), one.since, one.copy) for one in said.incarnations),
+        [*known.segments, *_segments(said.segments)],
+        tuple(
+            Writer(_fence(one, holder.address), LogOffset(one.since), one.copy) for one in said.incarnations
+        ),
         known.received + tuple(said.received),
         said.damaged,
     )
@@ -195,6 +208,7 @@ def _summary(holders: Sequence[_Holder]) -> Fetched:
                 holder.required,
                 tuple(holder.damaged),
                 tuple(holder.own.values()),
+                tuple(holder.marks),
             )
         else:
             fetched.unreachable.append(Unreachable(holder.address, holder.failure))

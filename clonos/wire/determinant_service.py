@@ -18,6 +18,7 @@ import grpc
 
 from clonos.errors import ClonosError
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import LOG_BEGIN, LogOffset
 from clonos.protocol.recovery.causal.causal_log import Segment, pieces_from
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
@@ -31,7 +32,7 @@ _DAMAGED_LINES: Final = 50
 _THREADS: Final = 4
 _AT_ONCE: Final = 16
 
-Lookup: TypeAlias = Callable[[int, int, int], HolderReply]
+Lookup: TypeAlias = Callable[[int, int, LogOffset], HolderReply]
 """(node, instance, from_offset) -> what is known. May be called from several threads at once."""
 
 
@@ -46,26 +47,31 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
         self._check(request, context)
         if not context.is_active():  # it has waited so long that nobody wants the answer any more
             abort(context, grpc.StatusCode.CANCELLED, "the caller is gone")
+        from_offset = LogOffset(request.from_offset)
         try:
-            reply = self._lookup(request.node, request.instance, request.from_offset)
+            reply = self._lookup(request.node, request.instance, from_offset)
         except ClonosError as error:
             code = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.INTERNAL
             abort(context, code, f"{type(error).__name__}: {error}")
         except OSError as error:
             abort(context, grpc.StatusCode.UNAVAILABLE, f"what is kept here cannot be read now: {error}")
         everything = [*reply.segments, *(piece for log in reply.own for piece in log.segments)]
-        _, next_offset = page(everything, request.from_offset, self._page_bytes)
+        _, next_offset = page(everything, from_offset, self._page_bytes)
         damaged = _gravest(reply.damaged)
         return determinants_pb2.FetchReply(
-            segments=_segments(reply.segments, request.from_offset, next_offset),
+            segments=_segments(reply.segments, from_offset, next_offset),
             required=reply.required,
             corrupt=[damage.what[:1000] for damage in damaged],
             holder=reply.holder,
             next_offset=next_offset,
             damaged=[_damage(damage) for damage in damaged],
+            marks=[
+                determinants_pb2.HistoryMark(begins=mark.begins, ends=mark.ends, digest=mark.digest)
+                for mark in reply.marks
+            ],
             own=[
                 determinants_pb2.OwnLog(
-                    segments=_segments(log.segments, request.from_offset, next_offset),
+                    segments=_segments(log.segments, from_offset, next_offset),
                     incarnations=[
                         determinants_pb2.Incarnation(
                             wide=Fence(one.fence).pack(), since=one.since, copy=one.copy
@@ -99,7 +105,9 @@ def _damage(damage: Damage) -> determinants_pb2.Damage:
     return said
 
 
-def _segments(segments: Iterable[Segment], start: int, stop: int) -> list[determinants_pb2.Segment]:
+def _segments(
+    segments: Iterable[Segment], start: LogOffset, stop: LogOffset
+) -> list[determinants_pb2.Segment]:
     """What lies between two offsets; a `stop` of 0 is the end."""
     found = []
     for at, data in sorted(segments):
@@ -109,24 +117,24 @@ def _segments(segments: Iterable[Segment], start: int, stop: int) -> list[determ
     return found
 
 
-def page(segments: Iterable[Segment], start: int, limit: int) -> tuple[list[Segment], int]:
+def page(segments: Iterable[Segment], start: LogOffset, limit: int) -> tuple[list[Segment], LogOffset]:
     """The pieces from `start` on, up to about `limit` bytes, and the offset of the rest (0: there is none)."""
     wanted = sorted(pieces_from(segments, start))
     room = limit
-    cut: int | None = None
+    cut: LogOffset | None = None
     for at, data in wanted:
         if cut is None and len(data) > room:
-            cut = max(at + room, start + 1)
+            cut = LogOffset(max(at + room, start + 1))
         room -= len(data)
     if cut is None:
-        return wanted, 0
+        return wanted, LOG_BEGIN
     return [(at, data[: cut - at]) for at, data in wanted if at < cut], cut
 
 
 def merged(pieces: Iterable[Segment]) -> list[Segment]:
     """Overlapping and adjacent pieces joined; what contradicts the rest stays a piece of its own, for the asker to
     find."""
-    joined: list[tuple[int, bytearray]] = []
+    joined: list[tuple[LogOffset, bytearray]] = []
     for start, data in sorted(pieces, key=lambda piece: (piece[0], -len(piece[1]))):
         if joined:
             last_start, last = joined[-1]

@@ -51,14 +51,14 @@ class FrameType(IntEnum):
     TICK = 5
     END = 6
     OUTPUT = 7
-    STABLE = 8
+    CHECKPOINTED = 8
     ENDED = 9
     HEARTBEAT = 10
     ERROR = 11
     FOLLOW = 12
     PROMOTE = 13
-    SECURE = 14
-    SECURED = 15
+    FLUSH_LOG = 14
+    LOG_FLUSHED = 15
 
 
 _TYPES = {int(kind): kind for kind in FrameType}

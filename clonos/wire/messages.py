@@ -15,23 +15,29 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
-from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.fence import FENCE_BYTES, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
+from clonos.wire.admin_messages import (
+    AdminAnswer,
+    AdminRequest,
+    pack_answer,
+    pack_request,
+    parse_answer,
+    parse_request,
+)
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
+from clonos.wire.json_fields import MAX_INT, MAX_LONG, MAX_NODE, epoch_of, flag, parse_json, text, whole
 
-VERSION: Final = 2
+VERSION: Final = 3
 MODES: Final = ("microbatch", "realtime")
-MAX_NODE: Final = 63
-MAX_LONG: Final = LAST_LONG
 
 _RESUME = struct.Struct("<QQ")
 _BUNDLE = struct.Struct("<QI")
 _U64 = struct.Struct("<Q")
 _OUTPUT = struct.Struct("<QQQII")
-_STABLE = struct.Struct("<QQ")
+_CHECKPOINTED = struct.Struct("<QQ")
 _PROMOTE = struct.Struct(f"<{FENCE_BYTES}sQ")
 
 
@@ -43,15 +49,15 @@ class Hello:
     generation: int
     node: int
     instance: int
-    epoch: int
+    epoch: Epoch
     fence: Fence
     fresh: bool
     stage_attempt: int = 0
     task_attempt: int = 0
     mode: str = "microbatch"
     standby: bool = False
-    moves: tuple[Move, ...] = ()
-    recovered: int = 0
+    failovers: tuple[Failover, ...] = ()
+    recovered: LogOffset = LOG_BEGIN
     version: int = VERSION
 
     @property
@@ -64,26 +70,28 @@ class Hello:
         return bool(self.stage_attempt or self.task_attempt)
 
     def to_dict(self) -> dict[str, Any]:
-        moves = [[Fence(move.fence).text, move.known_upto] for move in self.moves]
-        return {**asdict(self), "fence": self.fence.text, "moves": moves}
+        failovers = [[Fence(failover.fence).text, failover.known_upto] for failover in self.failovers]
+        return {**asdict(self), "fence": self.fence.text, "failovers": failovers}
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Hello:
         _version(said, "HELLO")
         hello = cls(
-            token=_text(said, "token", "HELLO"),
-            generation=_whole(said, "generation", "HELLO", 0, MAX_LONG),
-            node=_whole(said, "node", "HELLO", 1, MAX_NODE),
-            instance=_whole(said, "instance", "HELLO", 0, (1 << 31) - 1),
-            epoch=_whole(said, "epoch", "HELLO", 0, MAX_LONG),
+            token=text(said, "token", "HELLO"),
+            generation=whole(said, "generation", "HELLO", 0, MAX_LONG),
+            node=whole(said, "node", "HELLO", 1, MAX_NODE),
+            instance=whole(said, "instance", "HELLO", 0, MAX_INT),
+            epoch=epoch_of(said, "HELLO"),
             fence=_fence(said.get("fence"), "HELLO"),
-            fresh=_flag(said, "fresh", "HELLO"),
-            stage_attempt=_whole(said, "stage_attempt", "HELLO", 0, (1 << 31) - 1),
-            task_attempt=_whole(said, "task_attempt", "HELLO", 0, MAX_LONG),
-            mode=_text(said, "mode", "HELLO"),
-            standby=_flag(said, "standby", "HELLO") if "standby" in said else False,
-            moves=_moves(said.get("moves", [])),
-            recovered=_whole(said, "recovered", "HELLO", 0, MAX_LONG) if "recovered" in said else 0,
+            fresh=flag(said, "fresh", "HELLO"),
+            stage_attempt=whole(said, "stage_attempt", "HELLO", 0, MAX_INT),
+            task_attempt=whole(said, "task_attempt", "HELLO", 0, MAX_LONG),
+            mode=text(said, "mode", "HELLO"),
+            standby=flag(said, "standby", "HELLO") if "standby" in said else False,
+            failovers=_failovers(said.get("failovers", [])),
+            recovered=LogOffset(whole(said, "recovered", "HELLO", 0, MAX_LONG))
+            if "recovered" in said
+            else LOG_BEGIN,
         )
         if hello.mode not in MODES:
             raise ProtocolError(f"HELLO: mode {hello.mode!r} is none of {', '.join(MODES)}")
@@ -94,18 +102,18 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """A request to the replica server, in place of a conduit's HELLO: the driver's, or why a conduit fails its task."""
+    """A request to the replica server, in the place of a conduit's HELLO."""
 
     token: str = field(repr=False)
-    request: dict[str, Any] = field(default_factory=dict)
+    request: AdminRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
     """What the conduit holds from before: the last output row taken over, and the instance's own log."""
 
-    passed: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: memoryview
 
 
@@ -115,7 +123,7 @@ class Welcome:
 
     window: int
     window_bytes: int
-    log_end: int = 0
+    log_end: LogOffset = LOG_BEGIN
     version: int = VERSION
 
 
@@ -128,23 +136,23 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    taken: int
-    passed: int
-    log_start: int
+    acked_input: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: memoryview
     rows: int
     batch: memoryview | None
 
 
 @dataclass(frozen=True, slots=True)
-class Stable:
+class Checkpointed:
     seq: int
-    log_offset: int
+    log_offset: LogOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    passed: int
+    emitted_output: OutputNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +161,18 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Secure:
+class FlushLog:
     """Ahead of its rows: what an effect depends on of the instance's own log."""
 
-    log_start: int
+    log_start: LogOffset
     log: memoryview
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class LogFlushed:
     """The conduit has the instance's log up to here."""
 
-    log_end: int
+    log_end: LogOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +192,14 @@ Message: TypeAlias = (
     | Tick
     | End
     | Output
-    | Stable
+    | Checkpointed
     | Ended
     | Heartbeat
     | Error
     | Follow
     | Promote
-    | Secure
-    | Secured
+    | FlushLog
+    | LogFlushed
 )
 
 
@@ -199,15 +207,20 @@ def pack_hello(hello: Hello) -> Packed:
     return pack_json(FrameType.HELLO, hello.to_dict())
 
 
-def pack_admin(token: str, request: Mapping[str, Any]) -> Packed:
-    return pack_json(FrameType.HELLO, {"version": VERSION, "token": token, "admin": dict(request)})
+def pack_admin(token: str, request: AdminRequest) -> Packed:
+    said = {"version": VERSION, "token": token, "admin": pack_request(request)}
+    return pack_json(FrameType.HELLO, said)
 
 
-def pack_resume(passed: int, log_start: int, log: Buffer = b"") -> Packed:
-    return pack(FrameType.RESUME, _fields(_RESUME, "RESUME", passed, log_start), log)
+def pack_admin_answer(answer: AdminAnswer) -> Packed:
+    return pack_json(FrameType.WELCOME, {"version": VERSION, "admin": pack_answer(answer)})
 
 
-def pack_welcome(window: int, window_bytes: int, log_end: int = 0) -> Packed:
+def pack_resume(emitted_output: OutputNumber, log_start: LogOffset, log: Buffer = b"") -> Packed:
+    return pack(FrameType.RESUME, _fields(_RESUME, "RESUME", emitted_output, log_start), log)
+
+
+def pack_welcome(window: int, window_bytes: int, log_end: LogOffset = LOG_BEGIN) -> Packed:
     said = {"version": VERSION, "window": window, "window_bytes": window_bytes, "log_end": log_end}
     return pack_json(FrameType.WELCOME, said)
 
@@ -225,42 +238,47 @@ def pack_end(seq: int) -> Packed:
 
 
 def pack_output(
-    taken: int, passed: int, log_start: int, log: Buffer = b"", rows: int = 0, batch: Buffer | None = None
+    acked_input: int,
+    emitted_output: OutputNumber,
+    log_start: LogOffset,
+    log: Buffer = b"",
+    rows: int = 0,
+    batch: Buffer | None = None,
 ) -> Packed:
     if (rows > 0) != (batch is not None):
         raise ProtocolError(f"OUTPUT: {rows} rows and {'a' if batch is not None else 'no'} record batch")
     size = memoryview(log).nbytes
-    fields = _fields(_OUTPUT, "OUTPUT", taken, passed, log_start, size, rows)
+    fields = _fields(_OUTPUT, "OUTPUT", acked_input, emitted_output, log_start, size, rows)
     parts = (log,) if batch is None else (log, batch)
     return pack(FrameType.OUTPUT, fields, *parts)
 
 
-def pack_stable(seq: int, log_offset: int) -> Packed:
-    return pack(FrameType.STABLE, _fields(_STABLE, "STABLE", seq, log_offset))
+def pack_checkpointed(seq: int, log_offset: LogOffset) -> Packed:
+    return pack(FrameType.CHECKPOINTED, _fields(_CHECKPOINTED, "CHECKPOINTED", seq, log_offset))
 
 
-def pack_ended(passed: int) -> Packed:
-    return pack(FrameType.ENDED, _fields(_U64, "ENDED", passed))
+def pack_ended(emitted_output: OutputNumber) -> Packed:
+    return pack(FrameType.ENDED, _fields(_U64, "ENDED", emitted_output))
 
 
 def pack_heartbeat(progress: int) -> Packed:
     return pack(FrameType.HEARTBEAT, _fields(_U64, "HEARTBEAT", progress))
 
 
-def pack_follow(log_start: int, log: Buffer) -> Packed:
+def pack_follow(log_start: LogOffset, log: Buffer) -> Packed:
     return pack(FrameType.FOLLOW, _fields(_U64, "FOLLOW", log_start), log)
 
 
-def pack_promote(fence: Fence, passed: int) -> Packed:
-    return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence.pack(), passed))
+def pack_promote(fence: Fence, emitted_output: OutputNumber) -> Packed:
+    return pack(FrameType.PROMOTE, _fields(_PROMOTE, "PROMOTE", fence.pack(), emitted_output))
 
 
-def pack_secure(log_start: int, log: Buffer) -> Packed:
-    return pack(FrameType.SECURE, _fields(_U64, "SECURE", log_start), log)
+def pack_flush_log(log_start: LogOffset, log: Buffer) -> Packed:
+    return pack(FrameType.FLUSH_LOG, _fields(_U64, "FLUSH_LOG", log_start), log)
 
 
-def pack_secured(log_end: int) -> Packed:
-    return pack(FrameType.SECURED, _fields(_U64, "SECURED", log_end))
+def pack_log_flushed(log_end: LogOffset) -> Packed:
+    return pack(FrameType.LOG_FLUSHED, _fields(_U64, "LOG_FLUSHED", log_end))
 
 
 def pack_error(error: str, message: str, *, retryable: bool, traceback: str = "") -> Packed:
@@ -290,39 +308,40 @@ def parse(frame: Frame) -> Message:
     return _PARSERS[frame.type](frame.payload)
 
 
-def parse_json(payload: memoryview, name: str) -> dict[str, Any]:
-    try:
-        said = json.loads(bytes(payload).decode())
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"{name}: not UTF-8 JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise ProtocolError(f"{name}: a JSON object is expected, not {type(said).__name__}")
-    return said
-
-
 def _parse_hello(payload: memoryview) -> Hello | Admin:
     said = parse_json(payload, "HELLO")
     if "admin" not in said:
         return Hello.from_dict(said)
     _version(said, "HELLO")
-    request = said["admin"]
-    if not isinstance(request, dict):
-        raise ProtocolError("HELLO: admin is not an object")
-    return Admin(token=_text(said, "token", "HELLO"), request=request)
+    return Admin(text(said, "token", "HELLO"), parse_request(_admin(said, "HELLO")))
+
+
+def parse_admin_answer(frame: Frame) -> AdminAnswer:
+    """The answer to `pack_admin`; ProtocolError where the frame holds none."""
+    said = parse_json(frame.payload, frame.type.name)
+    _version(said, frame.type.name)
+    return parse_answer(_admin(said, frame.type.name))
+
+
+def _admin(said: Mapping[str, Any], name: str) -> dict[str, Any]:
+    admin = said.get("admin")
+    if not isinstance(admin, dict):
+        raise ProtocolError(f"{name}: admin is not an object")
+    return admin
 
 
 def _parse_resume(payload: memoryview) -> Resume:
-    passed, log_start = _split(_RESUME, payload, "RESUME")
-    return Resume(passed, log_start, payload[_RESUME.size :])
+    emitted_output, log_start = _split(_RESUME, payload, "RESUME")
+    return Resume(OutputNumber(emitted_output), LogOffset(log_start), payload[_RESUME.size :])
 
 
 def _parse_welcome(payload: memoryview) -> Welcome:
     said = parse_json(payload, "WELCOME")
     _version(said, "WELCOME")
     return Welcome(
-        window=_whole(said, "window", "WELCOME", 1, (1 << 31) - 1),
-        window_bytes=_whole(said, "window_bytes", "WELCOME", 1, MAX_LONG),
-        log_end=_whole(said, "log_end", "WELCOME", 0, MAX_LONG),
+        window=whole(said, "window", "WELCOME", 1, MAX_INT),
+        window_bytes=whole(said, "window_bytes", "WELCOME", 1, MAX_LONG),
+        log_end=LogOffset(whole(said, "log_end", "WELCOME", 0, MAX_LONG)),
     )
 
 
@@ -340,18 +359,25 @@ def _parse_tick(payload: memoryview) -> Tick:
 
 
 def _parse_output(payload: memoryview) -> Output:
-    taken, passed, log_start, size, rows = _split(_OUTPUT, payload, "OUTPUT")
+    acked_input, emitted_output, log_start, size, rows = _split(_OUTPUT, payload, "OUTPUT")
     rest = payload[_OUTPUT.size :]
     if size > rest.nbytes:
         raise ProtocolError(f"OUTPUT: {size} log bytes announced, {rest.nbytes} there")
     batch = rest[size:]
     if (rows > 0) != (batch.nbytes > 0):
         raise ProtocolError(f"OUTPUT: {rows} rows in {batch.nbytes} bytes")
-    return Output(taken, passed, log_start, rest[:size], rows, batch if rows else None)
+    return Output(
+        acked_input,
+        OutputNumber(emitted_output),
+        LogOffset(log_start),
+        rest[:size],
+        rows,
+        batch if rows else None,
+    )
 
 
-def _parse_stable(payload: memoryview) -> Stable:
-    return Stable(*_whole_payload(_STABLE, payload, "STABLE"))
+def _parse_checkpointed(payload: memoryview) -> Checkpointed:
+    return Checkpointed(*_whole_payload(_CHECKPOINTED, payload, "CHECKPOINTED"))
 
 
 def _parse_end(payload: memoryview) -> End:
@@ -371,34 +397,34 @@ def _parse_follow(payload: memoryview) -> Follow:
     return Follow(log_start, bytes(log))
 
 
-def _parse_secure(payload: memoryview) -> Secure:
-    return Secure(*_increment(payload, "SECURE"))
+def _parse_flush_log(payload: memoryview) -> FlushLog:
+    return FlushLog(*_increment(payload, "FLUSH_LOG"))
 
 
-def _parse_secured(payload: memoryview) -> Secured:
-    return Secured(*_whole_payload(_U64, payload, "SECURED"))
+def _parse_log_flushed(payload: memoryview) -> LogFlushed:
+    return LogFlushed(*_whole_payload(_U64, payload, "LOG_FLUSHED"))
 
 
-def _increment(payload: memoryview, name: str) -> tuple[int, memoryview]:
+def _increment(payload: memoryview, name: str) -> tuple[LogOffset, memoryview]:
     """A piece of the instance's own log, and where it begins."""
     (log_start,) = _split(_U64, payload, name)
     if payload.nbytes == _U64.size:
         raise ProtocolError(f"{name}: no log bytes")
-    return log_start, payload[_U64.size :]
+    return LogOffset(log_start), payload[_U64.size :]
 
 
 def _parse_promote(payload: memoryview) -> Promote:
-    fence, passed = _whole_payload(_PROMOTE, payload, "PROMOTE")
-    return Promote(Fence.unpack(fence), passed)
+    fence, emitted_output = _whole_payload(_PROMOTE, payload, "PROMOTE")
+    return Promote(Fence.unpack(fence), OutputNumber(emitted_output))
 
 
 def _parse_error(payload: memoryview) -> Error:
     said = parse_json(payload, "ERROR")
     traceback = said.get("traceback")
     return Error(
-        error=_text(said, "error", "ERROR"),
-        message=_text(said, "message", "ERROR"),
-        retryable=_flag(said, "retryable", "ERROR"),
+        error=text(said, "error", "ERROR"),
+        message=text(said, "message", "ERROR"),
+        retryable=flag(said, "retryable", "ERROR"),
         traceback=traceback if isinstance(traceback, str) else "",
     )
 
@@ -411,14 +437,14 @@ _PARSERS = {
     FrameType.TICK: _parse_tick,
     FrameType.END: _parse_end,
     FrameType.OUTPUT: _parse_output,
-    FrameType.STABLE: _parse_stable,
+    FrameType.CHECKPOINTED: _parse_checkpointed,
     FrameType.ENDED: _parse_ended,
     FrameType.HEARTBEAT: _parse_heartbeat,
     FrameType.ERROR: _parse_error,
     FrameType.FOLLOW: _parse_follow,
     FrameType.PROMOTE: _parse_promote,
-    FrameType.SECURE: _parse_secure,
-    FrameType.SECURED: _parse_secured,
+    FrameType.FLUSH_LOG: _parse_flush_log,
+    FrameType.LOG_FLUSHED: _parse_log_flushed,
 }
 
 
@@ -442,23 +468,16 @@ def _version(said: Mapping[str, Any], name: str) -> None:
         )
 
 
-def _whole(said: Mapping[str, Any], key: str, name: str, low: int, high: int) -> int:
-    value = said.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ProtocolError(f"{name}: {key} {value!r} is not a whole number from {low} to {high}")
-    return value
-
-
-def _moves(said: Any) -> tuple[Move, ...]:
+def _failovers(said: Any) -> tuple[Failover, ...]:
     if not isinstance(said, list):
-        raise ProtocolError(f"HELLO: moves {said!r} is not a list")
-    moves: list[Move] = []
-    for move in said:
-        if not isinstance(move, list) or len(move) != 2:
-            raise ProtocolError(f"HELLO: move {move!r} is not a fence and a log offset")
-        offset = _whole({"offset": move[1]}, "offset", "HELLO", 0, MAX_LONG)
-        moves.append(Move(_fence(move[0], "HELLO"), offset))
-    return tuple(moves)
+        raise ProtocolError(f"HELLO: failovers {said!r} is not a list")
+    failovers: list[Failover] = []
+    for failover in said:
+        if not isinstance(failover, list) or len(failover) != 2:
+            raise ProtocolError(f"HELLO: failover {failover!r} is not a fence and a log offset")
+        offset = whole({"offset": failover[1]}, "offset", "HELLO", 0, MAX_LONG)
+        failovers.append(Failover(_fence(failover[0], "HELLO"), LogOffset(offset)))
+    return tuple(failovers)
 
 
 def _fence(said: Any, name: str) -> Fence:
@@ -466,17 +485,3 @@ def _fence(said: Any, name: str) -> Fence:
         return Fence.parse(said)
     except ProtocolError as error:
         raise ProtocolError(f"{name}: {error.message}") from None
-
-
-def _flag(said: Mapping[str, Any], key: str, name: str) -> bool:
-    value = said.get(key)
-    if not isinstance(value, bool):
-        raise ProtocolError(f"{name}: {key} {value!r} is not true or false")
-    return value
-
-
-def _text(said: Mapping[str, Any], key: str, name: str) -> str:
-    value = said.get(key)
-    if not isinstance(value, str):
-        raise ProtocolError(f"{name}: {key} is not a text")
-    return value

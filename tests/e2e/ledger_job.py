@@ -25,7 +25,7 @@ from typing import Any
 
 import clonos
 from clonos.sources.log_writer import LogWriter
-from clonos.storage import dead_letters as letters
+from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
 from clonos.testing.ledger import Verdict, extend, judge, micros
 
@@ -226,10 +226,10 @@ class Run:
         """Rows that are to come out."""
         return self.count - len(self.passed_over)
 
-    def letters(self) -> list[DeadLetter]:
+    def dead_letters(self) -> list[DeadLetter]:
         """The dead letters of the first operator."""
         folder = self.checkpoint / "clonos" / "dead_letters"
-        return [letters.decode(path.read_bytes()) for path in sorted(folder.glob("*/*/*.letter"))]
+        return [dead_letters.decode(path.read_bytes()) for path in sorted(folder.glob("*/*/*.letter"))]
 
     def judge(self) -> tuple[Verdict, Verdict]:
         """The verdicts on both ledgers."""

@@ -81,12 +81,12 @@ def forget_cursor() -> None:
     sql_writer.check_bundle = lambda *bundle: None
 
 
-def forget_passed() -> None:
+def forget_emitted_output() -> None:
     """The operator hands on again what it had handed on."""
     open_epoch = Instance.open_epoch
 
-    def open_anyhow(self: Any, epoch: int, *, passed: int = 0, **given: Any) -> Any:
-        return open_epoch(self, epoch, passed=0, **given)
+    def open_anyhow(self: Any, epoch: int, *, emitted_output: int = 0, **given: Any) -> Any:
+        return open_epoch(self, epoch, emitted_output=0, **given)
 
     Instance.open_epoch = open_anyhow
 
@@ -124,5 +124,5 @@ for _name, _part in KINDS.items():
     globals()[f"no_{_name}"] = _entry(_part)
     globals()[f"blind_no_{_name}"] = _entry(_part, blind)
 no_cursor = _entry(forget_cursor)
-no_passed = _entry(forget_passed)
+no_emitted_output = _entry(forget_emitted_output)
 only_blind = _entry(blind)

@@ -24,7 +24,7 @@ from modes import MODES, in_turns, mostly
 from clonos.errors import ClonosError, DivergenceError, PoisonRecord, UserFunctionError
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.testing.faults import Fault, Point, Strike, script
-from clonos.tools.log.dead_letter_replay import at_the_desk
+from clonos.tools.log.dead_letter_replay import replay_letter
 from clonos.tools.log.reading import read
 
 pytestmark = pytest.mark.spark
@@ -96,7 +96,7 @@ def test_a_record_that_ends_every_process_is_passed_over_and_kept(
     query = run(spark, setup)
     assert_exact(setup)
     assert not query.restarts
-    (letter,) = setup.letters()
+    (letter,) = setup.dead_letters()
     assert letter.table().to_pylist() == [{"k": letter.key[0], "id": BAD}]
     assert [death["signal"] for death in letter.deaths] == [signal, signal]
     (state,) = letter.state.values()
@@ -105,7 +105,7 @@ def test_a_record_that_ends_every_process_is_passed_over_and_kept(
     (step,) = decode_steps(letter.recorded, 0)
     assert [effect.key for effect in step.effects] == (["told"] if kind is CrashesAfterAnEffect else [])
     assert len(step.calls) == len(step.effects)
-    assert at_the_desk(letter, first)["ended"] == ("diverges" if step.effects else "got through")
+    assert replay_letter(letter, first)["ended"] == ("diverges" if step.effects else "got through")
     stores = [path for path in setup.data.glob("logs/*/*") if path.is_dir()]  # beside marks of who has acted
     logs = [read(path) for path in stores]
     assert len(logs) == 4 and not [problem for log in logs for problem in log.problems]

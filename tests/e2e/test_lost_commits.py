@@ -13,8 +13,9 @@ import pytest
 from ledger_job import Run, assert_exact, await_, await_end, running, second
 from modes import MODES, mostly
 
-from clonos.errors import CheckpointMismatch
+from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.sources.log_writer import LogWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("plugin_jar")]
@@ -103,6 +104,40 @@ def test_offsets_of_another_time_are_written_again(spark: Any, tmp_path: Path, m
     path.with_name(f".{last}.crc").unlink(missing_ok=True)
     run_to(spark, more(setup), 200)
     assert path.read_bytes() == was
+    assert_exact(setup)
+
+
+@pytest.mark.parametrize(("mode", "is_committed"), [("microbatch", False), ("realtime", True)])
+def test_offsets_that_are_cut_off_and_not_recorded_are_refused_until_they_are_restored(
+    spark: Any, tmp_path: Path, mode: str, is_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the epoch has committed, or Spark has only planned it."""
+
+    def not_now(self: CommitRecords, epoch: int, generation: int) -> CommitRecord:
+        raise StorageUnavailable("not now")
+
+    setup = Run(tmp_path, mode=mode, count=100)
+    run_to(spark, setup, 100)
+    recorded = records(setup)[-1].epoch
+    more(setup).count = 200
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitRecords, "record", not_now)
+        with running(spark, setup) as query:
+            await_end(query, setup)
+    last = max(setup.epochs("commits"))
+    assert recorded < last == max(setup.epochs("offsets"))
+    if not is_committed:
+        lose(setup, "commits")
+    path = setup.checkpoint / "offsets" / str(last)
+    was = path.read_bytes()
+    path.write_bytes(was[:-7])
+    path.with_name(f".{last}.crc").unlink(missing_ok=True)
+    with pytest.raises(
+        CheckpointMismatch, match=rf"epoch {last} is damaged: {path}: line \d is cut off.* Restore it"
+    ):
+        run_to(spark, more(setup), 300)
+    path.write_bytes(was)
+    run_to(spark, more(setup), 300)
     assert_exact(setup)
 
 

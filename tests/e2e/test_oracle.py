@@ -95,9 +95,9 @@ def test_without_the_cursor_the_oracle_fails(spark: Any, tmp_path: Path, entry: 
 
 def test_what_is_handed_on_twice_is_refused(spark: Any, tmp_path: Path, entry: Any) -> None:
     """The conduit does not take the operator's word for it."""
-    entry("no_passed")
+    entry("no_emitted_output")
     setup = Run(tmp_path, mode="realtime", faults=struck_at(Point.INPUT, Strike.REPLICA, "first"))
-    with running(spark, setup) as query, pytest.raises(ProtocolError, match="passed on already"):
+    with running(spark, setup) as query, pytest.raises(ProtocolError, match="emitted already"):
         await_(query, setup, lambda: False)
 
 

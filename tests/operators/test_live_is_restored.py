@@ -188,7 +188,7 @@ def test_a_function_sees_the_same_state_live_and_restored(fn: Fn, tmp_path: Path
 
 
 def test_pieces_of_a_bundle_are_one_bundle_to_the_state() -> None:
-    """One that is run record by record, with care, leaves the state that it left when it was run as one."""
+    """One that is run record by record, in quarantine, leaves the state that it left when it was run as one."""
     rows = [(n,) for n in range(6)]
     keys = [(n % 2,) for n in range(6)]
     said: list[list[Any]] = []

@@ -60,8 +60,8 @@ LIMITS: dict[str, str] = {
     "A host that loses power": """
         storage/test_power_failure.py::test_zeros_at_the_end_hide_nothing
         storage/test_power_failure.py::test_a_fence_is_synced_before_it_counts
-        sinks/test_sink_ahead.py::test_the_names_of_new_directories_are_synced
-        sinks/test_sink_ahead.py::test_zeros_that_a_power_failure_left_are_mended""",
+        sinks/test_sink_wal.py::test_the_names_of_new_directories_are_synced
+        sinks/test_sink_wal.py::test_zeros_that_a_power_failure_left_are_mended""",
     "The data directory survives": """
         e2e/test_holders.py::test_downstream_hands_back_one_operators_logs
         e2e/test_holders.py::test_the_sinks_log_alone_is_enough
@@ -71,11 +71,11 @@ LIMITS: dict[str, str] = {
         sim/test_sim_hosts.py::test_the_end_of_an_epoch_is_not_lost_with_its_host
         sim/test_sim_hosts.py::test_what_was_lost_of_others_logs_is_asked_for
         sim/test_sim_hosts.py::test_a_snapshot_that_depends_on_what_nobody_holds_is_not_gone_on_from""",
+    "In micro-batch, an instance of which": """
+        sim/test_sim_losses.py::test_an_instance_of_which_everything_is_gone_is_taken_for_new""",
     "Logs that were lost": """
         protocol/test_protocol_retrieval.py::test_what_lies_before_the_settled_epochs_may_have_been_done_anew""",
     "Two log stores lost": "shown by no test: no run of the simulator is known that ends so",
-    "With standbys and a finite sharing depth": """
-        protocol/test_protocol_needed_log.py::test_extents_alone_do_not_tell_two_histories_apart""",
     "A damaged page of a sink's log": """
         standby/test_standby_unreadable.py::test_damage_matters_to_whom_something_out_in_the_world_may_depend_on""",
     "With sharing depth `full`": """

@@ -199,8 +199,8 @@ class Bench:
         self.durable = len(recorded)
         self.shown = (snapshot.log_offset if snapshot is not None else 0) + len(recorded)
 
-    def open(self, epoch: int = 0, passed: int = 0, ends_at: int | None = None) -> None:
-        self.carry_out(self.instance.open_epoch(epoch, passed=passed, ends_at=ends_at))
+    def open(self, epoch: int = 0, emitted_output: int = 0, ends_at: int | None = None) -> None:
+        self.carry_out(self.instance.open_epoch(epoch, emitted_output=emitted_output, ends_at=ends_at))
 
     def take(self, records: Sequence[tuple[int, int, Row]], deltas: Iterable[bytes] = ()) -> None:
         channels, positions, rows = zip(*records, strict=True) if records else ((), (), ())

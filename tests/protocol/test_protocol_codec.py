@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,9 @@ from hypothesis import given, settings, strategies as st
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import LOCAL_MAX, NODE_MAX, Origin, channel_id, channel_origin
 from clonos.protocol.recovery.causal import delta as deltas, determinant_codec as codec
+from clonos.protocol.recovery.causal.delta import DeltaEntry
 from clonos.protocol.recovery.causal.determinant import Effect, Kind, Outcome, Step
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.varint import append_varint, read_varint, unzigzag, zigzag
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -254,20 +256,29 @@ def golden_log(end: Callable[[bytearray, int, int], None] = end_of_old) -> dict[
 
 
 def golden_deltas() -> dict[str, str]:
-    entry = deltas.encode_entry
-    return {
-        "empty": deltas.encode_delta([]).hex(),
-        "one piece": deltas.encode_delta([entry(Origin(2, 0), 0, 3, 1, b"abc")]).hex(),
-        "far away": deltas.encode_delta([entry(Origin(63, 1000), 2**40, 2, 5, b"xy")]).hex(),
-        "elided": deltas.encode_delta([entry(Origin(2, 1), 17, 400, 3, None)]).hex(),
-        "several": deltas.encode_delta(
-            [
-                entry(Origin(2, 0), 0, 3, 1, b"abc"),
-                entry(Origin(3, 7), 9, 1, 2, None),
-                entry(Origin(2, 0), 3, 1, 1, b"d"),
-            ]
-        ).hex(),
-    }
+    return {name: deltas.encode_delta(encode_all(entries)).hex() for name, entries in GOLDEN_ENTRIES.items()}
+
+
+GOLDEN_ENTRIES = {
+    "empty": [],
+    "one piece": [DeltaEntry(Origin(2, 0), 0, 3, 1, b"abc")],
+    "far away": [DeltaEntry(Origin(63, 1000), 2**40, 2, 5, b"xy")],
+    "elided": [DeltaEntry(Origin(2, 1), 17, 400, 3, None)],
+    "several": [
+        DeltaEntry(Origin(2, 0), 0, 3, 1, b"abc"),
+        DeltaEntry(Origin(3, 7), 9, 1, 2, None),
+        DeltaEntry(Origin(2, 0), 3, 1, 1, b"d"),
+    ],
+    "marked": [
+        DeltaEntry(Origin(2, 0), 0, 3, 1, b"abc", HistoryMark(0, 3, 0x352441C2)),
+        DeltaEntry(Origin(3, 7), 900, 100, 2, None, HistoryMark(250, 1000, 0xFFFFFFFF)),
+        DeltaEntry(Origin(2, 0), 3, 1, 1, b"d"),
+    ],
+}
+
+
+def encode_all(entries: Iterable[DeltaEntry]) -> list[bytes]:
+    return [deltas.encode_entry(*entry) for entry in entries]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +286,7 @@ def golden_deltas() -> dict[str, str]:
     [
         ("core_determinants.json", golden_log),
         ("core_determinants_sent.json", lambda: golden_log(codec.append_sent)),
-        ("core_deltas.json", golden_deltas),
+        ("core_deltas_v2.json", golden_deltas),
     ],
 )
 def test_formats_are_as_they_were(file: str, make: object) -> None:
@@ -285,36 +296,49 @@ def test_formats_are_as_they_were(file: str, make: object) -> None:
 
 # -------------------------------------------------------------------- deltas
 
+
+def test_deltas_of_the_version_before_marks_are_read() -> None:
+    for name, raw in json.loads((GOLDEN / "core_deltas_v1.json").read_text("utf-8")).items():
+        assert deltas.decode_delta(bytes.fromhex(raw)) == GOLDEN_ENTRIES[name]
+
+
+def test_a_mark_from_before_the_log_began_or_cut_off_is_refused() -> None:
+    whole = deltas.encode_entry(Origin(2, 0), 0, 3, 1, b"abc", HistoryMark(0, 3, 7))
+    for body in (whole[:-1], whole[:-4], whole[:-5], whole[:-5] + b"\x04" + whole[-4:]):
+        with pytest.raises(LogCorrupt):
+            deltas.decode_delta(deltas.encode_delta([body]))
+
+
+def entry_of(
+    origin: Origin, start: int, hop: int, data: bytes | None, length: int, mark: tuple[int, int] | None
+) -> DeltaEntry:
+    length = length if data is None else len(data)
+    end = start + length
+    marked = None if mark is None else HistoryMark(min(mark[0], end), end, mark[1])
+    return DeltaEntry(origin, start, length, hop, data, marked)
+
+
 entries = st.builds(
-    lambda origin, start, hop, data, length: (
-        origin,
-        start,
-        length if data is None else len(data),
-        hop,
-        data,
-    ),
+    entry_of,
     st.builds(Origin, st.integers(1, NODE_MAX), st.integers(0, 10_000)),
     naturals,
     st.integers(1, 40),
     st.none() | st.binary(max_size=30),
     naturals,
+    st.none() | st.tuples(naturals, st.integers(0, 2**32 - 1)),
 )
 
 
 @quick
 @given(st.lists(entries, max_size=6))
-def test_deltas_read_back(given_entries: list[tuple[Origin, int, int, int, bytes | None]]) -> None:
-    raw = deltas.encode_delta([deltas.encode_entry(*entry) for entry in given_entries])
-    read = [(e.origin, e.start, e.length, e.hop, e.data) for e in deltas.decode_delta(raw)]
-    assert read == given_entries
+def test_deltas_read_back(given_entries: list[DeltaEntry]) -> None:
+    assert deltas.decode_delta(deltas.encode_delta(encode_all(given_entries))) == given_entries
 
 
 @quick
 @given(st.lists(entries, max_size=4), st.data())
-def test_damaged_delta_is_refused(
-    given_entries: list[tuple[Origin, int, int, int, bytes | None]], data: st.DataObject
-) -> None:
-    raw = bytearray(deltas.encode_delta([deltas.encode_entry(*entry) for entry in given_entries]))
+def test_damaged_delta_is_refused(given_entries: list[DeltaEntry], data: st.DataObject) -> None:
+    raw = bytearray(deltas.encode_delta(encode_all(given_entries)))
     if data.draw(st.booleans()):
         del raw[data.draw(st.integers(0, len(raw) - 1)) :]
     else:

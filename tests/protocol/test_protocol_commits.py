@@ -91,6 +91,7 @@ def found(committed: int, kept: int | None, shown: int | None, **more: Any) -> F
         kept=more.pop("ours", record(kept) if kept is not None else None),
         shown=record(shown) if shown is not None else None,
         cursors=more.pop("cursors", {SINK: {130: 10}}),
+        damaged=more.pop("damaged", {}),
         snapshots=more.pop("snapshots", {ONE: [name(epoch) for epoch in range(newest + 1)]}),
     )
 
@@ -170,6 +171,23 @@ def test_what_spark_has_planned_anew_is_not_called_committed() -> None:
         reconcile(found(3, 4, 4, offsets={3: b"offsets 3", 4: b"others"}))
 
 
+def test_offsets_that_are_damaged_are_written_again_from_the_record_of_their_epoch_or_refused() -> None:
+    cut = {3: b"offsets 3", 4: b"offs"}
+    damaged = {4: "offsets/4: line 1 is cut off"}
+    assert reconcile(found(4, 4, 4, offsets=cut, damaged=damaged)).repair == record(4)
+    assert reconcile(found(3, 4, 4, offsets=cut, damaged=damaged)).repair == record(4)  # not planned anew
+    for unrecorded in (
+        found(4, 3, 3, offsets=cut, damaged=damaged),  # the driver died before it recorded epoch 4
+        found(3, 3, 3, offsets=cut, damaged=damaged),  # Spark has planned it
+        found(4, None, None, offsets=cut, damaged=damaged),
+        found(4, 4, 4, damaged={3: "offsets/3: line 1 is cut off"}),
+    ):
+        with pytest.raises(
+            CheckpointMismatch, match=r"epoch \d is damaged: offsets/\d: line 1 .* Do not remove it"
+        ):
+            reconcile(unrecorded)
+
+
 @pytest.mark.parametrize(("committed", "kept", "shown"), [(2, 2, 5), (-1, None, 5), (5, 5, 5), (4, 5, 5)])
 def test_an_older_copy_is_refused_with_the_difference(committed: int, kept: int | None, shown: int) -> None:
     older: Mapping[Origin, list[str]] = {ONE: [name(epoch) for epoch in range(3)]}
@@ -218,7 +236,7 @@ def test_a_record_that_steps_back_is_not_written() -> None:
         record(3).check_follows(record(4))
 
 
-LINE = RecoveryLine(2, 5, stable={ONE: 100})
+LINE = RecoveryLine(2, 5, truncation_points={ONE: 100})
 
 
 def test_nothing_begins_before_the_last_commit() -> None:

@@ -59,7 +59,7 @@ def test_the_last_output_row_has_the_last_number() -> None:
     snapshot, _ = stood()
     fits = resumed(replace(snapshot, emitted=LAST_LONG - 1))
     fits.take([(CHANNEL, 2, ROW)])
-    assert fits.instance.passed == LAST_LONG and len(fits.rows) == 1
+    assert fits.instance.emitted_output == LAST_LONG and len(fits.rows) == 1
     with pytest.raises(CounterExhausted, match="the number of the output row would go beyond"):
         fits.instance.take(replace(STEP, positions=[3]))
 

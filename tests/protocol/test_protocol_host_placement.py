@@ -12,7 +12,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.roles.admission import Fences
 from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.death import Death, Ending, KillReason, certify
+from clonos.protocol.roles.death import Death, Ending, KillReason, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
 
 HERE = Origin(2, 0)
@@ -83,7 +83,9 @@ class Host:
 
     def dies(self, process: int, signal: str = "SIGKILL") -> None:
         reason = self.placement.killed_for(process)
-        self.placement.reaped(process, certify(Ending(HERE, process, None, signal, reason, at=0, uptime=0)))
+        self.placement.on_reaped(
+            process, classify_death(Ending(HERE, process, None, signal, reason, at=0, uptime=0))
+        )
 
     def connects(self, said: AttachRequest) -> list[str]:
         """What that makes it do."""

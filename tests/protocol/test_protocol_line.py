@@ -83,12 +83,12 @@ def test_a_receiver_is_owed_what_its_sender_sends_again() -> None:
     inside = {FIRST: [first("a1", 12)], SECOND: [second("b1", 9, 20)]}
     found = line(standing(inside), 9)
     assert found.resumes[SECOND] == Resume("b1", {FIRST.channel: 20})
-    assert found.resumes[FIRST].owed == {}  # Spark reads sources again
-    assert found.stable == {FIRST: 100, SECOND: 80}
+    assert found.resumes[FIRST].awaited_input == {}  # Spark reads sources again
+    assert found.truncation_points == {FIRST: 100, SECOND: 80}
     exact = line(standing({FIRST: [first("a1", 12)], SECOND: [second("b1", 9, 12)]}), 9)
-    assert exact.resumes[SECOND].owed == {}
+    assert exact.resumes[SECOND].awaited_input == {}
     alone = line(standing({SECOND: [second("b1", 9, 12)]}), 9)
-    assert alone.resumes[SECOND].owed == {FIRST.channel: 12}
+    assert alone.resumes[SECOND].awaited_input == {FIRST.channel: 12}
     assert still_awaited({7: 12, 8: 3}, {7: 12}) == {8: 3}
 
 
@@ -120,18 +120,20 @@ def held(start: int, stop: int) -> bytes:
 
 
 def test_resuming_takes_all_that_the_state_depends_on() -> None:
-    stable = {Origin(1, 0): 40}
+    truncation_points = {Origin(1, 0): 40}
     taken = snapshot(b"history", 60)
-    check_resumable(taken, [(90, b"before....history")], [held(30, 70)], stable, where=HERE)
-    check_resumable(taken, [(100, b"his"), (103, b"tory")], [held(40, 50), held(50, 60)], stable, where=HERE)
+    check_resumable(taken, [(90, b"before....history")], [held(30, 70)], truncation_points, where=HERE)
+    check_resumable(
+        taken, [(100, b"his"), (103, b"tory")], [held(40, 50), held(50, 60)], truncation_points, where=HERE
+    )
     with pytest.raises(ResumeFailed, match="known up to 103, not 107"):
-        check_resumable(taken, [(100, b"his")], [held(40, 60)], stable, where=HERE)
+        check_resumable(taken, [(100, b"his")], [held(40, 60)], truncation_points, where=HERE)
     with pytest.raises(ResumeFailed, match="overtaken"):
-        check_resumable(taken, [(100, b"another")], [held(40, 60)], stable, where=HERE)
+        check_resumable(taken, [(100, b"another")], [held(40, 60)], truncation_points, where=HERE)
     for lacking in ([], [held(40, 59)], [held(45, 60)]):
         with pytest.raises(ResumeFailed, match="depends on the log of 1/0 up to 60"):
-            check_resumable(taken, [(100, b"history")], lacking, stable, where=HERE)
-    check_resumable(snapshot(b"", 40), [], [], stable, where=HERE)
+            check_resumable(taken, [(100, b"history")], lacking, truncation_points, where=HERE)
+    check_resumable(snapshot(b"", 40), [], [], truncation_points, where=HERE)
 
 
 def test_a_store_of_another_history_than_the_snapshot_is_an_old_copy_of_a_disk() -> None:
@@ -155,18 +157,18 @@ def test_an_epoch_does_not_end_before_what_it_was_resumed_from() -> None:
     before.open(epoch=5)
     before.take(records(1, 2, 3))
     taken = before.instance.snapshot()
-    taken.owed = {FIRST.channel: 3}
+    taken.awaited_input = {FIRST.channel: 3}
     again = Bench(random.Random(2))
     again.saved = [(0, before.log)]
     again.restore(b"", taken)
     again.open(epoch=5)
     again.take(records(1, 2))
-    assert again.instance.snapshot().owed == {FIRST.channel: 3}
+    assert again.instance.snapshot().awaited_input == {FIRST.channel: 3}
     with pytest.raises(ResumeFailed, match="has record 3 of 2/0, which the epoch ends before"):
         again.instance.end_epoch()
     again.take(records(3, 4))
     again.carry_out(again.instance.end_epoch())
-    assert again.instance.snapshot().owed == {}
+    assert again.instance.snapshot().awaited_input == {}
 
 
 def test_rows_count_as_sent_although_they_are_suppressed() -> None:
@@ -175,7 +177,7 @@ def test_rows_count_as_sent_although_they_are_suppressed() -> None:
     before.take(records(1, 2, 3))
     again = Bench(random.Random(2))
     again.restore(before.log)
-    again.open(epoch=5, passed=2)
+    again.open(epoch=5, emitted_output=2)
     again.take(records(1, 2, 3))
     taken = again.instance.snapshot()
     assert taken.sent == before.instance.snapshot().sent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections import defaultdict
 
 import pytest
@@ -13,6 +14,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Coverage
 from clonos.protocol.recovery.causal.delta import decode_delta, encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal, Receipts, fold_deltas
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
 quick = settings(max_examples=80, deadline=None)
 LOG = bytes(random.Random(7).randbytes(120))
@@ -117,7 +119,7 @@ def test_destination_holds_what_was_journaled_before_its_last_delta(
     upstream = {Origin(1, i): DeltaJournal() for i in range(4)}
     written: dict[Origin, bytearray] = defaultdict(bytearray)
     sent: list[bytes] = []
-    stable: dict[Origin, int] = defaultdict(int)
+    truncation_points: dict[Origin, int] = defaultdict(int)
     receivers = [Receiver() for _ in range(4)]
     for what, who in steps:
         if what == "own":
@@ -135,14 +137,16 @@ def test_destination_holds_what_was_journaled_before_its_last_delta(
             assert not journal.receive(rng.choice(sent))
         elif what == "truncate":
             origin = rng.choice([OWN, *upstream])
-            stable[origin] = rng.randint(stable[origin], len(written[origin]))
-            journal.truncate(stable)
+            truncation_points[origin] = rng.randint(truncation_points[origin], len(written[origin]))
+            journal.truncate(truncation_points)
         elif what == "stamp":
             receivers[who].take(journal.delta_for(who))
             for origin, log in written.items():
                 held = receivers[who].logs[origin]
-                assert held.contiguous_end(stable[origin]) == len(log), "a hole above the stable offset"
-                assert held.prefix(stable[origin]) == log[stable[origin] :]
+                assert held.contiguous_end(truncation_points[origin]) == len(log), (
+                    "a hole above the truncation point"
+                )
+                assert held.prefix(truncation_points[origin]) == log[truncation_points[origin] :]
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3, FULL])
@@ -160,6 +164,30 @@ def test_sharing_depth_along_a_chain(depth: int) -> None:
     for hop, end in enumerate(ends, 1):
         assert end.required[Origin(1, 0)] == 15
         assert end.logs[Origin(1, 0)].prefix(0) == (b"abc" * 5 if hop <= depth else b"")
+
+
+def test_what_is_elided_keeps_its_mark_over_hops_folding_and_parts() -> None:
+    """It is the digest of the log since the epoch began, so the last one of an epoch says what all of them say."""
+    log = bytes(range(40))
+    source, middle = DeltaJournal(1), DeltaJournal(1, fold_from=2)
+    for start, begins in ((0, 0), (5, 0), (10, 10), (20, 10), (30, 10)):
+        end = start + (5 if start < 10 else 10)
+        digest = zlib.crc32(log[begins:end])
+        source.append_own(OWN, start, log[start:end], HistoryMark(begins, end, digest))
+        raw = source.delta_for(0)
+        assert raw is not None and middle.receive(raw)
+    raw = middle.delta_for(0)
+    assert raw is not None
+    entries = decode_delta(fold_deltas([raw]))
+    assert [entry.data for entry in entries] == [None, None]
+    marks = [HistoryMark(0, 10, zlib.crc32(log[:10])), HistoryMark(10, 40, zlib.crc32(log[10:]))]
+    assert [entry.mark for entry in entries] == marks
+    assert entries[1].part(15, 40, 3, elided=True).mark == marks[1]
+    assert entries[1].part(10, 30, 3, elided=True).mark is None, "nothing says what the digest is there"
+
+
+def test_where_nothing_is_elided_nothing_is_marked() -> None:
+    assert not DeltaJournal(FULL).elides and DeltaJournal(2).elides
 
 
 def test_a_destination_without_news_gets_nothing() -> None:

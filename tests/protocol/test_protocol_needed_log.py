@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
 
-from clonos.errors import Where
+from clonos.errors import GapError, Where
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.determinant import Outcome
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.protocol.recovery.causal.longest_prefix import longest_prefix
 from clonos.protocol.recovery.causal.needed_log import needed_end
@@ -108,12 +110,37 @@ def test_a_copy_of_what_a_newer_incarnation_has_overtaken_is_not_believed() -> N
     assert longest_prefix(ORIGIN, 0, [of_the_newer, newer], where=HERE) == LOG
 
 
-def test_extents_alone_do_not_tell_two_histories_apart() -> None:
-    """A finite sharing depth says how far a log is depended on, and not by whom it was written: a limit that the
-    documentation states."""
-    overtaken = HolderReply("the first store", own=(OwnLog(upto(4), (Writer(OLD, 0),)),))
-    depends = HolderReply("a sink that saw rows of the promoted standby", required=4 * ONE)
-    assert longest_prefix(ORIGIN, 0, [overtaken, depends], where=HERE) == LOG[: 4 * ONE]
+def test_the_digest_of_a_log_tells_two_histories_apart() -> None:
+    """A replica saved its log and died before its rows left; its standby went on, and the standby's store is lost. A
+    sink that is not sent the bytes of logs has the digest of the one that its rows depend on."""
+    overtaken = OpenedLog(OwnLog(upto(4), (Writer(OLD, 0),)))
+    known = ConduitProgress(NEW, 0, 0, 0, ())
+    found = retrieve(ORIGIN, 0, overtaken, b"", known=known, where=HERE, has_standby=True, fresh=True)
+
+    def sink(log: bytes, upto: int = 3 * ONE) -> HolderReply:
+        return HolderReply("a sink", required=upto, marks=(HistoryMark(0, upto, zlib.crc32(log[:upto])),))
+
+    assert repeated(found, sink(LOG)) == 4
+    other = LOG[:ONE] + bytes(2 * ONE)
+    with pytest.raises(GapError, match="is another history"):
+        found.put_together([sink(other)], where=HERE)
+    with pytest.raises(GapError, match="nobody holds them"):
+        found.put_together([sink(LOG + LOG, 6 * ONE)], where=HERE)
+
+
+def test_a_digest_is_compared_from_the_snapshot_on() -> None:
+    """The snapshot vouches for what comes before it in its epoch, and nobody may hold that any more."""
+    at = 2 * ONE
+    opened = OpenedLog(OwnLog([(at, LOG[at:])], (Writer(OLD, 0),)))
+    snapshot = HistoryMark(0, at, zlib.crc32(LOG[:at]))
+    how: dict[str, Any] = {"known": ConduitProgress(NEW, 0, 0, 0, ()), "where": HERE, "has_standby": True}
+    found = retrieve(ORIGIN, at, opened, b"", fresh=True, history=snapshot, **how)
+    right, wrong = (HistoryMark(0, len(LOG), zlib.crc32(LOG, seed)) for seed in (0, 1))
+    assert repeated(found, HolderReply("a sink", required=len(LOG), marks=(right,))) == 3
+    before = HistoryMark(0, at, 1)  # the snapshot is newer than what says this
+    assert repeated(found, HolderReply("a sink", required=len(LOG), marks=(before,))) == 3
+    with pytest.raises(GapError, match="is another history"):
+        found.put_together([HolderReply("a sink", required=len(LOG), marks=(wrong,))], where=HERE)
 
 
 def test_a_damaged_store_proves_nothing() -> None:

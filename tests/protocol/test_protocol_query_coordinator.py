@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from clonos.errors import CheckpointMismatch, ClonosError, Fenced, SnapshotCorrupt
+from clonos.errors import CheckpointMismatch, ClonosError, Fenced, SnapshotCorrupt, StorageUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.commit_reconciliation import Found
@@ -14,6 +14,7 @@ from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.roles.steps import Steps, carry_out
@@ -50,6 +51,8 @@ class Recorded(QueryCoordinator):
         self.snapshots: dict[Origin, list[str]] = {}
         self.lines: list[RecoveryLine] = []
         self.overtaken = False
+        self.unrecorded: list[UnrecordedCommit] = []
+        self.unreadable: ClonosError | None = None
         self._records = CommitRecords(self, CHAIN)
 
     def since(self, mark: int) -> list[str]:
@@ -81,6 +84,8 @@ class Recorded(QueryCoordinator):
         )
 
     def final_snapshots(self, epoch: int) -> FinalSnapshots:
+        if self.unreadable is not None:
+            raise self.unreadable
         if epoch < 0 or self.snapshot_is_gone:
             return {}
         return {OPERATOR: FinalSnapshot(Point(SNAPSHOT, 10 * epoch, {0: 1}, {}), epoch)}
@@ -95,6 +100,9 @@ class Recorded(QueryCoordinator):
     def keep_in_sink(self, record: CommitRecord) -> None:
         self.done.append("record in the sink")
         self.shown = record
+
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        self.unrecorded.append(unrecorded)
 
     def repair(self, record: CommitRecord) -> None:
         self.done.append("repair")
@@ -170,11 +178,11 @@ class Recorded(QueryCoordinator):
     def committed(self) -> int:
         return self.spark_committed
 
-    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
-        self.done.append(f"servers forget before {stable[OPERATOR]}")
+    def tell_commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
+        self.done.append(f"servers forget before {truncation_points[OPERATOR]}")
 
-    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
-        self.done.append(f"sinks forget before {stable[OPERATOR]}")
+    def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
+        self.done.append(f"sinks forget before {truncation_points[OPERATOR]}")
 
 
 @pytest.fixture
@@ -287,7 +295,32 @@ def test_else_they_begin_behind_the_last_epoch(driver: Recorded, why: str) -> No
     begun(driver, resumes=True)
     (line,) = driver.lines
     assert not line.resumes and line.epoch == 5
-    assert line.bases == {OPERATOR: SNAPSHOT} and line.stable == {OPERATOR: 40}
+    assert line.bases == {OPERATOR: SNAPSHOT} and line.truncation_points == {OPERATOR: 40}
+
+
+def test_who_waits_for_a_record_hears_why_it_does_not_come(driver: Recorded) -> None:
+    """Once, and not of what trying again can mend."""
+    begun(driver)
+    driver.spark_committed = 5
+    for error in (
+        StorageUnavailable("away"),
+        SnapshotCorrupt("gone", hint="Restore it"),
+        SnapshotCorrupt("gone"),
+    ):
+        driver.unreadable = error
+        for _ in range(2):
+            with pytest.raises(type(error)):
+                driver.look_for_commits()
+    first, second = driver.unrecorded
+    assert (
+        first.is_of(5, generation=1) and not first.is_of(4, generation=1) and not first.is_of(5, generation=2)
+    )
+    assert isinstance(first.cause(), SnapshotCorrupt)
+    assert str(first.cause()) == "the driver cannot record the commit of epoch 5: gone. Restore it"
+    assert second.message == "gone"
+    driver.unreadable = None
+    driver.look_for_commits()
+    assert driver.kept is not None and driver.kept.epoch == 5
 
 
 @pytest.mark.parametrize("is_realtime", [False, True])

@@ -27,7 +27,7 @@ class Host(QuarantinePorts):
     """One host, on which processes of an instance follow each other; its marks are in memory."""
 
     keeps_dead_letters: bool = True  # type: ignore[assignment]
-    letters: list[CandidateRecord] = field(default_factory=list)
+    dead_letters: list[CandidateRecord] = field(default_factory=list)
     deaths: Sequence[Death] = ()
     marks: Marks | None = None
     pid: int = 0
@@ -37,7 +37,7 @@ class Host(QuarantinePorts):
 
     def write_dead_letter(self, candidate: CandidateRecord, where: Where, deaths: Sequence[Death]) -> None:
         assert (where.channel, where.position) == (candidate.channel, candidate.position)
-        self.letters.append(candidate)
+        self.dead_letters.append(candidate)
         self.deaths = deaths
 
     def read(self) -> Marks | None:
@@ -112,7 +112,7 @@ def deadly(host: Host, *, in_timers: bool = False) -> RecordQuarantine:
 def test_a_deadly_record_is_kept_in_a_letter_and_passed_over() -> None:
     host = Host()
     assert not deadly(host).may_run(RECORD)
-    assert host.letters == [RECORD]
+    assert host.dead_letters == [RECORD]
     assert [death.pid for death in host.deaths] == [1, 2]
 
 
@@ -129,7 +129,7 @@ def test_where_a_letter_cannot_help_the_query_ends(
 ) -> None:
     with pytest.raises(PoisonRecord, match=advice):
         deadly(host, in_timers=in_timers).may_run(candidate)
-    assert not host.letters
+    assert not host.dead_letters
 
 
 def test_records_come_singly_and_deltas_with_the_first() -> None:

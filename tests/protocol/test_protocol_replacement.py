@@ -30,10 +30,10 @@ def unasked() -> int:
 
 
 def test_rows_of_a_snapshot_must_be_with_the_conduit_or_of_earlier_epochs() -> None:
-    assert stands_for_known_output(7, passed=7, before=unasked)
-    assert not stands_for_known_output(8, passed=7, before=lambda: 3)
-    assert stands_for_known_output(3, passed=0, before=lambda: 3)
-    assert not stands_for_known_output(4, passed=0, before=lambda: 3)
+    assert stands_for_known_output(7, emitted_output=7, before=unasked)
+    assert not stands_for_known_output(8, emitted_output=7, before=lambda: 3)
+    assert stands_for_known_output(3, emitted_output=0, before=lambda: 3)
+    assert not stands_for_known_output(4, emitted_output=0, before=lambda: 3)
 
 
 def test_what_follows_a_snapshot_must_join_the_log_that_the_conduit_keeps() -> None:

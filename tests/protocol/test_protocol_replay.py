@@ -99,17 +99,17 @@ def test_every_prefix_of_the_log_is_repeated_and_gone_on_from(program: Any, seed
 
 @settings(max_examples=40, deadline=None)
 @given(programs, st.integers(0, 10**6), st.integers(0, 40))
-def test_rows_already_passed_on_are_suppressed(program: Any, seed: int, passed: int) -> None:
+def test_rows_already_passed_on_are_suppressed(program: Any, seed: int, emitted_output: int) -> None:
     records = records_of(program)
     first = Bench(random.Random(seed))
     first.open()
     feed(first, records, random.Random(seed))
-    passed = min(passed, len(first.rows))
+    emitted_output = min(emitted_output, len(first.rows))
     again = Bench(random.Random(seed + 1))
     again.restore(first.log)
-    again.open(passed=passed)
+    again.open(emitted_output=emitted_output)
     feed(again, records, random.Random(seed + 2), ticks=False)
-    assert again.rows == first.rows[passed:]
+    assert again.rows == first.rows[emitted_output:]
 
 
 @settings(max_examples=40, deadline=None)
@@ -130,7 +130,7 @@ def test_snapshot_between_bundles_and_the_log_after_it(program: Any, seed: int) 
     again.services.timers.entries += state[1]
     at = snapshot.log_offset
     again.restore(first.log[at:], snapshot, before=first.log[:at])
-    again.open(passed=snapshot.emitted)
+    again.open(emitted_output=snapshot.emitted)
     feed(again, records, rng, ticks=False)  # the conduit may send more than what the snapshot lacks
     assert again.rows == first.rows[snapshot.emitted :]
     assert again.services.state == first.services.state
@@ -155,7 +155,7 @@ def test_going_live_before_what_was_passed_on_is_a_gap() -> None:
     first.take(records[1:])
     again = Bench(random.Random(2))
     again.restore(log)
-    again.open(passed=2)
+    again.open(emitted_output=2)
     with pytest.raises(GapError, match=r"rows 2\.\.2 have been handed on.*operator 'op'"):
         again.take(records)
 
@@ -347,8 +347,8 @@ def test_neither_state_nor_the_arguments_of_a_call_are_compared() -> None:
     assert again.services.state["asked"] != first.services.state["asked"]
 
 
-@pytest.mark.parametrize("passed", [0, 2], ids=["sent again", "suppressed"])
-def test_rows_that_would_go_elsewhere_are_noticed(passed: int) -> None:
+@pytest.mark.parametrize("emitted_output", [0, 2], ids=["sent again", "suppressed"])
+def test_rows_that_would_go_elsewhere_are_noticed(emitted_output: int) -> None:
     """Also those that have been handed on before: nothing else compares what a receiver holds under a number."""
     records = records_of([(0, "a", ("draw", "emit")), (0, "b", ("draw", "emit"))])
     first = Bench(random.Random(1), parallelism=5)
@@ -356,7 +356,7 @@ def test_rows_that_would_go_elsewhere_are_noticed(passed: int) -> None:
     first.take(records)
     again = Bench(random.Random(2), parallelism=3)
     again.restore(first.log)
-    again.open(3, passed=passed)
+    again.open(3, emitted_output=emitted_output)
     with pytest.raises(DivergenceError, match="their content differs, or where they go"):
         again.take(records)
 

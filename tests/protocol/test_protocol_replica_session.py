@@ -13,6 +13,7 @@ from clonos.errors import (
     FaultInjected,
     Fenced,
     ProtocolError,
+    RecoveryTimeout,
     ReplicaLost,
     ResumeFailed,
     StorageUnavailable,
@@ -64,7 +65,7 @@ class Recorded:
         yield from self._step("end", last)
         return 40
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         self.said.append(("commit", epoch))
 
     def stand_by(self, request: AttachRequest) -> Steps:
@@ -193,6 +194,7 @@ def test_only_a_standby_ends_with_its_conduit(session: ReplicaSession) -> None:
         (ProtocolError("no"), False),
         (ResumeFailed("gone"), False),
         (FaultInjected("scripted"), False),
+        (RecoveryTimeout("no answer"), False),
     ],
 )
 def test_what_another_process_may_come_further_with(error: ClonosError, expected: bool) -> None:

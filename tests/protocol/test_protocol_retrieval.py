@@ -12,7 +12,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
-from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
+from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Retrieval, retrieve
 
 ORIGIN = Origin(2, 0)
@@ -26,10 +26,10 @@ def piece(start: int, end: int) -> tuple[int, bytes]:
 
 
 def begin(
-    snapshot: int, own: OwnLog | OpenedLog, kept: tuple[int, bytes], *, moves: Any = (), **how: Any
+    snapshot: int, own: OwnLog | OpenedLog, kept: tuple[int, bytes], *, failovers: Any = (), **how: Any
 ) -> Retrieval:
     start, increments = kept
-    known = ConduitProgress(FENCE, 0, start, start + len(increments), moves)
+    known = ConduitProgress(FENCE, 0, start, start + len(increments), failovers)
     opened = OpenedLog(own) if isinstance(own, OwnLog) else own
     return retrieve(ORIGIN, snapshot, opened, increments, known=known, where=HERE, **{"fresh": False, **how})
 
@@ -84,7 +84,7 @@ def test_a_snapshot_that_lies_before_what_the_conduit_has_forgotten_is_of_no_use
 def test_an_instance_that_was_elsewhere_since_asks_everybody() -> None:
     here = own(piece(0, 60), fences=(Writer(FENCE, 0),))
     assert not begin(20, here, piece(15, 60), has_standby=True).ask_others
-    assert begin(20, here, piece(15, 60), has_standby=True, moves=(Move(FENCE | 1, 60),)).ask_others
+    assert begin(20, here, piece(15, 60), has_standby=True, failovers=(Failover(FENCE | 1, 60),)).ask_others
     of_an_earlier_attempt = own(piece(0, 60), fences=(Writer(Fence.of(0, 4), 0),))
     assert begin(20, of_an_earlier_attempt, piece(15, 60), has_standby=True).ask_others
     assert begin(20, own(piece(0, 60)), piece(15, 60), has_standby=True).ask_others  # a standby's copy
@@ -92,7 +92,7 @@ def test_an_instance_that_was_elsewhere_since_asks_everybody() -> None:
 
 def test_what_a_lost_primary_wrote_beyond_the_move_is_not_believed() -> None:
     tail = own((0, LOG[:40] + b"never happened"), fences=(Writer(FENCE, 0),))
-    found = begin(20, tail, piece(15, 40), has_standby=True, moves=(Move(FENCE | 1, 40),))
+    found = begin(20, tail, piece(15, 40), has_standby=True, failovers=(Failover(FENCE | 1, 40),))
     other = HolderReply("the second server", own=(own(piece(0, 70), fences=(Writer(FENCE | 1, 40),)),))
     assert found.put_together([other], where=HERE).recorded == LOG[20:70]
 

@@ -35,7 +35,7 @@ class Policy:
 
     def __init__(self) -> None:
         self.deaths: Counter[tuple[int, int]] = Counter()
-        self.letters: list[CandidateRecord] = []
+        self.dead_letters: list[CandidateRecord] = []
         self._in_hand: tuple[int, int] | None = None
 
     def may_run(self, candidate: CandidateRecord) -> bool:
@@ -43,7 +43,7 @@ class Policy:
         if self.deaths[record] < DEADLY:
             return True
         assert candidate.is_whole_step
-        self.letters.append(candidate)
+        self.dead_letters.append(candidate)
         return False
 
     def died(self) -> None:
@@ -64,7 +64,7 @@ def life(
     bench = Bench(random.Random(seed + 1), watermark_of=watermark_of)
     if log:
         bench.restore(log)
-    bench.instance.care = policy
+    bench.instance.quarantine = policy
     try:
         bench.open()
         if at_once:
@@ -96,7 +96,7 @@ def test_what_is_passed_over_leaves_no_trace_and_is_passed_over_again(
     records = records_of(program)
     bench, policy = through(records, seed, at_once)
     poison = [number for number, (_, _, uses) in enumerate(program) if "die" in uses]
-    assert {candidate.row[1] for candidate in policy.letters} == set(poison)
+    assert {candidate.row[1] for candidate in policy.dead_letters} == set(poison)
     consumed = [number for number, _ in bench.services.state.get("order", [])]
     assert sorted(consumed) == [number for number in range(len(records)) if number not in poison]
     assert not {row[1] for row in bench.rows} & set(poison)
@@ -140,7 +140,7 @@ def test_a_step_broken_off_at_an_effect_is_passed_over_from_the_record_on_that_k
         log = bench.log
     bench, done = life(log, records, 9, policy, at_once=True)
     assert done
-    (letter,) = policy.letters
+    (letter,) = policy.dead_letters
     assert letter.row == records[1][2]
     (alone,) = codec.decode_steps(letter.recorded, 0)
     assert [call.name for call in alone.calls] == ["Bench.ask"]
@@ -168,7 +168,7 @@ def test_an_operator_of_whole_bundles_is_not_given_pieces_of_a_recorded_step() -
 
     again = Bench(random.Random(2), record_at_a_time=False)
     again.restore(first.log)
-    again.instance.care = Ask()
+    again.instance.quarantine = Ask()
     again.open()
     with pytest.raises(Died):
         again.take(records)

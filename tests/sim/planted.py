@@ -379,40 +379,40 @@ def snapshot_of_another_attempt_is_taken(patch: Patch) -> None:
 
 def truncation_goes_one_epoch_too_far(patch: Patch) -> None:
     """Behind the snapshots of the epoch that is running."""
-    real = QueryCoordinator.stable_offsets
+    real = QueryCoordinator.truncation_points
 
     def further(self: QueryCoordinator, record: CommitRecord) -> dict[Origin, int]:
         finals = self.records.final_snapshots(record.epoch + 1)
         return real(self, replace(record, ends={origin: final.ended for origin, final in finals.items()}))
 
-    patch.setattr(QueryCoordinator, "stable_offsets", further)
+    patch.setattr(QueryCoordinator, "truncation_points", further)
 
 
 def truncation_goes_too_far(patch: Patch) -> None:
-    real = QueryCoordinator.stable_offsets
+    real = QueryCoordinator.truncation_points
 
     def further(self: QueryCoordinator, record: CommitRecord) -> dict[Origin, int]:
         return {origin: offset + 20 for origin, offset in real(self, record).items()}
 
-    patch.setattr(QueryCoordinator, "stable_offsets", further)
+    patch.setattr(QueryCoordinator, "truncation_points", further)
 
 
 def journal_is_truncated_too_far(patch: Patch) -> None:
     real = DeltaJournal.truncate
 
-    def truncate(self: DeltaJournal, stable: Any) -> None:
-        real(self, {origin: offset + 60 for origin, offset in stable.items()})
+    def truncate(self: DeltaJournal, truncation_points: Any) -> None:
+        real(self, {origin: offset + 60 for origin, offset in truncation_points.items()})
 
     patch.setattr(DeltaJournal, "truncate", truncate)
 
 
 def conduit_forgets_one_bundle_too_many(patch: Patch) -> None:
-    real = Conduit._on_stable
+    real = Conduit._on_checkpointed
 
-    def stable(self: Conduit, seq: int, log_offset: int, now: int) -> None:
+    def checkpointed(self: Conduit, seq: int, log_offset: int, now: int) -> None:
         real(self, min(seq + 1, self._last), log_offset, now)
 
-    patch.setattr(Conduit, "_on_stable", stable)
+    patch.setattr(Conduit, "_on_checkpointed", checkpointed)
 
 
 def snapshot_of_the_committed_epoch_is_dropped(patch: Patch) -> None:
@@ -471,14 +471,16 @@ def duplicates_are_known_by_count(patch: Patch) -> None:
 
 def rows_passed_on_are_not_suppressed(patch: Patch) -> None:
     real = Instance.open_epoch
-    patch.setattr(Instance, "open_epoch", lambda self, epoch, passed=0, **given: real(self, epoch, **given))
+    patch.setattr(
+        Instance, "open_epoch", lambda self, epoch, emitted_output=0, **given: real(self, epoch, **given)
+    )
 
 
 def one_row_too_many_is_suppressed(patch: Patch) -> None:
     real = Instance.open_epoch
 
-    def open_epoch(self: Instance, epoch: int, *, passed: int = 0, **given: Any) -> Any:
-        return real(self, epoch, passed=passed + 1 if passed else 0, **given)
+    def open_epoch(self: Instance, epoch: int, *, emitted_output: int = 0, **given: Any) -> Any:
+        return real(self, epoch, emitted_output=emitted_output + 1 if emitted_output else 0, **given)
 
     patch.setattr(Instance, "open_epoch", open_epoch)
 
@@ -559,7 +561,7 @@ PLANTED: dict[str, Planted] = {
             bugs.promoted_passive_standby_is_not_sent_what_came_since, first=730, rates=CRASHES, **PASSIVE
         ),
         planted(
-            bugs.promoted_standby_takes_over_what_is_stable,
+            bugs.promoted_standby_takes_over_what_is_checkpointed,
             first=20,
             rates={Fault.REPLICA_CRASH: 0.01, Fault.TASK_CRASH: 0.003},
             snapshot_rate=0.5,

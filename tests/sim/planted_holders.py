@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from planted import OTHERS, Planted, planted
+from planted import OTHERS, STANDBYS, Planted, planted
 
 from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.asking import Asking
@@ -48,11 +48,24 @@ def damage_is_not_looked_at(patch: Patch) -> None:
     patch.setattr(retrieval, "check_complete", lambda *given, **where: None)
 
 
+def another_history_is_as_good(patch: Patch) -> None:
+    """Who is not sent the bytes of a log is asked how far it depends on it, and not on which history."""
+    patch.setattr(retrieval, "check_history", lambda *given, **where: None)
+
+
 def a_damaged_store_is_taken_for_one_that_was_never_written(patch: Patch) -> None:
     """What was there, effects included, is forgotten, and nobody hears that something was."""
     patch.setattr(LogStore, "salvaged", lambda self: LogStore(self.owner))
 
 
+OVERTAKEN = {
+    Fault.STORE_LOST: 0.36,
+    Fault.OLD_DISK: 0.01,
+    Fault.REPLICA_CRASH: 0.007,
+    Fault.REPLICA_STOP: 0.0024,
+    Fault.CONTROL_DROP: 0.18,
+    Fault.SINK_LATE: 0.036,
+}
 SHARED = {"depth": FULL, "effects": False, **OTHERS}
 ACTING = {"depth": FULL, "effects": True, **OTHERS, "faults": 30}
 HOLDING: dict[str, Planted] = {
@@ -67,6 +80,17 @@ HOLDING: dict[str, Planted] = {
         an_unknown_list_of_holders_counts_as_nobody_else,
         rates={**UNREADABLE, Fault.HOLDERS_UNKNOWN: 0.3},
         **SHARED,
+    ),
+    "another_history_is_as_good": planted(
+        another_history_is_as_good,
+        first=30,
+        rates=OVERTAKEN,
+        snapshot_rate=0.3,
+        window=4,
+        **{**STANDBYS, "depth": 0, "faults": 150, "realtime": True, "executors": True, "spreads": True},
+        records=104,
+        epoch=10,
+        bundle=40,
     ),
     "damage_is_not_looked_at": planted(damage_is_not_looked_at, rates=DAMAGED, **ACTING),
     "a_damaged_store_is_taken_for_one_that_was_never_written": planted(

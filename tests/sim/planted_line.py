@@ -44,7 +44,7 @@ def suppressed_rows_do_not_count_as_sent(patch: Patch) -> None:
     real = OutputStage.release
 
     def release(self: OutputStage, encoded: Any, produced: list[Any], destinations: list[int]) -> None:
-        before, suppressed = dict(self.sent), self.emitted_output - self.numbered
+        before, suppressed = dict(self.sent), self.suppressed_upto - self.numbered
         real(self, encoded, produced, destinations)
         if suppressed >= len(produced):
             self.sent = before
@@ -71,11 +71,11 @@ def own_log_before_the_snapshot_is_not_needed(patch: Patch) -> None:
     patch.setattr(
         incarnation,
         "check_resumable",
-        lambda snapshot, before, held, stable, **named: resumption.check_resumable(
+        lambda snapshot, before, held, truncation_points, **named: resumption.check_resumable(
             replace(snapshot, log_digest=0, log_offset=snapshot.epoch_log_offset),
             before,
             held,
-            stable,
+            truncation_points,
             **named,
         ),
     )

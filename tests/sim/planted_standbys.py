@@ -12,7 +12,7 @@ from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles import incarnation
-from clonos.protocol.roles.conduit_model import Conduit, Secure
+from clonos.protocol.roles.conduit_model import Conduit, FlushLog
 from clonos.protocol.roles.operator_session import OperatorSession
 from clonos.sim.replica import Replica
 
@@ -48,7 +48,7 @@ def standby_runs_steps_that_are_not_complete(patch: Patch) -> None:
 
 def promoted_standby_hands_on_what_was_handed_on(patch: Patch) -> None:
     real = Instance.go_live
-    patch.setattr(Instance, "go_live", lambda self, passed: real(self, 0))
+    patch.setattr(Instance, "go_live", lambda self, emitted_output: real(self, 0))
 
 
 def promoted_passive_standby_is_not_sent_what_came_since(patch: Patch) -> None:
@@ -62,14 +62,14 @@ def promoted_passive_standby_is_not_sent_what_came_since(patch: Patch) -> None:
     patch.setattr(Conduit, "_promote", promote)
 
 
-def promoted_standby_takes_over_what_is_stable(patch: Patch) -> None:
+def promoted_standby_takes_over_what_is_checkpointed(patch: Patch) -> None:
     """Although it is behind: its snapshots replace those that reach further, and what they need is forgotten."""
     real = Conduit._promote
 
     def promote(self: Conduit) -> None:
-        stable = self._stable
+        checkpointed = self._checkpointed
         real(self)
-        self._stable = stable
+        self._checkpointed = checkpointed
 
     patch.setattr(Conduit, "_promote", promote)
 
@@ -80,14 +80,14 @@ def passive_standby_is_at_a_snapshot_that_its_primary_is_past(patch: Patch) -> N
 
     def advance_standby(self: Conduit) -> None:
         if self.limits.passive and self._standby.link.connected:
-            self._standby.link.begin_after(self._stable)
+            self._standby.link.begin_after(self._checkpointed)
 
     patch.setattr(Conduit, "_advance_standby", advance_standby)
 
 
 def whatever_a_snapshot_depends_on(patch: Patch) -> None:
     """A second line of defence, which is not asked whether the first one holds."""
-    patch.setattr(incarnation, "missing_logs", lambda sent, stable, held: [])
+    patch.setattr(incarnation, "missing_logs", lambda sent, truncation_points, held: [])
     patch.setattr(incarnation, "check_resumable", lambda *given, **named: None)
     patch.setattr(incarnation, "check_dependencies", lambda *given, **named: None)
 
@@ -101,13 +101,13 @@ def log_of_what_never_happened_is_believed(patch: Patch) -> None:
 def instance_that_moved_asks_nobody(patch: Patch) -> None:
     whatever_a_snapshot_depends_on(patch)
     patch.setattr(retrieval, "of_same_attempt", lambda fence, other: True)
-    real = Conduit._moved_to
+    real = Conduit._record_failover
 
-    def moved_to(self: Conduit, server: int) -> None:
+    def record_failover(self: Conduit, server: int) -> None:
         self._home = server
         real(self, server)
 
-    patch.setattr(Conduit, "_moved_to", moved_to)
+    patch.setattr(Conduit, "_record_failover", record_failover)
 
 
 def what_was_received_elsewhere_is_not_held(patch: Patch) -> None:
@@ -148,7 +148,7 @@ def increments_are_shown_from_the_wrong_offset(patch: Patch) -> None:
 
 def effects_do_not_wait_for_the_conduit(patch: Patch) -> None:
     """It is sent what they depend on, and may never read it."""
-    patch.setattr(Replica, "secure", lambda self, start, log: self.send(Secure(start, log)))
+    patch.setattr(Replica, "flush_log", lambda self, start, log: self.send(FlushLog(start, log)))
 
 
 def overtaken_replica_acts(patch: Patch) -> None:

@@ -23,7 +23,7 @@ def plan_of(seed: int) -> Plan:
         epoch=3,
         faults=60,
     )
-    return plan.with_rates(FILES_LOST=0.3)
+    return plan.with_rates(FILES_LOST=0.5)
 
 
 @pytest.mark.parametrize("seed", [72, 96])

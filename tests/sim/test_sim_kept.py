@@ -37,7 +37,7 @@ STORMY = {**STANDBYS, "snapshot_rate": 0.8, "faults": 40, "realtime": True}
             75,
             BREAKING,
             STORMY,
-            id="a move that nobody lived to write down was not held against the stores of others",
+            id="a failover that nobody lived to write down was not held against the stores of others",
         ),
         pytest.param(
             83,
@@ -82,7 +82,7 @@ def test_a_storm_that_once_went_wrong_is_right(seed: int) -> None:
 
 
 def test_a_bundle_that_is_run_record_by_record_leaves_the_state_that_it_left_as_a_whole() -> None:
-    """What was one object under two names in the recorded step was two where it was repeated with care."""
+    """What was one object under two names in the recorded step was two where it was repeated in quarantine."""
     report = run(replace(draw_plan(13), real_values=True, state_cache=6))
     assert report.right, str(report)
 
@@ -135,6 +135,9 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
             901018, id="an attempt that could not end as the one before had begun, and only then said so"
         ),
         pytest.param(1100627, id="an old copy of a disk brought back a log whose input had gone another way"),
+        pytest.param(
+            4001752, id="a new instance, whose log store is damaged, was taken for one that has run"
+        ),
         pytest.param(3008043, id="a full disk kept who was to copy a log, and not the copy"),
         pytest.param(3008618, id="a disk forgot deltas that it had kept when the host went down before"),
         pytest.param(3003246, id="an older copy of the checkpoint did not say that there had been effects"),

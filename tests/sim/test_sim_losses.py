@@ -5,12 +5,16 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from planted import OTHERS, planted
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.checks.held import Held, Intervals
 from clonos.sim.checks.losses import readable
 from clonos.sim.disk import Disk, LogStore
+from clonos.sim.plan import Fault, draw_plan
+from clonos.sim.run import run
 
 OWNER = Origin(2, 0)
 SURVIVES = 2
@@ -98,3 +102,18 @@ def test_fences_that_were_not_synced_are_gone_with_the_power(monkeypatch: pytest
     disk.lose_power(Random(1), lambda store: False)
     disk.open_fences()
     assert disk.fences.fence(OWNER) == 5
+
+
+GONE = planted(
+    lambda patch: None,
+    rates={Fault.REPLICA_CRASH: 0.01, Fault.SNAPSHOTS_GONE: 0.9},
+    **{**OTHERS, "realtime": False, "faults": 30, "standbys": 0, "depth": FULL},
+)
+
+
+@pytest.mark.parametrize(("seed", "who"), [(1176, "2/0"), (119, "2/1")])
+def test_an_instance_of_which_everything_is_gone_is_taken_for_new(seed: int, who: str) -> None:
+    """A limit that the documentation states: its snapshots are removed, and its log store is lost, or damaged, so that
+    nothing is left that could say that it has run."""
+    report = run(GONE.plan(draw_plan(seed)))
+    assert str(report.violation).startswith(f"I5: {who} consumed record 7 of 1/0 too early"), str(report)

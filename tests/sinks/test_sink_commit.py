@@ -13,7 +13,7 @@ from sink_support import QUERY
 
 from clonos import sinks
 from clonos.errors import LogCorrupt, SinkError, SinkUnavailable
-from clonos.sinks import wal_files as ahead_files
+from clonos.sinks import wal_files
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "call"])
@@ -44,7 +44,7 @@ def test_a_lock_held_elsewhere_only_delays(tmp_path: Path) -> None:
     sink = sinks.jsonl(tmp_path, patience=0)
     sink.raise_fence(QUERY, 1)
     (lock,) = tmp_path.glob(f"**/{QUERY}/lock")
-    with ahead_files.locked(lock), pytest.raises(SinkUnavailable, match="another process holds"):
+    with wal_files.locked(lock), pytest.raises(SinkUnavailable, match="another process holds"):
         sink.record_commit(QUERY, 1, 0, b"")
     assert sink.last_commit(QUERY) is None
     sink.record_commit(QUERY, 1, 0, b"")
@@ -54,7 +54,7 @@ def test_a_lock_held_elsewhere_only_delays(tmp_path: Path) -> None:
 def test_a_failing_disk_leaves_the_record_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clonos.sinks import sink_wal as ahead_log
+    from clonos.sinks import sink_wal
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -62,7 +62,7 @@ def test_a_failing_disk_leaves_the_record_that_was_there(
     sink = sinks.jsonl(tmp_path, patience=0)
     sink.record_commit(QUERY, 1, 0, b"zero")
     with monkeypatch.context() as patch:
-        patch.setattr(ahead_log, "replace_file", fail)
+        patch.setattr(sink_wal, "replace_file", fail)
         with pytest.raises(SinkUnavailable, match="disk is full"):
             sink.record_commit(QUERY, 1, 1, b"one")
     assert sink.last_commit(QUERY) == (0, b"zero")

@@ -169,7 +169,7 @@ def test_names_need_the_plugins_class(place: Place, monkeypatch: pytest.MonkeyPa
 
 
 def test_only_the_newest_start_is_answered(spark: Any) -> None:
-    desk = spark._jvm.org.clonos.spark.executor.Numbering
+    numbering = spark._jvm.org.clonos.spark.executor.Numbering
     number = spark._jvm.org.clonos.spark.executor.ChannelNumbers.number
     text = spark._jvm.org.apache.spark.unsafe.types.UTF8String.fromString
 
@@ -182,12 +182,12 @@ def test_only_the_newest_start_is_answered(spark: Any) -> None:
         thread.start()
         return thread
 
-    first = desk.open("q", 1)
+    first = numbering.open("q", 1)
     told = answer(first, "7")
     assert number(text("q/1/3"), text("a")) == 7
     told.join()
     assert number(text("q/1/3"), text("a")) == 7, "it is known here"
-    second = desk.open("q", 2)
+    second = numbering.open("q", 2)
     with pytest.raises(Exception, match="not the last any more") as refused:
         number(text("q/1/3"), text("b"))
     assert isinstance(translate(refused.value), Fenced)

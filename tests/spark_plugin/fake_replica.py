@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-HELLO, RESUME, WELCOME, BUNDLE, TICK, END, OUTPUT, STABLE, ENDED, HEARTBEAT, ERROR = range(1, 12)
+HELLO, RESUME, WELCOME, BUNDLE, TICK, END, OUTPUT, CHECKPOINTED, ENDED, HEARTBEAT, ERROR = range(1, 12)
 
 HIDDEN_IN = [
     ("_clonos_channel", pa.int64()),
@@ -112,15 +112,15 @@ class Replicas:
         parallelism: int = 2,
         sinks: frozenset[int] = frozenset(),
         script: Callable[[int, int, int, int], str | None] = lambda *_: None,
-        stable_every: int = 0,
+        checkpoint_every: int = 0,
         window: int = 8,
         delay: float = 0.0,
         port: int = 0,
     ) -> None:
         self.path, self.users, self.sinks, self.script = path, users, sinks, script
-        self.parallelism, self.stable_every, self.window, self.delay = (
+        self.parallelism, self.checkpoint_every, self.window, self.delay = (
             parallelism,
-            stable_every,
+            checkpoint_every,
             window,
             delay,
         )
@@ -172,7 +172,7 @@ class Replicas:
         self.check(kind == HELLO, f"first frame is {kind}")
         hello = json.loads(payload)
         if "admin" in hello:
-            self.reports.append(hello["admin"]["failed"])
+            self.reports.append(hello["admin"])
             return
         node, number, epoch = hello["node"], hello["instance"], hello["epoch"]
         with self.lock:
@@ -182,19 +182,19 @@ class Replicas:
             instance.hellos.append(hello)
             attempt = len(instance.fences)
         kind, payload = wire.receive()
-        passed, log_start = struct.unpack_from("<QQ", payload)
+        emitted_output, log_start = struct.unpack_from("<QQ", payload)
         kept = payload[16:]
         before = instance.ends.get(epoch - 1, Snapshot())
         if hello["fresh"]:
             instance.within.pop(epoch, None)
             instance.checksums.clear()
             instance.collected.clear()
-            self.check(passed == 0 and not kept, "a fresh RESUME carries something")
+            self.check(emitted_output == 0 and not kept, "a fresh RESUME carries something")
         start = instance.within.get(epoch, Snapshot(0, before.output, before.log))
         self.check(not kept or log_start == start.log, f"RESUME log at {log_start}, snapshot at {start.log}")
         state = Snapshot(start.seq, start.output, start.log)
         wire.send(
-            WELCOME, json.dumps({"version": 2, "window": self.window, "window_bytes": 64 << 20}).encode()
+            WELCOME, json.dumps({"version": 3, "window": self.window, "window_bytes": 64 << 20}).encode()
         )
         schema = pa.schema([*HIDDEN_IN, *self.users[node]])
         while True:
@@ -204,12 +204,14 @@ class Replicas:
                 wire.send(HEARTBEAT, struct.pack("<Q", instance.rows))
             elif kind == END:
                 (last,) = struct.unpack("<Q", payload)
-                self.check(last == state.seq, f"END after {last}, taken {state.seq}")
+                self.check(last == state.seq, f"END after {last}, acknowledged {state.seq}")
                 instance.ends[epoch] = Snapshot(0, state.output, state.log)
                 wire.send(ENDED, struct.pack("<Q", state.output))
                 return
             elif kind == BUNDLE:
-                self._bundle(wire, instance, (node, number, epoch, attempt), state, payload, passed, schema)
+                self._bundle(
+                    wire, instance, (node, number, epoch, attempt), state, payload, emitted_output, schema
+                )
             else:
                 self.check(False, f"frame of type {kind}")
 
@@ -220,7 +222,7 @@ class Replicas:
         who: tuple[int, int, int, int],
         state: Snapshot,
         payload: bytes,
-        passed: int,
+        emitted_output: int,
         schema: pa.Schema,
     ) -> None:
         node, number, epoch, attempt = who
@@ -264,15 +266,15 @@ class Replicas:
             wire.send(OUTPUT, struct.pack("<QQQII", seq, state.output, log_start, len(entry), 0) + entry)
         else:
             out = self._echo(node, number, batch, first)
-            out = out.slice(min(out.num_rows, max(0, passed - first + 1)))
+            out = out.slice(min(out.num_rows, max(0, emitted_output - first + 1)))
             message = out.serialize().to_pybytes() if out.num_rows else b""
             head = struct.pack("<QQQII", seq, state.output, log_start, len(entry), out.num_rows)
             wire.send(OUTPUT, head + entry + message)
         if what == "die_after":
             raise Closed("scripted")
-        if self.stable_every and seq % self.stable_every == 0:
+        if self.checkpoint_every and seq % self.checkpoint_every == 0:
             instance.within[epoch] = Snapshot(state.seq, state.output, state.log)
-            wire.send(STABLE, struct.pack("<QQ", seq, state.log))
+            wire.send(CHECKPOINTED, struct.pack("<QQ", seq, state.log))
 
     def _echo(self, node: int, number: int, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         count = batch.num_rows

@@ -30,6 +30,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from services import Authority
 
 from clonos.sources import LogWriter
+from clonos.wire.admin_messages import ReportFailure, parse_request
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.spec_file import SpecFile
 
@@ -72,7 +73,7 @@ def test_rows_pass_once_and_in_order_while_replicas_die(
         return None
 
     rig = Rig(spark, tmp_path, mode)
-    rig.start(tmp_path / "log", [NUMBER], script=script, stable_every=5, realtime="3 seconds")
+    rig.start(tmp_path / "log", [NUMBER], script=script, checkpoint_every=5, realtime="3 seconds")
     for number in range(400):
         log.append(number % 2, b"%d" % number)
         time.sleep(0.004)
@@ -116,7 +117,7 @@ def test_rows_pass_over_tls_while_replicas_die(spark: SparkSession, tmp_path: Pa
     with gate(tmp_path, tls, str(tmp_path / "s")) as address:
         rig = Rig(spark, tmp_path, "microbatch", servers=[{"far": address}], tls=tls.to_dict())
         wide = "rpad(cast(value as string), 3000, 'x') as wide"
-        rig.start(tmp_path / "log", [NUMBER, wide], script=script, stable_every=5)
+        rig.start(tmp_path / "log", [NUMBER, wide], script=script, checkpoint_every=5)
         log.append_many(0, [b"%d" % number for number in range(6_000)])
         rig.wait(lambda: len(rig.rows) >= 6_000)
         rig.stop()
@@ -303,14 +304,15 @@ def test_a_record_that_kills_every_replica_fails_the_query(
     with pytest.raises(
         Exception,
         match=r"\[clonos:ReplicaLost\] operator 'node 2', instance \d, epoch 0: .* 3 times without progress; "
-        "the first bundle not taken is 1",
+        "the first bundle not acknowledged is 1",
     ):
         rig.query.awaitTermination(60)
     rig.stop()
     assert rig.replicas.reports  # one per task attempt
-    for report in rig.replicas.reports:
-        assert (report["generation"], report["node"], report["epoch"]) == (1, OPERATOR, 0)
-        assert report["error"] == "ReplicaLost" and "3 times without progress" in str(report["message"])
+    for report in map(parse_request, rig.replicas.reports):
+        assert isinstance(report, ReportFailure)
+        assert (report.generation, report.origin.node, report.epoch) == (1, OPERATOR, 0)
+        assert report.error == "ReplicaLost" and "3 times without progress" in report.message
     assert nothing_is_left(spark, tmp_path)
 
 

@@ -24,7 +24,15 @@ DEFAULT_FIELDS: dict[str, dict[str, Any]] = {
     "welcome": {"window": 8, "window_bytes": 1 << 20, "log_end": 0},
     "standby_welcome": {"window": 8, "window_bytes": 1 << 20},
     "sealed": {"rows": 1, "bytes": 100},
-    "output": {"taken": 0, "passed": 0, "log_start": 0, "log": "", "rows": 0, "first": 0, "last": 0},
+    "output": {
+        "acked_input": 0,
+        "emitted_output": 0,
+        "log_start": 0,
+        "log": "",
+        "rows": 0,
+        "first": 0,
+        "last": 0,
+    },
     "replica_error": {"traceback": ""},
 }
 
@@ -134,11 +142,11 @@ def test_the_model_follows_the_scenario(path: Path) -> None:
     compare(expectations(steps), played_by_model(steps))
 
 
-def random_event(random: Random, sent: int, passed: int) -> dict[str, Any]:
+def random_event(random: Random, sent: int, emitted_output: int) -> dict[str, Any]:
     """An event that mostly makes sense: the interesting paths lie behind sensible beginnings."""
     log_start = random.randrange(8)
     rows = random.choice([0, 0, 1, 3])
-    first = passed + 1 if random.random() < 0.9 else random.randrange(6)
+    first = emitted_output + 1 if random.random() < 0.9 else random.randrange(6)
     last = first + rows - 1
     choices: list[tuple[int, dict[str, Any]]] = [
         (8, {"event": "rows", "rows": random.randrange(1, 12), "bytes": random.randrange(1, 900)}),
@@ -155,21 +163,21 @@ def random_event(random: Random, sent: int, passed: int) -> dict[str, Any]:
         (
             2,
             {
-                "event": "secure",
+                "event": "flush_log",
                 "log_start": log_start,
                 "log": "".join(f"{at:02x}" for at in range(log_start, 9)),
             },
         ),
-        (3, {"event": "stable", "seq": random.randrange(sent + 1), "log_offset": random.randrange(9)}),
+        (3, {"event": "checkpointed", "seq": random.randrange(sent + 1), "log_offset": random.randrange(9)}),
         (3, {"event": "lost", "reason": "gone"}),
         (5, {"event": "connected"}),
         (2, {"event": "connect_failed", "reason": "refused"}),
         (1, {"event": "exhausted"}),
-        (1, {"event": "ended", "passed": passed}),
+        (1, {"event": "ended", "emitted_output": emitted_output}),
         (2, {"event": "heartbeat", "progress": 1}),
         (1, {"event": random.choice(["paused", "resumed", "heard"])}),
         (9, {"event": "standby_connected"}),
-        (2, {"event": "standby_taken", "taken": random.randrange(sent + 2)}),
+        (2, {"event": "standby_acked", "acked_input": random.randrange(sent + 2)}),
         (2, {"event": "standby_heard"}),
         (1, {"event": "standby_lost", "reason": "gone"}),
         (9, {"event": "standby_welcome", "window": random.randrange(1, 5), "window_bytes": 900}),
@@ -178,8 +186,8 @@ def random_event(random: Random, sent: int, passed: int) -> dict[str, Any]:
             9,
             {
                 "event": "output",
-                "taken": random.randrange(sent + 1) if random.random() < 0.97 else sent + 1,
-                "passed": max(last, passed) if rows else passed,
+                "acked_input": random.randrange(sent + 1) if random.random() < 0.97 else sent + 1,
+                "emitted_output": max(last, emitted_output) if rows else emitted_output,
                 "log_start": log_start,
                 "log": "".join(f"{offset:02x}" for offset in range(log_start, random.randrange(8, 12))),
                 "rows": rows,
@@ -200,7 +208,7 @@ def random_scenario(seed: int) -> list[dict[str, Any]]:
     )  # fmt: skip
     steps: list[dict[str, Any]] = [{"limits": plain_limits(limits)}]
     machine = conduit.Conduit(limits)
-    now = sent = passed = 0
+    now = sent = emitted_output = 0
     step: dict[str, Any] = {"event": "start"}
     for _ in range(120):
         now += random.choice([0, 0, 1, 3, 10])
@@ -209,12 +217,12 @@ def random_scenario(seed: int) -> list[dict[str, Any]]:
         actions = machine.handle(as_event(step), now)
         sent = max([sent, *(action.seq for action in actions if isinstance(action, conduit.Send))])
         if any(isinstance(action, conduit.PassOn) for action in actions):
-            passed = step["passed"]
+            emitted_output = step["emitted_output"]
         seal = next((action for action in actions if isinstance(action, conduit.Seal)), None)
         if seal is not None:
             step = {"event": "sealed", "seq": seal.seq, "rows": 1, "bytes": random.randrange(1, 900)}
         else:
-            step = random_event(random, sent, passed)
+            step = random_event(random, sent, emitted_output)
     return steps
 
 

@@ -17,11 +17,12 @@ from services import LEASE, TOKEN, Service, service
 from standby_conduit import Watched
 
 from clonos.errors import ConfigurationError
+from clonos.protocol.ids import Origin
 from clonos.spark.executors import ExecutorServices, executor_services
-from clonos.spark.remote_servers import TOKEN_FILE, executors_servers, named_servers, reached_at
+from clonos.spark.remote_servers import TOKEN_FILE, executors_servers, reached_at, remote_servers
 from clonos.spark.settings import read_settings
 from clonos.wire.replica_client import ReplicaClient
-from clonos_standby.cluster.leased_server import Named, NamedServer
+from clonos_standby.cluster.leased_server import LeasedServer, RemoteServers
 from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec
 
@@ -78,7 +79,7 @@ def test_the_setting_takes_executors_or_names() -> None:
 
 def test_no_token_file_and_no_way_are_looked_for() -> None:
     settings = read_settings(ON_EXECUTORS)
-    assert named_servers(settings, spread=True) == Named()
+    assert remote_servers(settings, spread=True) == RemoteServers()
     assert reached_at(settings, "") == "127.0.0.1" and reached_at(settings, "host-a") == "host-a"
 
 
@@ -109,9 +110,9 @@ def test_executors_are_waited_for_and_who_has_no_service_is_named(caplog: pytest
 
 
 def test_the_token_is_left_for_operators(tmp_path: Path) -> None:
-    named = executors_servers(Named(), ExecutorServices(List("h:1"), 1), str(tmp_path))
+    remote = executors_servers(RemoteServers(), ExecutorServices(List("h:1"), 1), str(tmp_path))
     path = tmp_path / TOKEN_FILE
-    assert named == Named(services=("h:1",), service_token=TOKEN, token_file=str(path))
+    assert remote == RemoteServers(services=("h:1",), service_token=TOKEN, token_file=str(path))
     assert path.read_text() == TOKEN and path.stat().st_mode & 0o777 == 0o600
 
 
@@ -119,8 +120,8 @@ def test_the_token_is_left_for_operators(tmp_path: Path) -> None:
 
 
 def placement(*places: str, token: str = TOKEN) -> Placement:
-    named = Named(services=places, service_token=token)
-    return Placement(named, (2,) * len(places), standbys=True, host="127.0.0.1", spread=True, executors=True)
+    remote = RemoteServers(services=places, service_token=token)
+    return Placement(remote, (2,) * len(places), standbys=True, host="127.0.0.1", spread=True, executors=True)
 
 
 @pytest.fixture
@@ -190,11 +191,11 @@ def test_a_server_that_stands_still_does_not_hold_up_commits(
     heard: queue.Queue[int] = queue.Queue()
     goes_on = threading.Event()
 
-    def commit(self: NamedServer, epoch: int, truncate: Mapping[str, Any]) -> None:
+    def commit(self: LeasedServer, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         goes_on.wait(120)
         heard.put(epoch)
 
-    monkeypatch.setattr(NamedServer, "commit", commit)
+    monkeypatch.setattr(LeasedServer, "commit", commit)
     servers = ReplicaServers(spec, placement(first.address))
     try:
         servers.commit(0, {})
@@ -210,7 +211,7 @@ def test_a_server_that_stands_still_does_not_hold_up_commits(
 
 def test_a_query_without_standbys_has_none_on_executors(spec: QuerySpec, first: Service) -> None:
     wanted = placement(first.address)
-    alone = Placement(wanted.named, (), spread=True, executors=True)
+    alone = Placement(wanted.remote, (), spread=True, executors=True)
     servers = ReplicaServers(spec, alone)
     try:
         servers.settle(alone)

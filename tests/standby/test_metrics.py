@@ -58,7 +58,7 @@ def test_a_scraper_sees_who_runs_who_died_and_how_long_it_took(server: ReplicaSe
     with Conduit(server, epoch=5).welcome() as conduit:
         os.kill(conduit.ask("pid"), signal.SIGKILL)
         assert conduit.lost()
-    server.commit(4)
+    server.commit(4, {})
     shown = NAME.replace("\\", r"\\").replace('"', r"\"")
     place = f'{{instance="0",operator="{shown}"}}'
     with Conduit(server, epoch=5, fresh=False).welcome() as conduit:

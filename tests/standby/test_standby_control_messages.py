@@ -10,8 +10,8 @@ import pytest
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.replacement import Move
-from clonos.protocol.roles.death import Ending, certify
+from clonos.protocol.recovery.causal.replacement import Failover
+from clonos.protocol.roles.death import Ending, classify_death
 from clonos.wire.messages import Hello
 from clonos_standby.server.control_messages import (
     AskPromotion,
@@ -29,8 +29,8 @@ from clonos_standby.server.control_messages import (
     parse_control,
 )
 
-HELLO = Hello("t", 1, 2, 0, 3, Fence.of(1), True, moves=(Move(Fence.of(1, 2), 70),))
-DEATH = certify(
+HELLO = Hello("t", 1, 2, 0, 3, Fence.of(1), True, failovers=(Failover(Fence.of(1, 2), 70),))
+DEATH = classify_death(
     Ending(
         Origin(2, 0), 99, code=None, signal="SIGKILL", killed_for=None, at=12.5, uptime=3.25, stderr="last"
     )
@@ -43,7 +43,7 @@ DEATH = certify(
         Assign(Origin(2, 1)),
         Connect(HELLO, None),
         Connect(HELLO, DEATH),
-        Committed(7, {"1/0": 100}),
+        Committed(7, {Origin(1, 0): 100}),
         Granted(True),
         Granted(False, cannot="the disk is full"),
         Recovered({"ms": 12.0, "phases": {"state": 3.0}, "fresh": False}),
@@ -66,6 +66,7 @@ def test_what_is_sent_is_what_is_read(message: ControlMessage) -> None:
         {},
         {"kind": "Exit"},
         {"kind": "Follows"},
+        {"kind": "Committed", "epoch": 7, "truncation_points": {"1/0": 100}},
         {"kind": "Follows", "epoch": 3, "more": 1},
         {"kind": "Assign", "origin": 5},
         {"kind": "Connect", "hello": {}, "previous": None},

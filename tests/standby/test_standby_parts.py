@@ -20,11 +20,11 @@ from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.own_log import Writer
-from clonos.protocol.roles.death import Death, KillReason, certify
+from clonos.protocol.roles.death import Death, KillReason, classify_death
 from clonos.storage.manifest import Manifest
 from clonos.values import state_codec as values
 from clonos.wire.framing import FrameType, send_frames
-from clonos.wire.messages import End, Secured, Tick, pack_end, pack_secured, pack_tick, parse
+from clonos.wire.messages import End, LogFlushed, Tick, pack_end, pack_log_flushed, pack_tick, parse
 from clonos_standby.replica import snapshot_metadata as metadata
 from clonos_standby.replica.connection import ConduitGone, Connection
 from clonos_standby.server.control import ControlChannel, ControlClosed, pair
@@ -156,7 +156,7 @@ def ending(status: int, killed_for: str | None = None, oom: int = 0, node: int |
         oom_kills=oom,
         stderr="last words",
     )
-    return certify(reaped)
+    return classify_death(reaped)
 
 
 @pytest.mark.parametrize(
@@ -317,13 +317,13 @@ def test_a_bad_control_message_is_named(raw: bytes, words: str) -> None:
 def test_a_frame_that_is_waited_for_overtakes_others() -> None:
     ours, theirs = socket.socketpair()
     connection = Connection(ours)
-    send_frames(theirs, [pack_tick(), pack_end(7), pack_secured(5), pack_tick()])
-    assert parse(connection.next_of(FrameType.SECURED)) == Secured(5)
+    send_frames(theirs, [pack_tick(), pack_end(7), pack_log_flushed(5), pack_tick()])
+    assert parse(connection.next_of(FrameType.LOG_FLUSHED)) == LogFlushed(5)
     assert [type(parse(connection.next())) for _ in range(3)] == [Tick, End, Tick]
     send_frames(theirs, [pack_end(8)])
     theirs.close()
     with pytest.raises(ConduitGone):
-        connection.next_of(FrameType.SECURED)
+        connection.next_of(FrameType.LOG_FLUSHED)
     assert parse(connection.next()) == End(8)
     connection.close()
 
@@ -399,13 +399,18 @@ def test_metadata_of_a_snapshot_says_all_of_the_instance() -> None:
         sent={0: 30},
         received={Origin(1, 0): 40},
         log_digest=5,
-        owed={2: 9},
+        awaited_input={2: 9},
         log=b"abc",
     )
-    raw = metadata.encode(snapshot, taken=4)
+    raw = metadata.encode(snapshot, acked_input=4)
     assert metadata.decode(raw, tuple) == snapshot
     found = metadata.candidate(Manifest(7, 2, True, 1 << 16, raw, ()))
-    assert (found.log_offset, found.emitted, found.taken, found.received) == (100, 30, 4, {Origin(1, 0): 40})
+    assert (found.log_offset, found.emitted, found.acked_input, found.received) == (
+        100,
+        30,
+        4,
+        {Origin(1, 0): 40},
+    )
     assert found.own_log.segments == [(97, b"abc")] and found.own_log.incarnations == (Writer(1 << 16, 97),)
 
 

@@ -27,9 +27,10 @@ from standby_conduit import (
     watch_all,
 )
 
-from clonos.errors import ProtocolError
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
 from clonos.wire import messages
+from clonos.wire.admin_messages import Done, ReportFailure, StopServer
 from clonos.wire.framing import FrameType, pack, read_frame, send_frames, to_bytes
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.spec import QuerySpec
@@ -271,7 +272,7 @@ def test_a_wrong_token_is_refused(shared: ReplicaServer) -> None:
     for token in ("", "wrong", TOKEN + "x", "\N{SNOWMAN}"):
         error = refusal(shared, to_bytes(messages.pack_hello(hello(token=token))))
         assert error is not None and error.error == "Unauthenticated" and not error.retryable
-        error = refusal(shared, to_bytes(messages.pack_admin(token, {"stop": True})))
+        error = refusal(shared, to_bytes(messages.pack_admin(token, StopServer())))
         assert error is not None and error.error == "Unauthenticated"
 
 
@@ -329,8 +330,9 @@ def test_silent_peers_hold_up_nobody_and_are_dropped(tmp_path: Path) -> None:
 
 def test_a_commit_reaches_the_replicas(shared: ReplicaServer, instance: int) -> None:
     with Conduit(shared, instance=instance).welcome() as conduit:
-        assert shared.commit(7, {"1-0": 100}) >= 1
-        until(lambda: {"kind": "Committed", "epoch": 7, "truncate": {"1-0": 100}} in conduit.ask("said"))
+        assert shared.commit(7, {Origin(1, 0): 100}) >= 1
+        said = {"kind": "Committed", "epoch": 7, "truncation_points": [[1, 0, 100]]}
+        until(lambda: said in conduit.ask("said"))
 
 
 def test_status_tells_who_runs(shared: ReplicaServer, instance: int) -> None:
@@ -345,22 +347,20 @@ def test_status_tells_who_runs(shared: ReplicaServer, instance: int) -> None:
 
 
 def test_what_a_conduit_fails_with_stands_in_the_status(shared: ReplicaServer, instance: int) -> None:
-    why = {"error": "ProtocolError", "message": "passed on already"}
+    why = {"error": "ProtocolError", "message": "emitted already"}
     said = {"generation": 1, "node": 1, "instance": instance, "epoch": 3, **why}
     before = time.time()
-    shared._request({"failed": said})
+    shared._ask(ReportFailure(Origin(1, instance), generation=1, epoch=3, **why), Done)
     failure = shared.status()["failures"][-1]
     assert before <= failure.pop("at") <= time.time()
     assert failure == said
-    for wrong in ("x", {}, {**said, "epoch": -1}, {**said, "error": None}, why):
-        with pytest.raises(ProtocolError, match="admin request"):
-            shared._request({"failed": wrong})
 
 
 def test_a_request_that_means_nothing_is_refused(shared: ReplicaServer) -> None:
-    for request in ({}, {"dance": True}, {"commit": "x"}, {"generation": -1}, {"commit": True}):
-        with pytest.raises(ProtocolError, match=r"admin request|must be commit"):
-            shared._request(request)
+    for request in ({}, {"kind": "Dance"}, {"kind": "BeginGeneration", "generation": -1}):
+        said = {"version": messages.VERSION, "token": TOKEN, "admin": request}
+        error = refusal(shared, to_bytes(messages.pack_json(FrameType.HELLO, said)))
+        assert error is not None and error.error == "ProtocolError" and "admin request" in error.message
 
 
 def test_a_raised_generation_ends_what_is_older(tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ def test_a_stop_request_ends_everything(tmp_path: Path) -> None:
             conduit.ask("pid")
             watched = watch_all(server.status())
             server._stopping.set()
-            server._request({"stop": True})
+            server._ask(StopServer(), Done)
             assert all(process.gone() for process in watched)
             assert conduit.lost()
         assert not os.path.exists(server.socket_path)

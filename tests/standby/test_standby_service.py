@@ -26,6 +26,7 @@ from standby_conduit import Watched, hello, until
 from clonos.errors import ClonosError, ConfigurationError, Fenced, ProtocolError, Unauthenticated
 from clonos.wire import messages
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
+from clonos.wire.admin_messages import GetStatus, Status
 from clonos.wire.boundary import bearer
 from clonos.wire.framing import FrameType, read_frame, send_frames, to_bytes
 from clonos.wire.replica_client import ReplicaClient, Unreachable
@@ -33,7 +34,7 @@ from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.launcher import ReplicaServer
-from clonos_standby.cluster.leased_server import Named, NamedServer
+from clonos_standby.cluster.leased_server import LeasedServer, RemoteServers
 from clonos_standby.cluster.spec import QuerySpec
 from clonos_standby.cluster.spec_file import read_document
 from clonos_standby.server import admin
@@ -75,8 +76,8 @@ def client(shared: Service) -> Iterator[ReplicaClient]:
 
 
 def status(granted: Granted, tls: Tls | None = None) -> dict[str, Any]:
-    answer = admin.ask(f"{LOCAL}:{granted.port}", fake.TOKEN, {"status": True}, 10.0, tls)
-    return dict(answer["status"])
+    answer = admin.ask(f"{LOCAL}:{granted.port}", fake.TOKEN, GetStatus(), Status, 10.0, tls)
+    return dict(answer.said)
 
 
 def test_a_query_is_hosted_renewed_taken_over_and_released(
@@ -320,7 +321,7 @@ def test_a_gate_passes_on_what_it_gets_and_who_goes(authority: Authority, tmp_pa
             assert gone(sock), "the end of the server is the end of the connection"
         until(lambda: server.restarts)
         assert server.tcp_address == address
-        assert admin.ask(address, fake.TOKEN, {"status": True}, 10.0, tls)["status"]["pid"] == server.pid
+        assert admin.ask(address, fake.TOKEN, GetStatus(), Status, 10.0, tls).said["pid"] == server.pid
 
 
 def dialled(address: str, tls: Tls) -> ssl.SSLSocket:
@@ -378,10 +379,10 @@ def test_a_lease_that_its_driver_hears_nothing_of_is_not_prolonged(tmp_path: Pat
         client.close()
 
 
-def started_driver(running: Service, folder: Path) -> tuple[NamedServer, Watched]:
+def started_driver(running: Service, folder: Path) -> tuple[LeasedServer, Watched]:
     """The driver's end of a server at the service, and that server's process."""
-    named = Named(services=(running.address,), service_token=TOKEN)
-    driver = NamedServer(running.address, named, wanted(folder), fake.TOKEN, lambda: None, hosts(folder))
+    remote = RemoteServers(services=(running.address,), service_token=TOKEN)
+    driver = LeasedServer(running.address, remote, wanted(folder), fake.TOKEN, lambda: None, hosts(folder))
     driver.start()
     first = driver.status()
     assert first is not None
@@ -403,6 +404,22 @@ def test_a_server_that_has_ended_by_itself_is_not_taken_for_one_that_runs(tmp_pa
         driver.stop()
 
 
+def test_a_stopped_host_is_gone_on_without_although_its_processes_are_there(tmp_path: Path) -> None:
+    """Their lease is over, and they cannot notice it. What they do does not count; the fences see to that."""
+    with service(tmp_path / "service", lease=LEASE) as running:
+        driver, server = started_driver(running, tmp_path)
+        running.process.send_signal(signal.SIGSTOP)
+        os.kill(server.pid, signal.SIGSTOP)
+        driver.set_generation(4)  # returns without an answer
+        assert driver.granted is None and driver.determinants is None
+        os.kill(server.pid, 0)  # it is there
+        os.kill(server.pid, signal.SIGCONT)
+        running.process.send_signal(signal.SIGCONT)
+        assert server.gone()
+        until(lambda: (driver.status() or {}).get("generation") == 4)
+        driver.stop()
+
+
 def test_a_server_that_stands_still_is_replaced(tmp_path: Path) -> None:
     with service(tmp_path / "service", lease=LEASE) as running:
         driver, server = started_driver(running, tmp_path)
@@ -415,7 +432,7 @@ def test_a_server_that_stands_still_is_replaced(tmp_path: Path) -> None:
 def test_an_overtaken_driver_does_not_take_its_successor_s_server_back(tmp_path: Path) -> None:
     """Its lease has ended because another driver of the query has come; only who leads asks again."""
     with service(tmp_path / "service", lease=LEASE) as running:
-        named = Named(services=(running.address,), service_token=TOKEN)
+        remote = RemoteServers(services=(running.address,), service_token=TOKEN)
         overtaken, asked = threading.Event(), threading.Event()
 
         def may_ask() -> None:
@@ -423,9 +440,9 @@ def test_an_overtaken_driver_does_not_take_its_successor_s_server_back(tmp_path:
                 asked.set()
                 raise Fenced("another driver leads")
 
-        old = NamedServer(
+        old = LeasedServer(
             running.address,
-            named,
+            remote,
             wanted(tmp_path),
             fake.TOKEN,
             lambda: None,
@@ -469,10 +486,10 @@ def test_the_driver_s_side_goes_on_without_a_server_and_finds_it_again(tmp_path:
     running = Service(tmp_path / "service", lease=LEASE)
     port = int(running.address.rpartition(":")[2])
     looks: list[str | None] = []
-    named = Named(services=(running.address,), service_token=TOKEN)
-    server = NamedServer(
+    remote = RemoteServers(services=(running.address,), service_token=TOKEN)
+    server = LeasedServer(
         running.address,
-        named,
+        remote,
         wanted(tmp_path),
         fake.TOKEN,
         lambda: looks.append(server.determinants),
@@ -499,11 +516,15 @@ def test_the_driver_s_side_goes_on_without_a_server_and_finds_it_again(tmp_path:
 
 def test_logs_of_a_host_that_the_query_went_on_without_are_set_aside(tmp_path: Path) -> None:
     """And those of one that it did not go on without are not, whichever driver asks."""
-    named, logs, aside = Named(service_token=TOKEN), "q1/logs/2/0/CURRENT", "q1/set-aside/2/0/CURRENT"
+    remote, logs, aside = (
+        RemoteServers(service_token=TOKEN),
+        "q1/logs/2/0/CURRENT",
+        "q1/set-aside/2/0/CURRENT",
+    )
 
-    def driver(running: Service, counted: CountedHosts) -> NamedServer:
-        to = replace(named, services=(running.address,))
-        return NamedServer(running.address, to, wanted(tmp_path), fake.TOKEN, lambda: None, counted)
+    def driver(running: Service, counted: CountedHosts) -> LeasedServer:
+        to = replace(remote, services=(running.address,))
+        return LeasedServer(running.address, to, wanted(tmp_path), fake.TOKEN, lambda: None, counted)
 
     running = Service(tmp_path / "service", lease=LEASE)
     port = int(running.address.rpartition(":")[2])

@@ -298,8 +298,9 @@ def test_who_holds_something_is_never_guessed(tmp_path: Path) -> None:
 def test_while_nobody_knows_who_holds_something_nothing_goes_on(tmp_path: Path) -> None:
     settings = ReplicaSettings(recovery_deadline=0.2)
     spec = QuerySpec(query="q", token="t", checkpoint="", data=str(tmp_path), told=True, settings=settings)
-    with pytest.raises(RecoveryTimeout, match=r"the list of holders .*holders\.json"):
-        holders.ask(spec, ORIGIN, 0, where=HERE)
+    for spent in (0.0, 1000.0):  # a recovery that has used its time up asks all the same
+        with pytest.raises(RecoveryTimeout, match=r"the list of holders .*holders\.json"):
+            holders.ask(spec, ORIGIN, 0, where=HERE, spent=spent)
 
 
 def test_damage_matters_to_whom_something_out_in_the_world_may_depend_on() -> None:

@@ -60,10 +60,10 @@ class OnDisk:
     def fold(self) -> None:
         self._store.fold(fold_deltas)
 
-    def truncate(self, stable: Mapping[Origin, int]) -> None:
-        if OWNER in stable:
-            self._store.truncate_own(stable[OWNER])
-        self._store.truncate_deltas(lambda raw: still_needed(raw, stable))
+    def truncate(self, truncation_points: Mapping[Origin, int]) -> None:
+        if OWNER in truncation_points:
+            self._store.truncate_own(truncation_points[OWNER])
+        self._store.truncate_deltas(lambda raw: still_needed(raw, truncation_points))
 
 
 class Simulated:

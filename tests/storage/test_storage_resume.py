@@ -132,7 +132,7 @@ def test_a_line_from_before_starts_said_how_instances_stood(tmp_path: Path) -> N
         '{"generation": 3, "epoch": 7, "resumes": [], "stable": [[2, 1, 100]]}}'
     )
     line = read_line(str(tmp_path), 3)
-    assert line == RecoveryLine(3, 7, stable={Origin(2, 1): 100})
+    assert line == RecoveryLine(3, 7, truncation_points={Origin(2, 1): 100})
     assert line.since(Origin(2, 1)) is None
 
 

@@ -1,4 +1,4 @@
-"""`clonos log`: what it prints of stores, write-ahead logs and letters, what it finds wrong, and the desk."""
+"""`clonos log`: what it prints of stores, write-ahead logs and dead letters, what it finds wrong, and its replay."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from clonos.protocol.ids import Origin, channel_id
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.determinant import Outcome
-from clonos.sinks.sink_wal import AheadLog
+from clonos.sinks.sink_wal import SinkWal
 from clonos.sinks.wal_format import Kind, Record
-from clonos.storage import dead_letters as letters
+from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter, LetterBox
 from clonos.storage.log_store import LogStore
-from clonos.tools.log.dead_letter_replay import at_the_desk
+from clonos.tools.log.dead_letter_replay import replay_letter
 from clonos.tools.log.reading import contiguous, read, read_steps
 from clonos.values import state_codec as values
 from clonos.values.key_codec import pack
@@ -116,7 +116,7 @@ def test_a_log_that_was_truncated_in_the_middle_of_a_step(tmp_path: Path) -> Non
 
 def test_a_write_ahead_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     delta = encode_delta([encode_entry(Origin(2, 0), 0, len(BEGIN + CALLED), 1, BEGIN + CALLED)])
-    log = AheadLog(str(tmp_path), durable=False)
+    log = SinkWal(str(tmp_path), durable=False)
     log.open("query", (3, 0), 1)
     with log.held():
         log.rotate(0, {})
@@ -261,7 +261,7 @@ def a_letter(**changes: Any) -> DeadLetter:
         channel=UPSTREAM,
         position=9,
         zone="UTC",
-        row=letters.row_stream(row),
+        row=dead_letters.row_stream(row),
         output=OUTPUT.serialize().to_pybytes(),
         key=("c1",),
         state={pack(("c1",)): {"spent": 30}},
@@ -274,7 +274,7 @@ def a_letter(**changes: Any) -> DeadLetter:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     (tmp_path / "mended.py").write_text(FUNCTIONS)
     monkeypatch.chdir(tmp_path)
 
@@ -302,8 +302,8 @@ def test_a_letter_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert part in text, text
 
 
-def test_a_mended_function_gets_through(desk: Any) -> None:
-    code, text = desk("spend")
+def test_a_mended_function_gets_through(replay: Any) -> None:
+    code, text = replay("spend")
     assert code == 0
     assert "row      {'card': 'c1', 'spent': 37}" in text
     assert "state    ('c1',): {'spent': 30} -> {'spent': 37}" in text
@@ -319,22 +319,22 @@ def test_a_mended_function_gets_through(desk: Any) -> None:
         ("nothing", "cannot be loaded"),
     ],
 )
-def test_a_function_that_does_not_get_through(desk: Any, function: str, says: str) -> None:
-    code, text = desk(function)
+def test_a_function_that_does_not_get_through(replay: Any, function: str, says: str) -> None:
+    code, text = replay(function)
     assert code == 1
     assert says in text
 
 
-def test_a_function_that_hangs(desk: Any) -> None:
-    code, text = desk("hangs", "--deadline", 4)
+def test_a_function_that_hangs(replay: Any) -> None:
+    code, text = replay("hangs", "--deadline", 4)
     assert code == 1 and "did not come back within 4 s" in text
 
 
 def in_process(function: str, *, recorded_only: bool = False, **changes: Any) -> dict[str, Any]:
-    """The desk without a process of its own."""
+    """The replay without a process of its own."""
     namespace: dict[str, Any] = {}
     exec(FUNCTIONS, namespace)
-    return at_the_desk(a_letter(**changes), namespace[function], recorded_only=recorded_only)
+    return replay_letter(a_letter(**changes), namespace[function], recorded_only=recorded_only)
 
 
 def test_what_was_recorded_comes_first_then_live_services() -> None:
@@ -376,11 +376,11 @@ def test_rows_that_do_not_fit_the_schema_are_no_success() -> None:
 
 def test_the_other_forms() -> None:
     assert in_process("alone", form="pure map")["outputs"] == ["{'card': 'c1', 'spent': 7}"]
-    with pytest.raises(ConfigurationError, match="cannot be replayed at the desk"):
+    with pytest.raises(ConfigurationError, match="cannot be replayed from its dead letter"):
         in_process("spend", form="transformWithState")
 
 
-def test_json(desk: Any) -> None:
-    code, text = desk("spend", "--json")
+def test_json(replay: Any) -> None:
+    code, text = replay("spend", "--json")
     said = json.loads(text)
     assert (code, said["ended"], said["outputs"]) == (0, "got through", ["{'card': 'c1', 'spent': 37}"])

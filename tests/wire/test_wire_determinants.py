@@ -18,6 +18,7 @@ from hypothesis import given, strategies as st
 
 from clonos.errors import LogCorrupt, ProtocolError, StorageUnavailable, Unauthenticated
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
@@ -59,12 +60,15 @@ def test_own_logs_come_back_in_pages_too() -> None:
         OwnLog([(50, LOG[50:90])], (), ()),
     )
 
+    marks = (HistoryMark(0, 40, 2**32 - 1), HistoryMark(40, 2**63 - 1, 0))
+
     def both(node: int, instance: int, start: int) -> HolderReply:
-        return HolderReply("h", [(10, LOG[10:3000])], 3000, (), own)
+        return HolderReply("h", [(10, LOG[10:3000])], 3000, (), own, marks)
 
     with DeterminantServer(both, TOKEN, page_bytes=1000) as running:
         (reply,) = fetch([running.address], TOKEN, 2, 3).replies.values()
     assert merged(reply.segments) == [(10, LOG[10:3000])]
+    assert reply.marks == marks
     assert [merged(log.segments) for log in reply.own] == [[(0, LOG)], [(50, LOG[50:90])]]
     assert [(log.incarnations, log.received) for log in reply.own] == [
         ((Writer(5, 0), Writer(6, 70), Writer(7, 80, copy=True)), (b"delta",)),

@@ -39,7 +39,7 @@ def stream(said: list[tuple[FrameType, bytes]]) -> bytes:
 
 def test_golden_bytes() -> None:
     assert to_bytes(pack(FrameType.TICK)).hex() == "05000000" + "05" + "021b68a2"
-    assert to_bytes(pack(FrameType.STABLE, b"abc")).hex() == "08000000" + "08" + "236f952e" + "616263"
+    assert to_bytes(pack(FrameType.CHECKPOINTED, b"abc")).hex() == "08000000" + "08" + "236f952e" + "616263"
     assert [kind.value for kind in FrameType] == list(range(1, 16))
 
 
@@ -169,7 +169,7 @@ def _by_receive(sock: socket.socket) -> list[Frame]:
 
 
 def test_a_stream_cut_inside_a_frame_is_an_error() -> None:
-    whole = to_bytes(pack(FrameType.STABLE, b"x" * 16))
+    whole = to_bytes(pack(FrameType.CHECKPOINTED, b"x" * 16))
     for cut in (1, HEADER.size, len(whole) - 1):
         for read in (read_frame, _by_receive):
             left, right = socket.socketpair()

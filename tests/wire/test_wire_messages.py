@@ -12,8 +12,9 @@ from hypothesis import given, strategies as st
 
 from clonos.errors import Fenced, ProtocolError, SinkUnavailable
 from clonos.protocol.fence import Fence
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.wire import messages as m
+from clonos.wire.admin_messages import CommitEpoch
 from clonos.wire.framing import Frame, FrameReader, FrameType, Packed, to_bytes
 
 u64 = st.integers(0, (1 << 64) - 1)
@@ -43,7 +44,7 @@ def test_golden_payloads() -> None:
     assert payload(m.pack_output(1, 2, 3, b"log", 4, b"ab")) == (
         "01000000000000000200000000000000030000000000000003000000040000006c6f676162"
     )
-    assert payload(m.pack_stable(1, 2)) == "01000000000000000200000000000000"
+    assert payload(m.pack_checkpointed(1, 2)) == "01000000000000000200000000000000"
     assert (
         payload(m.pack_end(1)) == payload(m.pack_ended(1)) == payload(m.pack_heartbeat(1)) == "01" + "00" * 7
     )
@@ -52,15 +53,15 @@ def test_golden_payloads() -> None:
     assert payload(m.pack_promote(Fence.of(1, 2, 3), 4)) == (
         "000000000000000100000000000200030400000000000000"
     )
-    assert payload(m.pack_secure(1, b"log")) == "01000000000000006c6f67"
-    assert payload(m.pack_secured(1)) == "0100000000000000"
+    assert payload(m.pack_flush_log(1, b"log")) == "01000000000000006c6f67"
+    assert payload(m.pack_log_flushed(1)) == "0100000000000000"
     assert json.loads(bytes.fromhex(payload(m.pack_hello(HELLO)))) == {
-        "version": 2, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
+        "version": 3, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
         "fence": "00000000000000020000000000000006", "fresh": True, "stage_attempt": 0, "task_attempt": 0,
-        "mode": "realtime", "standby": False, "moves": [], "recovered": 0,
+        "mode": "realtime", "standby": False, "failovers": [], "recovered": 0,
     }  # fmt: skip
     assert json.loads(bytes.fromhex(payload(m.pack_welcome(8, 9)))) == {
-        "version": 2,
+        "version": 3,
         "window": 8,
         "window_bytes": 9,
         "log_end": 0,
@@ -81,23 +82,26 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, fence: Fence, log: byt
         a, b, c, memoryview(log), 7, memoryview(batch)
     )
     assert over(m.pack_output(a, b, c, log)) == m.Output(a, b, c, memoryview(log), 0, None)
-    assert over(m.pack_stable(a, b)) == m.Stable(a, b)
+    assert over(m.pack_checkpointed(a, b)) == m.Checkpointed(a, b)
     assert over(m.pack_end(a)) == m.End(a)
     assert over(m.pack_ended(a)) == m.Ended(a)
     assert over(m.pack_heartbeat(a)) == m.Heartbeat(a)
     assert over(m.pack_follow(a, batch)) == m.Follow(a, memoryview(batch))
     assert over(m.pack_promote(fence, b)) == m.Promote(fence, b)
-    assert over(m.pack_secure(a, batch)) == m.Secure(a, memoryview(batch))
-    assert over(m.pack_secured(a)) == m.Secured(a)
+    assert over(m.pack_flush_log(a, batch)) == m.FlushLog(a, memoryview(batch))
+    assert over(m.pack_log_flushed(a)) == m.LogFlushed(a)
 
 
 def test_json_messages_round_trip() -> None:
     assert over(m.pack_hello(HELLO)) == HELLO
-    moved = replace(
-        HELLO, standby=True, moves=(Move(Fence(5), 70), Move(Fence.of(2**63, 6), 90)), recovered=90
+    failed_over = replace(
+        HELLO,
+        standby=True,
+        failovers=(Failover(Fence(5), 70), Failover(Fence.of(2**63, 6), 90)),
+        recovered=90,
     )
-    assert over(m.pack_hello(moved)) == moved
-    assert over(m.pack_admin("t", {"commit": 3})) == m.Admin("t", {"commit": 3})
+    assert over(m.pack_hello(failed_over)) == failed_over
+    assert over(m.pack_admin("t", CommitEpoch(3))) == m.Admin("t", CommitEpoch(3))
     assert over(m.pack_welcome(8, 9, 7)) == m.Welcome(8, 9, 7)
     assert over(m.pack_tick()) == m.Tick()
     assert over(m.pack_error("E", "m", retryable=False, traceback="tb")) == m.Error("E", "m", False, "tb")
@@ -107,7 +111,9 @@ def test_json_messages_round_trip() -> None:
 
 
 def test_the_token_is_not_shown() -> None:
-    assert "secret" not in repr(m.Hello("secret", 0, 1, 0, 0, Fence(1), True)) + repr(m.Admin("secret", {}))
+    assert "secret" not in repr(m.Hello("secret", 0, 1, 0, 0, Fence(1), True)) + repr(
+        m.Admin("secret", CommitEpoch(3))
+    )
 
 
 @given(st.sampled_from(list(FrameType)), st.binary(max_size=80))
@@ -136,7 +142,7 @@ def test_a_hello_with_any_field_exchanged_is_parsed_or_refused(key: str, value: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 1}, "wire version 1, this end speaks 2"),
+        ({"version": 2}, "wire version 2, this end speaks 3"),
         ({"node": 0}, "node 0 is not a whole number from 1 to 63"),
         ({"node": True}, "node True"),
         ({"instance": -1}, "instance -1"),
@@ -148,10 +154,10 @@ def test_a_hello_with_any_field_exchanged_is_parsed_or_refused(key: str, value: 
         ({"mode": "batch"}, "mode 'batch'"),
         ({"token": None}, "token is not a text"),
         ({"standby": 1}, "standby 1 is not true or false"),
-        ({"moves": {}}, "is not a list"),
-        ({"moves": [[1]]}, "is not a fence and a log offset"),
-        ({"moves": [[Fence(1).text, -1]]}, "offset -1"),
-        ({"moves": [[1, 1]]}, "HELLO: 1 is not a fence"),
+        ({"failovers": {}}, "is not a list"),
+        ({"failovers": [[1]]}, "is not a fence and a log offset"),
+        ({"failovers": [[Fence(1).text, -1]]}, "offset -1"),
+        ({"failovers": [[1, 1]]}, "HELLO: 1 is not a fence"),
     ],
 )
 def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> None:
@@ -165,7 +171,7 @@ def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> Non
         (FrameType.HELLO, b"[]", "a JSON object is expected"),
         (FrameType.HELLO, b"\xff", "not UTF-8 JSON"),
         (FrameType.HELLO, b"[" * 100_000, "not UTF-8 JSON"),
-        (FrameType.HELLO, b'{"version":2,"token":"t","admin":[]}', "admin is not an object"),
+        (FrameType.HELLO, b'{"version":3,"token":"t","admin":[]}', "admin is not an object"),
         (FrameType.RESUME, b"x" * 15, "at least 16"),
         (FrameType.TICK, b"x", "none belong"),
         (FrameType.END, b"x" * 9, "exactly 8"),
@@ -173,7 +179,7 @@ def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> Non
         (FrameType.BUNDLE, b"\1" * 12, "in 0 bytes"),
         (FrameType.OUTPUT, b"\0" * 24 + b"\5\0\0\0" + b"\0" * 4, "5 log bytes announced, 0 there"),
         (FrameType.OUTPUT, b"\0" * 32 + b"x", "0 rows in 1 bytes"),
-        (FrameType.WELCOME, b'{"version":2,"window":0,"window_bytes":1}', "window 0"),
+        (FrameType.WELCOME, b'{"version":3,"window":0,"window_bytes":1}', "window 0"),
         (FrameType.ERROR, b'{"error":"E"}', "message is not a text"),
     ],
 )
@@ -190,7 +196,7 @@ def test_unknown_fields_are_ignored() -> None:
 def test_what_does_not_fit_is_not_packed() -> None:
     for wrong in (
         lambda: m.pack_end(-1),
-        lambda: m.pack_stable(1 << 64, 0),
+        lambda: m.pack_checkpointed(1 << 64, 0),
         lambda: m.pack_output(0, 0, 0, rows=1),
         lambda: m.pack_output(0, 0, 0, batch=b"x"),
         lambda: m.pack_bundle(1, 1 << 32, b"x"),

@@ -8,6 +8,7 @@ from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.engine.operator_runner import OperatorRunner
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.ids import NO_EPOCH, Epoch
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.versions.programs import Programs
@@ -25,7 +26,7 @@ class EpochBoundary:
         log: InstanceLog,
         place: InstancePlace,
     ) -> None:
-        self.last = -1  # the last epoch that has begun in the log
+        self.last = NO_EPOCH  # the last epoch that has begun in the log
         self._programs = programs
         self._ports = ports
         self._services = services
@@ -45,7 +46,7 @@ class EpochBoundary:
             program = self._programs.scheduled(epoch) if self._programs is not None else ""
             self.begin(epoch, self._ports.entropy(), program)
 
-    def begin(self, epoch: int, seed: int, program: str) -> None:
+    def begin(self, epoch: Epoch, seed: int, program: str) -> None:
         if self._programs is not None:
             if self._runner.holds and program != self._programs.written:
                 raise self.gathered_records_lost()

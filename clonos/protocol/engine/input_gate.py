@@ -29,7 +29,9 @@ class InputGate:
     def __init__(self, journal: DeltaJournal, save_queue: SaveQueue, place: InstancePlace) -> None:
         self.waiting = Waiting()
         self.frontier = Frontier()
-        self.awaited: dict[int, int] = {}  # by channel, the position up to which records have to come again
+        self.awaited_input: dict[
+            int, int
+        ] = {}  # by channel, the position up to which records have to come again
         self.began: dict[int, int] = {}  # by channel, the last position of the epochs before
         self._arrivals = Arrivals(place.where())
         self._journal = journal
@@ -45,7 +47,7 @@ class InputGate:
         self.frontier = Frontier(dict(snapshot.covered))
         self.began = dict(snapshot.began)
         self._arrivals = Arrivals(self._place.where(), snapshot.began, snapshot.arrived)
-        self.awaited = dict(snapshot.owed)
+        self.awaited_input = dict(snapshot.awaited_input)
         self.waiting = Waiting(snapshot.pending)
 
     def restore_deltas(self, held: Iterable[bytes], received: Iterable[bytes]) -> None:
@@ -68,8 +70,8 @@ class InputGate:
         for raw in bundle.deltas:
             self._receive(raw)
         fresh = self._uncovered(bundle)
-        if self.awaited:
-            self.awaited = still_awaited(self.awaited, self._arrivals.last)
+        if self.awaited_input:
+            self.awaited_input = still_awaited(self.awaited_input, self._arrivals.last)
         return fresh
 
     def cover(self, runs: Sequence[Run], positions: Column) -> None:
@@ -79,8 +81,8 @@ class InputGate:
     def check_complete(self) -> None:
         """The epoch ends. Raises ResumeFailed where it ends before what it was resumed from: its last snapshot would
         depend on what others do in the next one."""
-        if self.awaited:
-            channel, upto = next(iter(self.awaited.items()))
+        if self.awaited_input:
+            channel, upto = next(iter(self.awaited_input.items()))
             sender = channel_origin(channel)
             raise resume_failed(
                 f"it has record {upto} of {sender}, which the epoch ends before", self._place.where()

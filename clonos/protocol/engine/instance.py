@@ -11,12 +11,12 @@ knew (invariant I1).
 
 Recovery. Restored to a snapshot, with its own log from there on as far as anybody knows it, the instance repeats the
 recorded steps: records wait per channel until the recorded order asks for them, outcomes come from the log, rows
-already passed on are suppressed by number, and the rebuilt log must equal the recorded one byte for byte
+already emitted are suppressed by number, and the rebuilt log must equal the recorded one byte for byte
 (invariant I2). Where the log ends it goes live with whatever is waiting.
 
 Following. A hot standby is restored like a replacement and then held in that state: it takes the records that its
 primary takes, and repeats the steps whose log the conduit has learnt of; nothing of it leaves. The log comes to the
-conduit in the frame that brings the rows that depend on it, so whatever has been repeated has been passed on. Gone
+conduit in the frame that brings the rows that depend on it, so whatever has been repeated has been emitted. Gone
 live, it repeats what else is recorded, suppresses by number, and is the primary.
 
 The end of a replayed epoch may fall before the end of the recorded log, because a real-time batch that is executed
@@ -42,7 +42,7 @@ from clonos.protocol.engine.replay import Replay
 from clonos.protocol.engine.save_queue import SaveQueue
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.engine.step_executor import StepExecutor
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.ports import (
     Action as Action,
     Bundle as Bundle,
@@ -142,7 +142,7 @@ class Instance:
         recorded: bytes = b"",
         held: Iterable[bytes] = (),
         received: Iterable[bytes] = (),
-        output_number_floor: int = 0,
+        output_number_floor: OutputNumber = NO_OUTPUT,
     ) -> None:
         """Return to a snapshot (or to the beginning), to repeat `recorded`, the own log from there on.
 
@@ -169,20 +169,20 @@ class Instance:
         """From now on repeat what the primary is known to have done, and no more."""
         self._replay.begin_following()
 
-    def follow(self, start: int, log: bytes) -> list[Action]:
+    def follow(self, start: LogOffset, log: bytes) -> list[Action]:
         """The conduit knows the primary's log up to the end of this.
 
         Raises ReplicaLost where something in between is missing: the standby must start again from a snapshot.
         """
         self._log.extend_recording(start, log)
-        self._replay.follow(start + len(log))
+        self._replay.follow(log_after(start, log))
         self._replay.advance()
         return self._saved_first()
 
-    def go_live(self, passed: int) -> list[Action]:
-        """The primary is lost. Rows numbered up to `passed` have been handed on."""
+    def go_live(self, emitted_output: OutputNumber) -> list[Action]:
+        """The primary is lost. Rows numbered up to `emitted_output` have been handed on."""
         self.lead()
-        self._output.emitted_output = passed
+        self._output.suppressed_upto = emitted_output
         self._replay.advance()
         return self._saved_first()
 
@@ -190,8 +190,10 @@ class Instance:
         """No longer follow; what is left to repeat is repeated when there is more to do."""
         self._replay.lead()
 
-    def open_epoch(self, epoch: int, *, passed: int = 0, ends_at: int | None = None) -> list[Action]:
-        """A task attempt of `epoch` begins. Rows numbered up to `passed` have been handed on already.
+    def open_epoch(
+        self, epoch: Epoch, *, emitted_output: OutputNumber = NO_OUTPUT, ends_at: LogOffset | None = None
+    ) -> list[Action]:
+        """A task attempt of `epoch` begins. Rows numbered up to `emitted_output` have been handed on already.
 
         Where an earlier attempt has come to the end of the epoch, its log ends at `ends_at`, and so does this one's:
         some of those who were to read its output may have read it, and are not there to read more.
@@ -201,7 +203,7 @@ class Instance:
             self._log.begin_epoch()
             self._gate.begin_epoch()
             self._place.epoch = epoch
-        self._output.emitted_output = passed
+        self._output.suppressed_upto = emitted_output
         self._gate.begin_attempt()
         self._replay.advance()
         return self._saved_first()
@@ -231,7 +233,7 @@ class Instance:
         self._output.release_log()
         return self._saved_first()
 
-    def snapshot(self, *, log_since: int | None = None) -> InstanceSnapshot:
+    def snapshot(self, *, log_since: LogOffset | None = None) -> InstanceSnapshot:
         """The instance between two steps, with its log of this epoch from an offset on, if that is wanted and held."""
         return InstanceSnapshot(
             epoch=self._place.epoch,
@@ -246,7 +248,7 @@ class Instance:
             sent=dict(self._output.sent),
             received=self._journal.received,
             log_digest=self._log.epoch_digest,
-            owed=dict(self._gate.awaited),
+            awaited_input=dict(self._gate.awaited_input),
             program=self._boundary.program,
             epoch_watermark=self._services.epoch_watermark,
             gathered=self._runner.gathered,
@@ -263,7 +265,7 @@ class Instance:
             self._executor.fire(self._ports.clock())
         return self.flush()
 
-    def truncate(self, truncation_points: Mapping[Origin, int]) -> None:
+    def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """An epoch has committed: forget the logs before these offsets."""
         self._journal.truncate(truncation_points)
 
@@ -283,12 +285,12 @@ class Instance:
         return self._replay.state
 
     @property
-    def care(self) -> Quarantine | None:
+    def quarantine(self) -> Quarantine | None:
         """Who says which records may be run, after deaths that one of them may have caused."""
         return self._executor.record_by_record.quarantine
 
-    @care.setter
-    def care(self, quarantine: Quarantine | None) -> None:
+    @quarantine.setter
+    def quarantine(self, quarantine: Quarantine | None) -> None:
         self._executor.record_by_record.quarantine = quarantine
 
     @property
@@ -297,9 +299,9 @@ class Instance:
         return self._runner.holds
 
     @property
-    def passed(self) -> int:
+    def emitted_output(self) -> OutputNumber:
         """The output number of the last row so far, suppressed ones included."""
-        return self._output.reached
+        return self._output.emitted_output
 
     @property
     def processed(self) -> int:
@@ -307,11 +309,11 @@ class Instance:
         return self._runner.processed
 
     @property
-    def log_offset(self) -> int:
+    def log_offset(self) -> LogOffset:
         return self._log.end
 
     @property
-    def handed_on(self) -> int:
+    def handed_on(self) -> LogOffset:
         """The log offset up to which rows that have left carried the log to somebody."""
         return self._log.handed_on
 
@@ -320,7 +322,7 @@ class Instance:
         return self._replay.following
 
     @property
-    def followed(self) -> int:
+    def followed(self) -> LogOffset:
         """The log offset up to which the primary's log is known to have been handed on."""
         return self._replay.followed
 

@@ -15,9 +15,10 @@ from clonos.protocol.counters import LAST_LONG, used_up
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.engine.save_queue import SaveQueue
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.recording import Recording
 from clonos.protocol.recovery.causal.replayer import HINT
 
@@ -29,11 +30,11 @@ class InstanceLog:
         self, origin: Origin, journal: DeltaJournal, save_queue: SaveQueue, place: InstancePlace
     ) -> None:
         self.recording = Recording()
-        self.end = 0
-        self.epoch_start = 0
+        self.end = LOG_BEGIN
+        self.epoch_start = LOG_BEGIN
         self.epoch_digest = 0  # CRC-32 of the log from `epoch_start` on
-        self.handed_on = 0  # rows that have left carried the log up to here
-        self._unsent_start = 0
+        self.handed_on = LOG_BEGIN  # rows that have left carried the log up to here
+        self._unsent_start = LOG_BEGIN
         self._unsent: list[bytes] = []
         self._origin = origin
         self._journal = journal
@@ -50,7 +51,9 @@ class InstanceLog:
         self._unsent_start = self.end
         self._save_queue.begin(self.end)
         for start, data in own_before:
-            self._journal.append_own(self._origin, start, data)
+            reaches = snapshot is not None and start + len(data) == snapshot.log_offset
+            mark = snapshot.history if snapshot is not None and reaches and self._journal.elides else None
+            self._journal.append_own(self._origin, start, data, mark)
         self.recording = Recording(self.end, recorded)
         # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
         if recorded:
@@ -68,7 +71,7 @@ class InstanceLog:
         if not chunk:
             return
         start = self.end
-        stop = start + len(chunk)
+        stop = log_after(start, chunk)
         known = self.recording.between(start, stop)
         if known and known != chunk:
             raise DivergenceError(
@@ -84,15 +87,16 @@ class InstanceLog:
         if stop > LAST_LONG:
             raise used_up("the offset in the causal log", self._place.where())
         self.epoch_digest = zlib.crc32(chunk, self.epoch_digest)
-        self._journal.append_own(self._origin, start, chunk)
+        mark = HistoryMark(self.epoch_start, stop, self.epoch_digest) if self._journal.elides else None
+        self._journal.append_own(self._origin, start, chunk, mark)
 
-    def append_recorded(self, upto: int) -> bool:
+    def append_recorded(self, upto: LogOffset) -> bool:
         """Append what is known up to an offset as it stands; whether there is any."""
         rest = self.recording.between(self.end, upto)
         self.append(rest)
         return bool(rest)
 
-    def extend_recording(self, start: int, log: bytes) -> None:
+    def extend_recording(self, start: LogOffset, log: bytes) -> None:
         """More of the log is known. Raises as `Recording.extend` does."""
         fresh = self.recording.extend(start, log, self.end, self._place.where)
         if fresh:
@@ -113,7 +117,7 @@ class InstanceLog:
         self._unsent_start, self._unsent = self.end, []
         return unsent
 
-    def since(self, offset: int | None) -> bytes:
+    def since(self, offset: LogOffset | None) -> bytes:
         """The log of this epoch from an offset on, where that is wanted and all of it is held."""
         start = self.end if offset is None else max(offset, self.epoch_start)
         log = self._journal.own_since(self._origin, start) if start < self.end else b""

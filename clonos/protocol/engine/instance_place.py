@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from clonos.errors import Where
 from clonos.protocol.frontier import Column
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_EPOCH, Origin
 from clonos.protocol.recovery.causal.determinant import Run
 
 
@@ -14,7 +14,7 @@ class InstancePlace:
     """The instance, its epoch, and the records of the step that it executes."""
 
     def __init__(self, name: str, origin: Origin) -> None:
-        self.epoch = -1
+        self.epoch = NO_EPOCH
         self._name = name
         self._origin = origin
         self._runs: Sequence[Run] = ()

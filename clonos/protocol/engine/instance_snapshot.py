@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ports import Row
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
@@ -21,24 +21,23 @@ class InstanceSnapshot:
     snapshot.
     """
 
-    epoch: int
+    epoch: Epoch
     covered: dict[int, int]
-    emitted: int
-    log_offset: int
-    epoch_log_offset: int  # where the epoch that this snapshot belongs to began
-    boundary: int
+    emitted: OutputNumber
+    log_offset: LogOffset
+    epoch_log_offset: LogOffset  # where the epoch that this snapshot belongs to began
+    boundary: Epoch
     random_state: tuple[Any, ...]
     watermark: int | None
     pending: list[tuple[int, int, Row]] = field(default_factory=list)  # channel, position, row
-    sent: dict[int, int] = field(default_factory=dict)  # by destination, the number of the last row for it
-    received: dict[Origin, int] = field(default_factory=dict)  # how far it has been sent others' logs
+    sent: dict[int, OutputNumber] = field(default_factory=dict)  # by destination, the last row's number
+    received: dict[Origin, LogOffset] = field(default_factory=dict)  # how far it has been sent others' logs
     log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
-    owed: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
+    awaited_input: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
     program: str = ""  # the version of the function that wrote the state; "" for the first of the checkpoint
     log: bytes = b""  # the end of the own log: of it, what nobody else may have been shown
-    live_since: int = (
-        0  # the log offset from which on whoever took it went its own way; 0 where it holds no log
-    )
+    live_since: LogOffset = LOG_BEGIN
+    """From where on in the log whoever took it went its own way; `LOG_BEGIN` where it holds no log."""
     epoch_watermark: int | None = None  # with which the epoch began
     gathered: bool = False  # the epoch's end has been processed
     holds: bool = False  # what the epoch's records are gathered in, and is not part of this
@@ -55,9 +54,9 @@ class InstanceSnapshot:
         """By channel the last position that is in it: consumed, or waiting."""
         return {**self.covered, **{channel: position for channel, position, _ in self.pending}}
 
-    def resume(self, owed: Mapping[int, int]) -> None:
+    def resume(self, awaited_input: Mapping[int, int]) -> None:
         """It is where another attempt begins, to which the epoch comes again from its beginning."""
-        self.owed, self.arrived = dict(owed), dict(self.began)
+        self.awaited_input, self.arrived = dict(awaited_input), dict(self.began)
 
 
 def still_awaited(awaited: Mapping[int, int], arrived: Mapping[int, int]) -> dict[int, int]:

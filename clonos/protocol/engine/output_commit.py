@@ -17,7 +17,7 @@ import numpy as np
 
 from clonos.errors import Where
 from clonos.protocol.frontier import Arrivals, Frontier, runs_of
-from clonos.protocol.ids import channel_origin
+from clonos.protocol.ids import Epoch, channel_origin
 from clonos.protocol.ports import Bundle, Row
 from clonos.protocol.recovery.causal.delta_journal import Receipts
 
@@ -44,7 +44,7 @@ class SinkInstance:
         for raw in held:
             self._receipts.take(raw)
 
-    def open_epoch(self, epoch: int) -> None:
+    def open_epoch(self, epoch: Epoch) -> None:
         self._arrivals = Arrivals(Where(self._name, self._instance, epoch))
 
     def take(self, bundle: Bundle) -> Write | None:

@@ -12,6 +12,7 @@ from clonos.protocol.destination import Router
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.ids import NO_OUTPUT, OutputNumber, output_after, outputs_after
 from clonos.protocol.ports import Emit, Encoded, InstancePorts, Row
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
 
@@ -27,9 +28,9 @@ class OutputStage:
         journal: DeltaJournal,
         place: InstancePlace,
     ) -> None:
-        self.numbered = 0  # the output number of the last row produced
-        self.emitted_output = 0  # that of the last row known to have been handed on in an earlier life
-        self.sent: dict[int, int] = {}  # by destination, that of the last row for it
+        self.numbered = NO_OUTPUT  # the output number of the last row produced
+        self.suppressed_upto = NO_OUTPUT  # that of the last row that an earlier life has handed on
+        self.sent: dict[int, OutputNumber] = {}  # by destination, that of the last row for it
         self.suppresses_all = False
         self._due: list[Emit] = []
         self._ports = ports
@@ -42,14 +43,14 @@ class OutputStage:
         self.numbered = snapshot.emitted
         self.sent = dict(snapshot.sent)
 
-    def number_beyond(self, floor: int) -> None:
+    def number_beyond(self, floor: OutputNumber) -> None:
         """No row gets a number up to this one."""
         self.numbered = max(self.numbered, floor)
 
     @property
-    def reached(self) -> int:
+    def emitted_output(self) -> OutputNumber:
         """The output number of the last row so far, suppressed ones included."""
-        return max(self.numbered, self.emitted_output)
+        return max(self.numbered, self.suppressed_upto)
 
     def prepare(self, produced: list[Row]) -> tuple[Encoded, list[int]]:
         """The rows as the runtime ships them, and their destinations."""
@@ -58,13 +59,13 @@ class OutputStage:
 
     def release(self, encoded: Encoded | None, produced: list[Row], destinations: list[int]) -> None:
         """Number, suppress and stamp. The rows are due once what they depend on is saved."""
-        first, count = self.numbered + 1, len(produced)
-        self.numbered += count
+        before, count = self.numbered, len(produced)
+        self.numbered = output_after(before, count)
         if self.numbered > LAST_LONG:
             raise used_up("the number of the output row", self._place.where())
         log_start, log = self._log.take_unsent()
-        covered = count if self.suppresses_all else min(max(self.emitted_output - first + 1, 0), count)
-        self.sent.update(zip(destinations, range(first, first + count), strict=True))
+        covered = count if self.suppresses_all else min(max(self.suppressed_upto - before, 0), count)
+        self.sent.update(zip(destinations, outputs_after(before, count), strict=True))
         if covered:
             produced, destinations = produced[covered:], destinations[covered:]
             encoded = self._ports.encode(produced) if produced else None
@@ -76,14 +77,14 @@ class OutputStage:
                     deltas[destinations.index(target)] = delta
             self._log.handed_on = self._log.end
         emit = Emit(
-            first + covered,
+            output_after(before, covered + 1),
             len(produced),
             encoded if produced else None,
             destinations,
             deltas,
             log_start,
             log,
-            self.reached,
+            self.emitted_output,
         )
         self._due.append(emit)
 
@@ -99,9 +100,9 @@ class OutputStage:
 
     def check_repeated(self) -> None:
         """Nothing is left to repeat. Raises GapError where rows have been handed on that were not."""
-        if self.numbered < self.emitted_output:
+        if self.numbered < self.suppressed_upto:
             raise GapError(
-                f"rows {self.numbered + 1}..{self.emitted_output} have been handed on, but nobody holds what they "
+                f"rows {self.numbered + 1}..{self.suppressed_upto} have been handed on, but nobody holds what they "
                 "depend on",
                 where=self._place.where(),
                 hint="The log store and what the conduit kept do not reach them; restart the query from the checkpoint",

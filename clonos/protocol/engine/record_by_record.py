@@ -12,6 +12,7 @@ from clonos.protocol.engine.input_gate import InputGate
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.operator_runner import OperatorRunner
 from clonos.protocol.frontier import channels_of
+from clonos.protocol.ids import LogOffset
 from clonos.protocol.ports import Row
 from clonos.protocol.recovery.causal.determinant import Run, Step, first_of
 from clonos.protocol.recovery.causal.recorder import StepRecorder
@@ -68,7 +69,7 @@ class RecordByRecord:
     def _may_run(self, candidate: CandidateRecord) -> bool:
         return self.quarantine is None or self.quarantine.may_run(candidate)
 
-    def _keep_recorded(self, recorder: StepRecorder, upto: int) -> None:
+    def _keep_recorded(self, recorder: StepRecorder, upto: LogOffset) -> None:
         """Append what the log holds of the step up to an offset as it stands, for nobody will ask for it."""
         if isinstance(recorder, StepReplayer) and self._log.append_recorded(upto):
             recorder.keep()

@@ -13,6 +13,7 @@ from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.output_stage import OutputStage
 from clonos.protocol.engine.step_executor import StepExecutor
+from clonos.protocol.ids import LOG_BEGIN, LogOffset
 from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState, cut_short
 
@@ -30,8 +31,8 @@ class Replay:
         place: InstancePlace,
     ) -> None:
         self.state = RecoveryState.LIVE
-        self.followed = 0  # the log offset up to which a standby may repeat
-        self._ends_at: int | None = None
+        self.followed = LOG_BEGIN  # the log offset up to which a standby may repeat
+        self._ends_at: LogOffset | None = None
         self._gate = gate
         self._executor = executor
         self._boundary = boundary
@@ -54,14 +55,14 @@ class Replay:
         self._output.suppresses_all, self.followed = True, self._log.end
         self.state = RecoveryState.REPLAYING
 
-    def follow(self, upto: int) -> None:
+    def follow(self, upto: LogOffset) -> None:
         """The conduit knows the primary's log up to this offset."""
         self.followed = max(self.followed, upto)
 
     def lead(self) -> None:
         self._output.suppresses_all = False
 
-    def open_epoch(self, ends_at: int | None) -> None:
+    def open_epoch(self, ends_at: LogOffset | None) -> None:
         """The epoch has to end at the log offset `ends_at`, where an earlier attempt has ended it."""
         self._ends_at = ends_at
         if ends_at is not None and self.state is RecoveryState.LIVE:

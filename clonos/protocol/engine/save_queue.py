@@ -5,6 +5,7 @@ Received deltas and the own log are written in one batch, before any row leaves 
 
 from __future__ import annotations
 
+from clonos.protocol.ids import LOG_BEGIN, LogOffset
 from clonos.protocol.ports import Persist
 
 
@@ -14,12 +15,12 @@ class SaveQueue:
     def __init__(self) -> None:
         self._deltas: list[bytes] = []
         self._own: list[bytes] = []
-        self._own_start = 0
+        self._own_start = LOG_BEGIN
 
     def __bool__(self) -> bool:
         return bool(self._deltas or self._own)
 
-    def begin(self, log_offset: int) -> None:
+    def begin(self, log_offset: LogOffset) -> None:
         """The log store holds the own log up to this offset."""
         self._own_start = log_offset
 
@@ -35,5 +36,5 @@ class SaveQueue:
         persist = Persist(tuple(self._deltas), self._own_start, tuple(self._own))
         self._deltas = []
         self._own = []
-        self._own_start += sum(map(len, persist.own))
+        self._own_start = LogOffset(self._own_start + sum(map(len, persist.own)))
         return persist

@@ -15,6 +15,10 @@ later one.
 What a start goes on from it makes durable first. Where Spark's log is older than that all the same, one part of the
 checkpoint is an older copy than another; instances that begin as Spark's log says would begin from nothing.
 
+What an epoch reads is said by Spark's file of its offsets alone, until its commit is recorded. Where Spark begins with
+such a file and it is damaged, the start is refused: with another plan the epoch would end elsewhere than what was
+recorded of it, and what is visible.
+
 Also refused are a sink that is behind a record, since rows that were visible are gone, and a checkpoint and a sink that
 tell different ends of one epoch: both have gone on from a common past.
 """
@@ -25,7 +29,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from clonos.errors import CheckpointMismatch
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.snapshot_name import SnapshotName
 
@@ -34,16 +38,17 @@ RESTORE = "Restore the whole checkpoint as it was after that epoch, or begin ane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What there is at a start. `committed` is the last epoch of Spark's commit log (-1: none), `passed` the last that
-    it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
-    `offsets` and `commits` are Spark's files of the epochs that a record may be about. `cursors` are the sink's.
-    `snapshots` are names, by instance."""
+    """What there is at a start. `committed` is the last epoch of Spark's commit log (`NO_EPOCH`: none), `passed` the
+    last that it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
+    `offsets` and `commits` are Spark's files of the epochs that a record may be about. `damaged` says what is wrong
+    with offsets that Spark begins with, by epoch. `cursors` are the sink's. `snapshots` are names, by instance."""
 
-    committed: int
-    passed: int = -1
-    begun: int = 0
-    offsets: Mapping[int, bytes] = field(default_factory=dict)
-    commits: Mapping[int, bytes] = field(default_factory=dict)
+    committed: Epoch
+    passed: Epoch = NO_EPOCH
+    begun: Epoch = FIRST_EPOCH
+    offsets: Mapping[Epoch, bytes] = field(default_factory=dict)
+    commits: Mapping[Epoch, bytes] = field(default_factory=dict)
+    damaged: Mapping[Epoch, str] = field(default_factory=dict)
     kept: CommitRecord | None = None
     shown: CommitRecord | None = None
     cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
@@ -56,10 +61,10 @@ class Course:
     the record to keep in both places. Spark's commit of `completes` is lost, and nobody has recorded it: it gets the
     content of `newest`'s, which says nothing of an epoch but Spark's own watermark, and causal queries have none."""
 
-    committed: int
+    committed: Epoch
     newest: CommitRecord | None = None
     repair: CommitRecord | None = None
-    completes: int | None = None
+    completes: Epoch | None = None
 
     @property
     def commits(self) -> bytes:
@@ -82,6 +87,7 @@ def newest_of(kept: CommitRecord | None, shown: CommitRecord | None) -> CommitRe
 def reconcile(found: Found) -> Course:
     """Raises CheckpointMismatch."""
     course = _course(found)
+    _check_damage(found, course)
     if course.newest is not None and found.passed > course.committed:
         course = replace(course, committed=found.passed, completes=found.passed)
     goes_on = max(found.passed, course.committed) + 1
@@ -121,6 +127,17 @@ def _other_files(found: Found, newest: CommitRecord) -> CommitRecord | None:
             hint=RESTORE,
         )
     return newest
+
+
+def _check_damage(found: Found, course: Course) -> None:
+    for epoch, what in sorted(found.damaged.items()):
+        if course.repair is None or course.repair.epoch != epoch:
+            raise CheckpointMismatch(
+                f"Spark's file of the offsets of epoch {epoch} is damaged: {what}",
+                hint="Do not remove it: it alone says where the epoch ends in the sources, and what is recorded and "
+                f"visible of the epoch has come from there. Restore it, with .{epoch}.crc beside it, from a copy, or "
+                "begin anew with a new checkpoint and a new sink",
+            )
 
 
 def _check_one_history(found: Found) -> None:
@@ -173,7 +190,7 @@ def _check_snapshots(found: Found, newest: CommitRecord) -> None:
 
 def _check_offsets(found: Found, newest: CommitRecord) -> None:
     """Spark plans the next epoch from its files of this one and reads those of the one before."""
-    planned = found.offsets.get(newest.epoch)
+    planned = found.offsets.get(newest.epoch) if newest.epoch not in found.damaged else None
     if planned is not None and planned != newest.offsets:
         raise CheckpointMismatch(
             f"{_difference(found, newest)}; Spark has planned epoch {newest.epoch} anew, with other offsets than it "

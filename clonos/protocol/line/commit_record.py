@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clonos.errors import LogCorrupt, SnapshotCorrupt
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 
 _MAGIC: Final = b"CLCM"
 _VERSION: Final = 1
@@ -32,8 +32,8 @@ class Ended:
     """How one instance ended the epoch, or the last one before that it ran."""
 
     snapshot: str
-    log_offset: int
-    emitted: int
+    log_offset: LogOffset
+    emitted: OutputNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class CommitRecord:
     that the epoch ran under."""
 
     query: str
-    epoch: int
+    epoch: Epoch
     generation: int
     ends: Mapping[Origin, Ended] = field(default_factory=dict)
     cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
@@ -102,9 +102,12 @@ class CommitRecord:
     def _of(cls, body: dict[str, Any]) -> CommitRecord:
         return cls(
             query=body["query"],
-            epoch=body["epoch"],
+            epoch=Epoch(body["epoch"]),
             generation=body["generation"],
-            ends={Origin(node, at): Ended(*end) for node, at, *end in body["ends"]},
+            ends={
+                Origin(node, at): Ended(name, LogOffset(offset), OutputNumber(emitted))
+                for node, at, name, offset, emitted in body["ends"]
+            },
             cursors={Origin(node, at): dict(each) for node, at, each in body["cursors"]},
             versions=dict(body["versions"]),
             offsets=base64.b64decode(body["offsets"], validate=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin, OutputNumber
 from clonos.protocol.line.commit_record import Ended
 from clonos.protocol.line.missing_end import check_no_end_is_missing
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, ran_in_real_time
@@ -17,7 +17,7 @@ class FinalSnapshot:
     """`emitted` is the number of the last output row before it."""
 
     point: Point
-    emitted: int
+    emitted: OutputNumber
 
     @property
     def ended(self) -> Ended:
@@ -30,7 +30,7 @@ FinalSnapshots = Mapping[Origin, FinalSnapshot]
 
 
 def check_finals(
-    topology: Topology, finals: FinalSnapshots, *, line: RecoveryLine | None, epoch: int
+    topology: Topology, finals: FinalSnapshots, *, line: RecoveryLine | None, epoch: Epoch
 ) -> None:
     """That no instance which has run is without one at the end of an epoch that has committed; `line` is the newest
     there is. Raises SnapshotCorrupt."""

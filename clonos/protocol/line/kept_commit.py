@@ -19,6 +19,7 @@ from typing import Final
 from clonos.errors import LogCorrupt
 from clonos.protocol.counters import LAST_LONG, used_up
 from clonos.protocol.fence import FENCE_BYTES, LOWEST_FENCE, Fence
+from clonos.protocol.ids import Epoch
 from clonos.protocol.roles.sink_fence import check_driver
 
 _MAGIC: Final = b"CLKC\x01"
@@ -31,7 +32,7 @@ class KeptCommit:
     """See the module."""
 
     fence: Fence
-    epoch: int
+    epoch: Epoch
     record: bytes
 
     def pack(self) -> bytes:
@@ -56,7 +57,7 @@ class KeptCommit:
                 hint="Restore it from a backup before the query runs again",
             )
         fence, epoch = _HEAD.unpack_from(body)
-        return cls(Fence.unpack(fence), epoch, body[_HEAD.size :])
+        return cls(Fence.unpack(fence), Epoch(epoch), body[_HEAD.size :])
 
 
 def supersedes(offered: KeptCommit, standing: KeptCommit | None, *, floor: Fence) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from clonos.errors import SnapshotCorrupt, Where
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, Origin
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.recovery.causal.determinant_codec import chunk_at, decode_steps
 from clonos.protocol.topology import NodeKind, Topology
@@ -22,7 +22,7 @@ Reached = Mapping[Origin, Mapping[int, int]]
 """By instance, and channel, the last position that it has."""
 
 
-def check_no_end_is_missing(topology: Topology, ends: Reached, *, epoch: int, realtime: bool) -> None:
+def check_no_end_is_missing(topology: Topology, ends: Reached, *, epoch: Epoch, realtime: bool) -> None:
     """`ends` are the snapshots with which instances ended `epoch`, which has committed, or the last one before that
     they ran, `realtime` whether that epoch ran in real time. Raises SnapshotCorrupt."""
     if epoch < 0:
@@ -40,15 +40,13 @@ def check_no_end_is_missing(topology: Topology, ends: Reached, *, epoch: int, re
             )
 
 
-def check_log_has_no_earlier_epoch(log: bytes, *, epoch: int, where: Where) -> None:
+def check_log_has_no_earlier_epoch(log: bytes, *, epoch: Epoch, where: Where) -> None:
     """`log` is what is known, from its beginning, of the log of an instance that begins `epoch` from nothing. Raises
     SnapshotCorrupt where it has run an epoch before."""
     if not log:
         return
-    _, end = chunk_at(
-        log, 0
-    )  # the first epoch that it has run: the log may be long, and is decoded for the replay
-    first = decode_steps(log[:end], 0)[0]
+    _, end = chunk_at(log, 0)  # the log may be long, and is decoded for the replay
+    first = decode_steps(log[:end], LOG_BEGIN)[0]
     if first.kind is Kind.BOUNDARY and first.epoch < epoch:
         raise SnapshotCorrupt(
             f"the instance has run epoch {first.epoch}, as its log says, and no snapshot of it is there",

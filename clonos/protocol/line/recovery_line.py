@@ -23,7 +23,7 @@ from typing import TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
-from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 
@@ -33,8 +33,8 @@ class Point:
     """A snapshot, as far as choosing needs it."""
 
     name: str
-    log_offset: int
-    sent: Mapping[int, int]  # by destination, the number of the last row for it
+    log_offset: LogOffset
+    sent: Mapping[int, OutputNumber]  # by destination, the number of the last row for it
     reached: Mapping[int, int]  # by channel, the last position that is in it
 
 
@@ -46,7 +46,7 @@ class Standing:
     inside: Sequence[Point] = ()
 
     @property
-    def sent(self) -> Mapping[int, int]:
+    def sent(self) -> Mapping[int, OutputNumber]:
         return self.base.sent if self.base is not None else {}
 
     @property
@@ -59,7 +59,7 @@ class Resume:
     """Where one instance begins, and up to where on every channel it is ahead of what will be sent to it."""
 
     name: str
-    owed: Mapping[int, int] = field(default_factory=dict)
+    awaited_input: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class RecoveryLine:
     """Of one start of the query. An instance that is not in it begins at the end of the last committed epoch."""
 
     generation: int
-    epoch: int
+    epoch: Epoch
     resumes: Mapping[Origin, Resume] = field(default_factory=dict)
-    stable: Mapping[Origin, int] = field(default_factory=dict)
+    truncation_points: Mapping[Origin, LogOffset] = field(default_factory=dict)
     """Log offset of every instance at the end of the last committed epoch."""
     bases: Mapping[Origin, str] | None = None
     """The snapshot of that. A line that was written by 0.1.0 or before says nothing of it."""
@@ -83,7 +83,7 @@ class RecoveryLine:
         base = self.bases.get(origin)
         return Since(self.generation, self.epoch, SnapshotName.parse(base) if base is not None else None)
 
-    def check_epoch(self, epoch: int, where: Where) -> None:
+    def check_epoch(self, epoch: Epoch, where: Where) -> None:
         """No epoch is run again that had committed when the line was drawn: what it began with may be gone. Raises
         CheckpointMismatch."""
         if epoch < self.epoch:
@@ -93,11 +93,11 @@ class RecoveryLine:
                 hint="Spark's log in the checkpoint has been changed under the query; start it again",
             )
 
-    def check_beginning(self, origin: Origin, log_offset: int | None, where: Where) -> None:
+    def check_beginning(self, origin: Origin, log_offset: LogOffset | None, where: Where) -> None:
         """Nothing begins before the end of the last committed epoch, and nothing begins from nothing that has run: the
         log that would have to be repeated is gone. `log_offset` is that of the snapshot that was found. Raises
         SnapshotCorrupt."""
-        ended = self.stable.get(origin)
+        ended = self.truncation_points.get(origin)
         if ended is None or (log_offset is not None and log_offset >= ended):
             return
         found = (
@@ -109,7 +109,7 @@ class RecoveryLine:
             hint="Restore the checkpoint as it was after that epoch",
         )
 
-    def resume(self, origin: Origin, *, generation: int, epoch: int) -> Resume | None:
+    def resume(self, origin: Origin, *, generation: int, epoch: Epoch) -> Resume | None:
         """Where an instance begins a task attempt."""
         return self.resumes.get(origin) if (generation, epoch) == (self.generation, self.epoch) else None
 
@@ -120,7 +120,7 @@ def recovery_line(
     cursors: Mapping[Origin, Mapping[int, int]],
     *,
     generation: int,
-    epoch: int,
+    epoch: Epoch,
 ) -> RecoveryLine:
     """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing."""
     chosen: dict[Origin, Point] = {}
@@ -142,7 +142,7 @@ def recovery_line(
                     chosen[origin] = point
                     break
 
-    def owed(origin: Origin, point: Point) -> dict[int, int]:
+    def awaited_input(origin: Origin, point: Point) -> dict[int, int]:
         senders = {channel: channel_origin(channel) for channel in point.reached}
         will_not_come = {
             channel: (chosen[sender].sent if sender in chosen else standings[sender].sent).get(
@@ -157,7 +157,7 @@ def recovery_line(
     return RecoveryLine(
         generation,
         epoch,
-        {origin: Resume(point.name, owed(origin, point)) for origin, point in chosen.items()},
+        {origin: Resume(point.name, awaited_input(origin, point)) for origin, point in chosen.items()},
         **beginnings({origin: one.base for origin, one in standings.items() if one.base is not None}),
     )
 
@@ -165,19 +165,19 @@ def recovery_line(
 class Beginnings(TypedDict):
     """What a line says of where the last committed epoch ended."""
 
-    stable: dict[Origin, int]
+    truncation_points: dict[Origin, LogOffset]
     bases: dict[Origin, str]
 
 
 def beginnings(ends: Mapping[Origin, Point]) -> Beginnings:
     """Of the snapshots with which instances ended it."""
     return {
-        "stable": {origin: end.log_offset for origin, end in ends.items()},
+        "truncation_points": {origin: end.log_offset for origin, end in ends.items()},
         "bases": {origin: end.name for origin, end in ends.items()},
     }
 
 
-def ran_in_real_time(line: RecoveryLine | None, epoch: int) -> bool:
+def ran_in_real_time(line: RecoveryLine | None, epoch: Epoch) -> bool:
     """Whether an epoch that has committed did, as far as the newest line there is knows."""
     return line is not None and line.realtime and epoch >= line.epoch
 

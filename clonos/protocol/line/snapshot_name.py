@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clonos.protocol.fence import Fence, generation_of, of_same_attempt
+from clonos.protocol.ids import Epoch
 from clonos.protocol.recovery.causal.replacement import binds
 
 KEPT_INSIDE: Final = 2
@@ -31,7 +32,7 @@ _TEXT: Final = re.compile(r"(\d{20})-([0-9a-f]{16}|[0-9a-f]{32})-(\d{20})-(final
 class SnapshotName:
     """See the module."""
 
-    epoch: int
+    epoch: Epoch
     fence: Fence
     sequence: int
     final: bool
@@ -56,7 +57,7 @@ class SnapshotName:
             return None
         epoch, text, sequence, kind = match.groups()
         fence, narrow = read_fence(text)
-        return cls(int(epoch), fence, int(sequence), kind == "final", kind == "from", narrow)
+        return cls(Epoch(int(epoch)), fence, int(sequence), kind == "final", kind == "from", narrow)
 
 
 Names = Iterable[SnapshotName]
@@ -68,7 +69,7 @@ def read_fence(text: str) -> tuple[Fence, bool]:
     return (Fence.widened(int(text, 16)) if narrow else Fence.parse(text)), narrow
 
 
-def in_epoch(names: Names, epoch: int) -> list[SnapshotName]:
+def in_epoch(names: Names, epoch: Epoch) -> list[SnapshotName]:
     """Of whatever kind and attempt, the newest first: from one of these a replacement may start."""
     return sorted((name for name in names if name.epoch == epoch), reverse=True)
 
@@ -78,7 +79,7 @@ class Since:
     """A start of the query, for one instance: the first epoch that it runs, and how the instance stood before that."""
 
     generation: int
-    epoch: int
+    epoch: Epoch
     base: SnapshotName | None
 
     def counts(self, name: SnapshotName) -> bool:
@@ -88,7 +89,7 @@ class Since:
         return own or name == self.base
 
 
-def ends(names: Names, epoch: int, since: Since | None) -> list[SnapshotName]:
+def ends(names: Names, epoch: Epoch, since: Since | None) -> list[SnapshotName]:
     """How the instance stood at the end of `epoch`, the one to believe first: by the highest fence, of the last epoch
     that it ran. Spark runs no task of a stage that it knows to have no input; such an epoch leaves no snapshot."""
     return sorted(
@@ -97,18 +98,18 @@ def ends(names: Names, epoch: int, since: Since | None) -> list[SnapshotName]:
     )
 
 
-def binding(names: Names, epoch: int, fence: Fence) -> list[SnapshotName]:
+def binding(names: Names, epoch: Epoch, fence: Fence) -> list[SnapshotName]:
     """How attempts before that of `fence` have ended `epoch`, where it has to end alike; the one to believe first."""
     ended = sorted((name for name in names if name.final and name.epoch == epoch), reverse=True)
     return [name for name in ended if binds(name.fence, fence)]
 
 
-def resumed(names: Names, epoch: int, fence: Fence) -> list[SnapshotName]:
+def resumed(names: Names, epoch: Epoch, fence: Fence) -> list[SnapshotName]:
     """Where the task attempt of `fence` resumed inside `epoch`: one, or none."""
     return [name for name in names if name.epoch == epoch and name.begins(fence)]
 
 
-def of_newest_attempt(names: Names, epoch: int, claimed: Fence) -> list[SnapshotName]:
+def of_newest_attempt(names: Names, epoch: Epoch, claimed: Fence) -> list[SnapshotName]:
     """Inside `epoch`, oldest first, of the newest task attempt to claim the instance alone: whether what others did has
     happened is not known."""
     return sorted(
@@ -140,7 +141,7 @@ def is_kept(sequence: int, newest: int) -> bool:
     return 0 < age < OLDEST_KEPT and sequence % (1 << (age.bit_length() - 1)) == 0
 
 
-def overtaken(names: Names, epoch: int, fence: Fence) -> list[SnapshotName]:
+def overtaken(names: Names, epoch: Epoch, fence: Fence) -> list[SnapshotName]:
     """What may go when the attempt of `fence` runs `epoch`, which was not committed: all but how an attempt that binds
     has ended it, and where this one resumed."""
     return [
@@ -153,7 +154,7 @@ def overtaken(names: Names, epoch: int, fence: Fence) -> list[SnapshotName]:
     ]
 
 
-def outlived(names: Names, epoch: int, fence: Fence, since: Since | None) -> list[SnapshotName]:
+def outlived(names: Names, epoch: Epoch, fence: Fence, since: Since | None) -> list[SnapshotName]:
     """What may go when `epoch` has committed: all before it, but how the instance stood at its end, even if it has not
     run since an earlier one."""
     names = list(names)

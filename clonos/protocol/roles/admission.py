@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from clonos.protocol.fence import NO_FENCE, Fence, generation_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 
 GENERATION: Final = Origin(0, 0)
 """Where the generation is kept among the fences: no node has number 0."""
@@ -25,7 +25,7 @@ class Said(Protocol):
     """Of what a conduit says when it connects."""
 
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> Epoch: ...
 
     @property
     def fence(self) -> Fence: ...
@@ -94,7 +94,7 @@ def admits(fence: Fence, *, standby: bool, highest: Fence, generation: int) -> b
     return fence >= highest if standby else fence > highest
 
 
-def goes_on(said: Said, *, last: Said | None, at_end: int | None) -> bool:
+def goes_on(said: Said, *, last: Said | None, at_end: Epoch | None) -> bool:
     """Whether the process that serves the instance may go on with this connection, after what it was told `last`.
     `at_end` is the epoch at whose end it stands, if it does."""
     if not said.fresh or last is None or generation_of(last.fence) != generation_of(said.fence):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence, generation_of
-from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
+from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 from clonos.protocol.roles.death import Death
 
 
@@ -14,24 +14,24 @@ from clonos.protocol.roles.death import Death
 class AttachRequest:
     """HELLO and RESUME in one.
 
-    `fresh`: the first incarnation of a task attempt. `again`: not the epoch's first attempt. `emitted_output`: the last
-    output row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on.
+    `fresh`: the first incarnation of a task attempt. `is_retry`: not the epoch's first attempt. `emitted_output`: the
+    last output row that the conduit has taken over, `log` what it keeps of the instance's log, from `log_start` on.
     `failovers`: where the instance went on on another server. `recovered`: as far as a replica of this attempt has
     recovered its log. `realtime`: Spark runs no task of the epoch again in this start of the query. `previous`, which
     the server adds: how the last process that has died here did.
     """
 
     origin: Origin
-    epoch: int
+    epoch: Epoch
     fence: Fence
     fresh: bool
     is_retry: bool
-    emitted_output: int
-    log_start: int
+    emitted_output: OutputNumber
+    log_start: LogOffset
     log: bytes
     standby: bool = False
-    failovers: tuple[Move, ...] = ()
-    recovered: int = 0
+    failovers: tuple[Failover, ...] = ()
+    recovered: LogOffset = LOG_BEGIN
     realtime: bool = False
     previous: Death | None = None
 
@@ -40,6 +40,6 @@ class AttachRequest:
         return generation_of(self.fence)
 
     @property
-    def known(self) -> ConduitProgress:
-        log_end = self.log_start + len(self.log)
+    def progress(self) -> ConduitProgress:
+        log_end = log_after(self.log_start, self.log)
         return ConduitProgress(self.fence, self.emitted_output, self.log_start, log_end, self.failovers)

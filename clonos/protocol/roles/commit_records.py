@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from clonos.protocol.ids import Origin
+from clonos.errors import ClonosError
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.commit_reconciliation import Course, Found, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots, check_finals
 from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.topology import Topology
 
 
@@ -27,11 +29,11 @@ class CommitStore(Protocol):
         """All that a start compares. Changes nothing. Raises LogCorrupt."""
         ...
 
-    def record_of(self, epoch: int, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+    def record_of(self, epoch: Epoch, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
         """How an epoch ended that Spark has committed. Spark's files of it are durable when this returns."""
         ...
 
-    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+    def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:
         """Those that are there. Raises SnapshotCorrupt."""
         ...
 
@@ -43,11 +45,15 @@ class CommitStore(Protocol):
 
     def keep_in_sink(self, record: CommitRecord) -> None: ...
 
+    def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        """Where instances find it that wait for the record."""
+        ...
+
     def repair(self, record: CommitRecord) -> None:
         """Write Spark's files of the record's epoch again as they were."""
         ...
 
-    def complete(self, epoch: int, commits: bytes) -> None:
+    def complete(self, epoch: Epoch, commits: bytes) -> None:
         """Write Spark's commit of an epoch that nobody has recorded."""
         ...
 
@@ -69,17 +75,30 @@ class CommitRecords:
 
     def __init__(self, store: CommitStore, topology: Topology) -> None:
         self.newest: CommitRecord | None = None
+        self._unrecorded: UnrecordedCommit | None = None
         self._store = store
         self._topology = topology
 
-    def record(self, epoch: int, generation: int) -> CommitRecord:
+    def record(self, epoch: Epoch, generation: int) -> CommitRecord:
         """Spark has committed an epoch: when this returns, a power failure, a copy or an older checkpoint cannot make
-        anybody believe otherwise unnoticed, and what lies before its end may be forgotten."""
-        ends = {origin: final.ended for origin, final in self.final_snapshots(epoch).items()}
-        record = self._store.record_of(epoch, generation, ends)
-        record.check_follows(self.newest)
+        anybody believe otherwise unnoticed, and what lies before its end may be forgotten. Where that fails for good,
+        those hear of it who wait for the record."""
+        try:
+            ends = {origin: final.ended for origin, final in self.final_snapshots(epoch).items()}
+            record = self._store.record_of(epoch, generation, ends)
+            record.check_follows(self.newest)
+        except ClonosError as error:
+            if not error.retryable:
+                self._keep_unrecorded(UnrecordedCommit.of(epoch, generation, error))
+            raise
         self.keep(record)
         return record
+
+    def _keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
+        """Once: the driver tries again and again."""
+        if unrecorded != self._unrecorded:
+            self._store.keep_unrecorded(unrecorded)
+            self._unrecorded = unrecorded
 
     def keep(self, record: CommitRecord) -> None:
         self._store.keep_in_checkpoint(record)
@@ -101,7 +120,7 @@ class CommitRecords:
         if course.newest is not None:
             self.keep(replace(course.newest, generation=generation))
 
-    def final_snapshots(self, epoch: int) -> FinalSnapshots:
+    def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:
         """With which instances ended an epoch that has committed, or the last one before that they ran. Raises
         SnapshotCorrupt where an instance that has run has none."""
         finals = self._store.final_snapshots(epoch)

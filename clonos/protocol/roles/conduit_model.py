@@ -1,13 +1,13 @@
 """The conduit's rules (docs/wire.md) as a state machine: events and the time go in, actions come out.
 
-Bundles are numbered once per task attempt and kept until the replica's state is stable beyond them. Three marks walk
-along the numbers: `stable` (forgotten up to here), `taken` (this replica has them) and `sent` (on this connection).
-Losing a replica sets the last two back to the first; nothing else changes, so a replacement sees the same bundles
-under the same numbers.
+Bundles are numbered once per task attempt and kept until a durable snapshot covers them. Three marks walk
+along the numbers: `checkpointed` (a durable snapshot covers them), `acked` (this replica has them) and `sent` (on this
+connection). Losing a replica sets the last two back to the first; nothing else changes, so a replacement sees the same
+bundles under the same numbers.
 
 With a standby the conduit holds a second connection. The standby is sent every bundle that the replica was sent, and
 every increment of its log. When the replica is lost, a standby that follows becomes the replica: it is told the raised
-fence and what has been passed on, and nothing is sent again. Bundles are kept until the standby has taken them; one
+fence and what has been emitted, and nothing is sent again. Bundles are kept until the standby has them; one
 that is so far behind that the memory for bundles is used up is given up, and begins anew from the newest snapshot.
 
 The plugin's `ConduitProtocol` is the same machine in Java; the scenarios of `tests/scenarios/` run against both.
@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, OutputNumber, log_after
 from clonos.protocol.messages import (
     Action as Action,
+    Checkpointed as Checkpointed,
     Close as Close,
     CloseStandby as CloseStandby,
     Connect as Connect,
@@ -35,11 +37,13 @@ from clonos.protocol.messages import (
     Exhausted as Exhausted,
     Fail as Fail,
     Finish as Finish,
+    FlushLog as FlushLog,
     Follow as Follow,
     Forget as Forget,
     Heard as Heard,
     Heartbeat as Heartbeat,
     Hello as Hello,
+    LogFlushed as LogFlushed,
     Lost as Lost,
     Output as Output,
     PassOn as PassOn,
@@ -51,18 +55,15 @@ from clonos.protocol.messages import (
     Rows as Rows,
     Seal as Seal,
     Sealed as Sealed,
-    Secure as Secure,
-    Secured as Secured,
     Send as Send,
     SendStandby as SendStandby,
     Spill as Spill,
-    Stable as Stable,
+    StandbyAcked as StandbyAcked,
     StandbyConnected as StandbyConnected,
     StandbyHeard as StandbyHeard,
     StandbyHello as StandbyHello,
     StandbyLost as StandbyLost,
     StandbyResume as StandbyResume,
-    StandbyTaken as StandbyTaken,
     StandbyWelcome as StandbyWelcome,
     Start as Start,
     Stop as Stop,
@@ -70,7 +71,7 @@ from clonos.protocol.messages import (
     Time as Time,
     Welcome as Welcome,
 )
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.protocol.roles.peer_link import PeerLink
 
 FIRST_FENCE = Fence.first(0, 0)
@@ -118,20 +119,20 @@ class Limits:
 
 @dataclass(slots=True)
 class KeptLog:
-    """A contiguous run of the instance's own causal log, opaque bytes, from the last STABLE offset on."""
+    """A contiguous run of the instance's own causal log, opaque bytes, from the last CHECKPOINTED offset on."""
 
-    start: int = 0
+    start: LogOffset = LOG_BEGIN
     data: bytearray = field(default_factory=bytearray)
     known: bool = False
 
     @property
-    def end(self) -> int:
-        return self.start + len(self.data)
+    def end(self) -> LogOffset:
+        return log_after(self.start, self.data)
 
-    def leaves_hole(self, offset: int) -> bool:
+    def leaves_hole(self, offset: LogOffset) -> bool:
         return self.known and offset > self.end
 
-    def append(self, offset: int, increment: bytes) -> None:
+    def append(self, offset: LogOffset, increment: bytes) -> None:
         """Increments that come again are recognised by their offset and dropped."""
         if not increment:
             return
@@ -139,9 +140,9 @@ class KeptLog:
             self.known, self.start = True, offset
         self.data += increment[self.end - offset :]
 
-    def forget_before(self, offset: int) -> None:
+    def forget_before(self, offset: LogOffset) -> None:
         if not self.known or offset >= self.end:
-            self.start, self.known = max(offset, self.end if self.known else 0), True
+            self.start, self.known = max(offset, self.end if self.known else LOG_BEGIN), True
             self.data.clear()
         elif offset > self.start:
             del self.data[: offset - self.start]
@@ -172,8 +173,8 @@ class Conduit:
         self._connect_failures = 0
         self._connecting_since = 0
         self._sizes: dict[int, int] = {}
-        self._stable = self._last = 0
-        self._passed = 0
+        self._checkpointed = self._last = 0
+        self._emitted_output = NO_OUTPUT
         self._log = KeptLog()
         self._pending_rows = self._pending_bytes = self._pending_since = 0
         self._sealing = False
@@ -182,13 +183,14 @@ class Conduit:
         self._memory = 0
         self._ticked_at = 0
         self._losses = 0
-        self._taken_mark = self._passed_mark = 0
-        self._stable_since_loss = False
+        self._acked_mark = 0
+        self._emitted_mark = NO_OUTPUT
+        self._checkpointed_since_loss = False
         self._last_loss = ""
         self._server = limits.first_server
         self._home: int | None = None  # where the last replica that recovered was
-        self._moves: list[Move] = []
-        self._recovered = 0
+        self._failovers: list[Failover] = []
+        self._recovered = LOG_BEGIN
         self._standby = _Standby()
         self._snapshotted = False
         self._forgotten = 0
@@ -241,10 +243,10 @@ class Conduit:
                 self._standby_connected(now)
             case StandbyLost():
                 self._standby_lost()
-            case StandbyWelcome() | StandbyTaken() | StandbyHeard() if self._standby.link.connected:
+            case StandbyWelcome() | StandbyAcked() | StandbyHeard() if self._standby.link.connected:
                 self._standby.link.heard_at = now
                 self._standby_event(event)
-            case StandbyWelcome() | StandbyTaken() | StandbyHeard():
+            case StandbyWelcome() | StandbyAcked() | StandbyHeard():
                 pass
             case _ if self._replica.connected:
                 self._replica.heard_at = now
@@ -255,14 +257,14 @@ class Conduit:
         match event:
             case Output():
                 self._output(event, now)
-            case Secure(log_start, log):
-                self._secure(log_start, log)
-            case Stable(seq, log_offset):
-                self._on_stable(seq, log_offset, now)
+            case FlushLog(log_start, log):
+                self._flush_log(log_start, log)
+            case Checkpointed(seq, log_offset):
+                self._on_checkpointed(seq, log_offset, now)
             case Welcome():
                 self._welcome(event, now)
-            case Ended(passed):
-                self._ended(passed)
+            case Ended(emitted_output):
+                self._ended(emitted_output)
             case ReplicaError():
                 self._replica_error(event, now)
             case Lost(reason):
@@ -276,8 +278,8 @@ class Conduit:
         self._replica.open(now)
         self._connect_failures = 0
         self._ticked_at = now
-        self._actions.append(Hello(self.fence, self._fresh, tuple(self._moves), self._recovered))
-        self._actions.append(Resume(self._passed, self._log.start, bytes(self._log.data)))
+        self._actions.append(Hello(self.fence, self._fresh, tuple(self._failovers), self._recovered))
+        self._actions.append(Resume(self._emitted_output, self._log.start, bytes(self._log.data)))
 
     def _connect_failed(self, reason: str, now: int) -> None:
         self._last_loss = reason
@@ -308,7 +310,7 @@ class Conduit:
         # Only now has a replica of this attempt recovered, and saved what it recovered; one that was lost before leaves
         # its successor everything to do, and everybody to ask.
         self._fresh = False
-        self._moved_to(self._server)
+        self._record_failover(self._server)
         self.state = State.OPEN
         self._want_standby(self.limits.settle_ms if self.fence > self.limits.fence else 0)
         self._pump(now)
@@ -325,7 +327,7 @@ class Conduit:
         self._memory += bundle.bytes
         self._sealing = False
         self._pending_rows = self._pending_bytes = 0
-        if self._memory > self.limits.inflight_bytes and self._forgotten < self._stable:
+        if self._memory > self.limits.inflight_bytes and self._forgotten < self._checkpointed:
             self._close_standby()
             self._want_standby(0)
             self._forget()
@@ -374,56 +376,58 @@ class Conduit:
 
     @property
     def _under_way(self) -> int:
-        """Bundles that the replica was sent and has not taken yet."""
-        return self._replica.sent - self._replica.taken
+        """Bundles that the replica was sent and has not acknowledged yet."""
+        return self._replica.sent - self._replica.acked
 
     def _output(self, output: Output, now: int) -> None:
-        if output.taken > self._last:
-            self._protocol_error(f"OUTPUT says bundle {output.taken} is taken, the last one is {self._last}")
+        if output.acked_input > self._last:
+            self._protocol_error(
+                f"OUTPUT acknowledges bundle {output.acked_input}, the last one is {self._last}"
+            )
         elif output.log and self._log.leaves_hole(output.log_start):
             self._protocol_error(f"OUTPUT leaves a hole in the causal log before offset {output.log_start}")
-        elif output.rows > 0 and output.first <= self._passed:
+        elif output.rows > 0 and output.first <= self._emitted_output:
             self._protocol_error(
-                f"OUTPUT begins at {output.first}, output up to {self._passed} is passed on already"
+                f"OUTPUT begins at {output.first}, output up to {self._emitted_output} is emitted already"
             )
-        elif output.rows > 0 and output.last > output.passed:
-            self._protocol_error(f"OUTPUT ends at {output.last} but says it passed {output.passed}")
+        elif output.rows > 0 and output.last > output.emitted_output:
+            self._protocol_error(f"OUTPUT ends at {output.last} but says it emitted {output.emitted_output}")
         else:
             self._learn(output.log_start, output.log)
-            self._passed = max(self._passed, output.passed)
+            self._emitted_output = max(self._emitted_output, output.emitted_output)
             if output.rows > 0:
                 self._actions.append(PassOn(output.rows))
-            self._replica.take(output.taken, self._sizes)
+            self._replica.acknowledge(output.acked_input, self._sizes)
             self._forget()
             self._pump(now)
 
-    def _secure(self, log_start: int, log: bytes) -> None:
+    def _flush_log(self, log_start: LogOffset, log: bytes) -> None:
         """The standby is shown it before the replica hears that it may go on, and acts."""
         if self._log.leaves_hole(log_start):
-            self._protocol_error(f"SECURE leaves a hole in the causal log before offset {log_start}")
+            self._protocol_error(f"FLUSH_LOG leaves a hole in the causal log before offset {log_start}")
             return
         self._learn(log_start, log)
-        self._actions.append(Secured(self._log.end))
+        self._actions.append(LogFlushed(self._log.end))
 
-    def _on_stable(self, seq: int, log_offset: int, now: int) -> None:
+    def _on_checkpointed(self, seq: int, log_offset: LogOffset, now: int) -> None:
         if seq > self._last:
-            self._protocol_error(f"STABLE for bundle {seq}, the last one is {self._last}")
+            self._protocol_error(f"CHECKPOINTED for bundle {seq}, the last one is {self._last}")
             return
         self._log.forget_before(log_offset)
         self._snapshotted = True
-        self._stable_since_loss = True
-        if seq > self._stable:
-            self._replica.take(seq, self._sizes)
-            self._stable = seq
+        self._checkpointed_since_loss = True
+        if seq > self._checkpointed:
+            self._replica.acknowledge(seq, self._sizes)
+            self._checkpointed = seq
             self._forget()
             self._advance_standby()
         self._pump(now)
 
     def _forget(self) -> None:
         """What neither a replacement, nor the standby, nor a standby that was behind when promoted needs any more."""
-        upto = min(self._stable, self._replica.taken)
+        upto = min(self._checkpointed, self._replica.acked)
         if self._standby.link.connected:
-            upto = min(upto, self._standby.link.taken)
+            upto = min(upto, self._standby.link.acked)
         if upto <= self._forgotten:
             return
         while self._forgotten < upto:
@@ -434,7 +438,7 @@ class Conduit:
                 self._unspilled_from = self._forgotten + 1
         self._actions.append(Forget(upto))
 
-    def _learn(self, start: int, increment: bytes) -> None:
+    def _learn(self, start: LogOffset, increment: bytes) -> None:
         """Increments that come again are recognised by their offset and dropped."""
         if not increment:
             return
@@ -443,12 +447,12 @@ class Conduit:
         if self._standby.link.connected and self._log.end > known:
             self._actions.append(Follow(known, increment[known - start :]))
 
-    def _ended(self, passed: int) -> None:
+    def _ended(self, emitted_output: OutputNumber) -> None:
         if self.state is not State.ENDING:
             self._protocol_error("ENDED before END was sent")
-        elif passed < self._passed:
+        elif emitted_output < self._emitted_output:
             self._protocol_error(
-                f"ENDED at output {passed}, output up to {self._passed} is passed on already"
+                f"ENDED at output {emitted_output}, output up to {self._emitted_output} is emitted already"
             )
         else:
             self._close()
@@ -466,17 +470,17 @@ class Conduit:
     def _lost(self, reason: str, now: int) -> None:
         self._close()
         progress = (
-            self._stable_since_loss
-            or self._replica.taken > self._taken_mark
-            or self._passed > self._passed_mark
+            self._checkpointed_since_loss
+            or self._replica.acked > self._acked_mark
+            or self._emitted_output > self._emitted_mark
         )
         self._losses = 1 if progress else self._losses + 1
-        self._taken_mark = max(self._taken_mark, self._replica.taken)
-        self._passed_mark = max(self._passed_mark, self._passed)
-        self._stable_since_loss = False
+        self._acked_mark = max(self._acked_mark, self._replica.acked)
+        self._emitted_mark = max(self._emitted_mark, self._emitted_output)
+        self._checkpointed_since_loss = False
         self._last_loss = reason
-        first_not_taken = self._replica.taken + 1
-        self._replica.begin_after(self._stable)
+        first_not_acked = self._replica.acked + 1
+        self._replica.begin_after(self._checkpointed)
         self._connecting_since = now
         self.state = State.CONNECTING
         why = ""
@@ -487,7 +491,7 @@ class Conduit:
         if why:
             self._fail(
                 "ReplicaLost",
-                f"{why}; the first bundle not taken is {first_not_taken}; last reason: {reason}",
+                f"{why}; the first bundle not acknowledged is {first_not_acked}; last reason: {reason}",
             )
             return
         self.fence = self.fence.next()
@@ -518,10 +522,10 @@ class Conduit:
 
     def _begin_standby(self) -> None:
         """It restores the newest snapshot, and hears what is known beyond."""
-        self._standby.link.begin_after(self._stable)
+        self._standby.link.begin_after(self._checkpointed)
         fresh = not self._snapshotted
-        self._actions.append(StandbyHello(self.fence, fresh, tuple(self._moves), self._recovered))
-        self._actions.append(StandbyResume(self._passed, self._log.start, bytes(self._log.data)))
+        self._actions.append(StandbyHello(self.fence, fresh, tuple(self._failovers), self._recovered))
+        self._actions.append(StandbyResume(self._emitted_output, self._log.start, bytes(self._log.data)))
 
     def _advance_standby(self) -> None:
         """A passive standby goes from snapshot to snapshot, one after the other."""
@@ -530,7 +534,7 @@ class Conduit:
             self.limits.passive
             and standby.follows
             and not standby.restoring
-            and standby.link.taken < self._stable
+            and standby.link.acked < self._checkpointed
         ):
             standby.restoring = True
             self._begin_standby()
@@ -541,9 +545,9 @@ class Conduit:
             case StandbyWelcome(window, window_bytes):
                 standby.link.window, standby.link.window_bytes = max(window, 1), max(window_bytes, 1)
                 standby.follows, standby.failures = True, 0
-            case StandbyTaken(taken):
+            case StandbyAcked(acked_input):
                 standby.restoring = False
-                standby.link.take(min(taken, standby.link.sent), self._sizes)
+                standby.link.acknowledge(min(acked_input, standby.link.sent), self._sizes)
         self._advance_standby()
         self._pump_standby()
 
@@ -580,21 +584,21 @@ class Conduit:
             self._actions.append(CloseStandby())
         self._standby = _Standby()
 
-    def _moved_to(self, server: int) -> None:
+    def _record_failover(self, server: int) -> None:
         """What the last replica had recovered its successor elsewhere has, too, though this task was not told of it."""
         if self._home not in (None, server):
-            self._moves.append(Move(self.fence, max(self._log.end, self._recovered)))
+            self._failovers.append(Failover(self.fence, max(self._log.end, self._recovered)))
         self._home = server
 
     def _promote(self) -> None:
         """Its connection is the replica's now, and what it was sent it need not be sent again."""
         standby, self._standby = self._standby, _Standby()
         self._server = 1 - self._server
-        self._moved_to(self._server)
+        self._record_failover(self._server)
         self._replica = standby.link
         # Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
-        self._stable = min(self._stable, standby.link.taken)
-        self._actions.append(Promote(self.fence, self._passed))
+        self._checkpointed = min(self._checkpointed, standby.link.acked)
+        self._actions.append(Promote(self.fence, self._emitted_output))
 
     def _time(self, now: int) -> None:
         if self.state is State.CONNECTING and now - self._connecting_since >= self.limits.connect_ms:
@@ -614,8 +618,8 @@ class Conduit:
     def _connect_deadline(self) -> None:
         self._fail(
             "ReplicaLost",
-            f"no replica was ready within {self.limits.connect_ms} ms; the first bundle not taken is "
-            f"{self._replica.taken + 1}; last reason: {self._last_loss or 'no answer'}",
+            f"no replica was ready within {self.limits.connect_ms} ms; the first bundle not acknowledged is "
+            f"{self._replica.acked + 1}; last reason: {self._last_loss or 'no answer'}",
         )
 
     def _protocol_error(self, message: str) -> None:

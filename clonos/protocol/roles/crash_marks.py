@@ -5,11 +5,11 @@ carefully until it has got past the first bundle that nobody has finished: it ta
 which, before it does. A record that two processes have died at that way is *poison*: it is not run a third time. What
 becomes of it is the operator's policy (`on_poison`).
 
-A death counts against a record only if it is certified, if it may be the record's doing, and if it is the death of the
-very process that had the record in hand. So nothing counts where the server or the query wanted the process to end,
-where it ended because it had something to report, where it died with its server, of which nobody certifies anything,
-and where it lives and only its conduit has gone. A process that died while timers fired, after the record was done,
-says nothing against the record; it is counted, and no letter can help.
+A death counts against a record only if a server has classified it, if it may be the record's doing, and if it is the
+death of the very process that had the record in hand. So nothing counts where the server or the query wanted the
+process to end, where it ended because it had something to report, where it died with its server, of which nobody
+classifies anything, and where it lives and only its conduit has gone. A process that died while timers fired, after the
+record was done, says nothing against the record; it is counted, and no letter can help.
 
 The mark belongs to one start of the query; another start, perhaps with a mended function, knows nothing of it.
 """

@@ -1,4 +1,4 @@
-"""How a replica process died, as the server of its host certifies it.
+"""How a replica process died, as the server of its host classifies it.
 
 A process can end in ways that ask for different answers: the user's function broke the interpreter (a signal such as
 SIGSEGV), the kernel took it for want of memory, it ended on its own (an exit code), another program killed it, or it is
@@ -81,7 +81,7 @@ class Ending:
     stderr: str = ""
 
 
-def certify(ending: Ending) -> Death:
+def classify_death(ending: Ending) -> Death:
     """Names the cause of a death as well as it can be known."""
     kind, what = _cause(ending)
     node, instance = ending.origin if ending.origin is not None else (None, None)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from clonos.errors import ClonosError, Fenced, ReplicaLost
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.roles.admission import Fences, Said, goes_on
 from clonos.protocol.roles.death import Death, KillReason
 
@@ -80,7 +80,7 @@ class Served(Generic[ProcessT]):
     process: ProcessT
     origin: Origin
     said: Asked | None = None
-    at_end: int | None = None
+    at_end: Epoch | None = None
     killed_for: KillReason | None = None
 
     def may_go_on(self, said: Asked) -> bool:
@@ -189,7 +189,7 @@ class HostPlacement(Generic[ProcessT, ConnectionT]):
 
     # ------------------------------------------------------- what processes say
 
-    def stands_at_end(self, process: ProcessT, epoch: int) -> None:
+    def stands_at_end(self, process: ProcessT, epoch: Epoch) -> None:
         """The process has come to the end of this epoch."""
         served = self._of(process)
         if served is not None:
@@ -218,7 +218,7 @@ class HostPlacement(Generic[ProcessT, ConnectionT]):
             served.killed_for = reason
             self._ports.kill_process(served.process, asks_for_stacks=reason is KillReason.HANG)
 
-    def reaped(self, process: ProcessT, death: Death) -> None:
+    def on_reaped(self, process: ProcessT, death: Death) -> None:
         """The process is dead, and what it held is free: the connection that waited for it is served."""
         served = self._of(process)
         if served is not None:

@@ -28,7 +28,17 @@ from typing import Generic, TypeVar
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import (
+    LOG_BEGIN,
+    NO_EPOCH,
+    NO_OUTPUT,
+    Epoch,
+    LogOffset,
+    Origin,
+    OutputNumber,
+    epoch_before,
+    log_after,
+)
 from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -63,7 +73,7 @@ class Incarnation(Generic[S]):
         instance_ports: InstancePorts,
         *,
         has_standby: bool,
-        output_number_floor: int = 0,
+        output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
         self._name = name
@@ -79,7 +89,7 @@ class Incarnation(Generic[S]):
         self._sequence = 0
         self._ended: SnapshotName | None = None
         self._drawn: RecoveryLine | None = None
-        self._since = 0  # the log offset from which on this incarnation goes its own way
+        self._since = LOG_BEGIN  # the log offset from which on this incarnation goes its own way
 
     @property
     def is_there(self) -> bool:
@@ -92,8 +102,8 @@ class Incarnation(Generic[S]):
         return self._instance
 
     @property
-    def recovered_end(self) -> int:
-        return self.live.log_offset + len(self.live.recorded)
+    def recovered_end(self) -> LogOffset:
+        return log_after(self.live.log_offset, self.live.recorded)
 
     @property
     def where(self) -> Where:
@@ -145,7 +155,7 @@ class Incarnation(Generic[S]):
         """
         if not self._has_standby:
             return self.live.snapshot()
-        snapshot = self.live.snapshot(log_since=self.live.handed_on if self.request.realtime else 0)
+        snapshot = self.live.snapshot(log_since=self.live.handed_on if self.request.realtime else LOG_BEGIN)
         return replace(snapshot, live_since=self._since)
 
     def end_standby(self, last: int) -> None:
@@ -195,9 +205,9 @@ class Incarnation(Generic[S]):
     def _has_read_log(self) -> None:
         """What the conduit keeps of it may be long, and is not asked for again."""
         request = self.request
-        self.request = replace(request, log_start=request.log_start + len(request.log), log=b"")
+        self.request = replace(request, log_start=log_after(request.log_start, request.log), log=b"")
 
-    def _lead(self, since: int) -> None:
+    def _lead(self, since: LogOffset) -> None:
         """From this offset on the log is what this incarnation writes."""
         self.live.lead()
         self._since = since
@@ -206,7 +216,7 @@ class Incarnation(Generic[S]):
 
     def _check_newest(self) -> None:
         """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
-        before = self.request.epoch - 1
+        before = epoch_before(self.request.epoch)
         if self._ended is None or self._ended.epoch == before:
             return
         newest = self._ports.snapshots.final(before, self.begun)
@@ -225,7 +235,7 @@ class Incarnation(Generic[S]):
         return self._ports.candidate(ended) if ended is not None else None
 
     @property
-    def ends_at(self) -> int | None:
+    def ends_at(self) -> LogOffset | None:
         """The log offset at which it has to end the epoch."""
         bound = self._bound_by
         return bound.log_offset if bound is not None else None
@@ -252,20 +262,22 @@ class Incarnation(Generic[S]):
         if snapshot is not None and may_lack:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if resume is not None and found is not None and snapshot is not None:
-            check_resumable(snapshot, recovered.before, [*held, *received], line.stable, where=self.where)
-            snapshot.resume(resume.owed)
+            check_resumable(
+                snapshot, recovered.before, [*held, *received], line.truncation_points, where=self.where
+            )
+            snapshot.resume(resume.awaited_input)
             found = yield from self._ports.resume(found, resume)
             self._ports.discard_from(request.epoch)
         elif snapshot is not None and may_lack and self._may_be_asked_for(snapshot):
-            settled, stable = self._settled()
-            begins = settled.log_offset if settled is not None else 0
+            settled, truncation_points = self._settled()
+            begins = settled.log_offset if settled is not None else LOG_BEGIN
             everything = [*held, *received]
             if behind:
                 check_resumable(
-                    snapshot, recovered.before, everything, stable, where=self.where, begins=begins
+                    snapshot, recovered.before, everything, truncation_points, where=self.where, begins=begins
                 )
             else:
-                check_dependencies(snapshot, everything, stable, where=self.where)
+                check_dependencies(snapshot, everything, truncation_points, where=self.where)
         self._instance = self._ports.make_instance(self._instance_ports)
         self._ports.restored(found, recovered)
         self._instance.restore(
@@ -278,7 +290,7 @@ class Incarnation(Generic[S]):
         )
         if not request.standby:
             self._lead(self.recovered_end)
-            begins = snapshot.log_offset if snapshot is not None else 0
+            begins = snapshot.log_offset if snapshot is not None else LOG_BEGIN
             if opened.whole_since is None or opened.whole_since > begins:
                 self._ports.log_is_whole(begins)
         yield from self._ports.reached(Reached.FUNCTION)
@@ -315,9 +327,16 @@ class Incarnation(Generic[S]):
         if request.realtime:
             raise self._lost(f"epoch {request.epoch - 1}, as all instances have in real time")
         while (record := self._ports.commit_record()) is None or record.epoch < request.epoch - 1:
+            self._check_record_may_come(epoch_before(request.epoch))
             yield from self._ports.await_commit()
         if self._origin in record.ends:
             raise self._lost(f"epoch {record.epoch} with {record.ends[self._origin].snapshot}")
+
+    def _check_record_may_come(self, epoch: Epoch) -> None:
+        """Raises the driver's error where it has met one that keeps it from recording the commit."""
+        unrecorded = self._ports.unrecorded_commit()
+        if unrecorded is not None and unrecorded.is_of(epoch, generation=self.request.generation):
+            raise unrecorded.cause()
 
     def _lost(self, ended: str) -> SnapshotCorrupt:
         return SnapshotCorrupt(
@@ -327,7 +346,7 @@ class Incarnation(Generic[S]):
         )
 
     def _choose(self, resume: Resume | None) -> S | None:
-        request, known = self.request, self.request.known
+        request, known = self.request, self.request.progress
         if resume is not None:
             return self._where_it_resumes(resume)
 
@@ -361,23 +380,23 @@ class Incarnation(Generic[S]):
             raise resume_failed("it is not there any more", self.where)
         return found
 
-    def _emitted_before(self) -> int:
+    def _emitted_before(self) -> OutputNumber:
         """The number of the last row of the epochs before."""
         began = self._beginning()
-        return max(self._output_number_floor, began.emitted if began is not None else 0)
+        return max(self._output_number_floor, began.emitted if began is not None else NO_OUTPUT)
 
-    def _committed(self) -> int:
-        """The last epoch that is recorded to have committed, -1 before the first: Spark's own commit may be lost. What
-        this start began behind has committed, too, and its record may not be written yet."""
+    def _committed(self) -> Epoch:
+        """The last epoch that is recorded to have committed, `NO_EPOCH` before the first: Spark's own commit may be
+        lost. What this start began behind has committed, too, and its record may not be written yet."""
         record = self._ports.commit_record()
-        begun_behind = self._line(self.request.generation).epoch - 1
-        return max(record.epoch if record is not None else -1, begun_behind)
+        begun_behind = epoch_before(self._line(self.request.generation).epoch)
+        return max(record.epoch if record is not None else NO_EPOCH, begun_behind)
 
     def _may_be_asked_for(self, snapshot: InstanceSnapshot) -> bool:
         """Whether an epoch up to which it depends on logs may still be run again."""
         return snapshot.epoch > (self._committed() if self.request.realtime else self.request.epoch - 1)
 
-    def _settled(self) -> tuple[Candidate | None, Mapping[Origin, int]]:
+    def _settled(self) -> tuple[Candidate | None, Mapping[Origin, LogOffset]]:
         """How it stood at the end of the last epoch that nobody runs again, and how far others' logs are not asked for
         any more: as far as it had been sent them by then.
 
@@ -390,10 +409,10 @@ class Incarnation(Generic[S]):
             return began, began.received if began is not None else {}
         found = self._ports.snapshots.final(self._committed(), self.begun)
         settled = self._ports.candidate(found) if found is not None else None
-        stable = dict(self._line(request.generation).stable)
+        truncation_points = dict(self._line(request.generation).truncation_points)
         for origin, upto in settled.received.items() if settled is not None else ():
-            stable[origin] = max(upto, stable.get(origin, 0))
-        return settled, stable
+            truncation_points[origin] = max(upto, truncation_points.get(origin, LOG_BEGIN))
+        return settled, truncation_points
 
     def _beginning(self) -> Candidate | None:
         found = self._ports.snapshots.beginning(self.request.epoch, self.request.fence, self.begun)
@@ -412,7 +431,7 @@ class Incarnation(Generic[S]):
                 raise
             raise resume_failed(error.message, self.where) from error
         if inside and resume is None:
-            self.bundles = BundleGapDetector(candidate.taken)
+            self.bundles = BundleGapDetector(candidate.acked_input)
         self._sequence = candidate.name.sequence + 1
         return snapshot
 
@@ -429,15 +448,15 @@ class Incarnation(Generic[S]):
 
         What was sent in epochs that are settled nobody asks for.
         """
-        _, stable = self._settled()
+        _, truncation_points = self._settled()
         found: list[bytes] = []
-        for origin in missing_logs(snapshot.received, stable, held):
-            start, upto = stable.get(origin, 0), snapshot.received[origin]
+        for origin in missing_logs(snapshot.received, truncation_points, held):
+            start, upto = truncation_points.get(origin, LOG_BEGIN), snapshot.received[origin]
             answers = yield from self._ports.ask(origin, start)
             found += recovered_deltas(origin, start, upto, answers)
         return found
 
-    def _log_wanted_from(self, snapshot: InstanceSnapshot | None, opened: OpenedLog) -> int | None:
+    def _log_wanted_from(self, snapshot: InstanceSnapshot | None, opened: OpenedLog) -> LogOffset | None:
         if snapshot is None or not (opened.damaged or snapshot.epoch == self.request.epoch):
             return None
         settled, _ = self._settled() if opened.damaged else (None, {})
@@ -456,7 +475,7 @@ class Incarnation(Generic[S]):
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         request, bound = self.request, self._bound_by
-        begins = snapshot.log_offset if snapshot is not None else 0
+        begins = snapshot.log_offset if snapshot is not None else LOG_BEGIN
         if not self._has_standby and snapshot is not None and not opened.damaged:
             check_same_history(snapshot, opened.own.segments, where=self.where)
         settled, _ = self._settled()
@@ -465,13 +484,13 @@ class Incarnation(Generic[S]):
             begins,
             opened,
             request.log,
-            known=request.known,
+            known=request.progress,
             fresh=request.fresh,
             where=self.where,
             has_standby=self._has_standby,
             since=self._log_wanted_from(snapshot, opened),
             recovered=request.recovered,
-            settled=settled.log_offset if settled is not None else 0,
+            settled=settled.log_offset if settled is not None else LOG_BEGIN,
             repeats_all=self._repeats_all(bound),
             history=snapshot.history if snapshot is not None else None,
         )
@@ -491,7 +510,7 @@ class Incarnation(Generic[S]):
         recovered = retrieval.put_together(answers, where=self.where)
         if snapshot is None and not self._damage_accepted:
             check_log_has_no_earlier_epoch(recovered.recorded, epoch=request.epoch, where=self.where)
-        reached = begins + len(recovered.recorded)
+        reached = log_after(begins, recovered.recorded)
         if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)
         at, pieces = recovered.missing(opened.own)

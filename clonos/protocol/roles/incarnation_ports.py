@@ -9,9 +9,10 @@ from typing import Generic, TypeVar
 
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.own_log import Writer
@@ -49,7 +50,7 @@ class IncarnationPorts(ABC, Generic[S]):
         """The snapshots. Raises Fenced."""
 
     @abstractmethod
-    def discard_from(self, epoch: int) -> None:
+    def discard_from(self, epoch: Epoch) -> None:
         """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
 
     @abstractmethod
@@ -59,6 +60,10 @@ class IncarnationPorts(ABC, Generic[S]):
     @abstractmethod
     def commit_record(self) -> CommitRecord | None:
         """The newest in the checkpoint."""
+
+    @abstractmethod
+    def unrecorded_commit(self) -> UnrecordedCommit | None:
+        """The last that the driver could not record, by the checkpoint."""
 
     @abstractmethod
     def await_commit(self) -> Steps:
@@ -80,18 +85,18 @@ class IncarnationPorts(ABC, Generic[S]):
         """What this host has kept. A damaged store is set aside, and what can be read of it is in its place."""
 
     @abstractmethod
-    def rewrite_log(self, at: int, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
+    def rewrite_log(self, at: LogOffset, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
         """From an offset on the log store holds these, and says who has copied them: both in one write, or what was
         there before would count as that incarnation's where the process dies in between, or the disk is full."""
 
     @abstractmethod
-    def log_is_whole(self, since: int) -> None:
+    def log_is_whole(self, since: LogOffset) -> None:
         """From this offset on the store lacks nothing that the instance wrote, whatever was damaged before. To be kept
         with it, durably."""
 
     @property
     @abstractmethod
-    def log_end(self) -> int:
+    def log_end(self) -> LogOffset:
         """Of the log store."""
 
     @abstractmethod
@@ -99,7 +104,7 @@ class IncarnationPorts(ABC, Generic[S]):
         """From its offset on the log store holds what that incarnation writes, or a copy of it."""
 
     @abstractmethod
-    def ask(self, origin: Origin, base: int) -> Steps:
+    def ask(self, origin: Origin, base: LogOffset) -> Steps:
         """Every other holder about an instance; a list of replies. Raises RecoveryTimeout."""
 
     @property
@@ -125,7 +130,7 @@ class IncarnationPorts(ABC, Generic[S]):
     def goes_on(self) -> None:
         """It begins an epoch as it stands in memory."""
 
-    def promoted(self, known: int) -> None:
+    def promoted(self, known: LogOffset) -> None:
         """It is the replica, and its own log begins at what was known."""
 
     def log_too_short(self) -> None:

@@ -46,5 +46,6 @@ class DriverLease:
             self.heard, self._heard_at = number, now
 
     def is_over(self, now: float) -> bool:
-        """Whether the server is gone, whatever was lost on the way."""
+        """Whether the server is gone, whatever was lost on the way, or does not count any more: one that is
+        stopped by a signal notices the end of its lease later."""
         return now > self._heard_at + self._length + self._margin

@@ -10,9 +10,10 @@ from typing import Generic, TypeVar
 
 from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.ports import Emit, Encoded, Row
+from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.roles.incarnation_ports import IncarnationPorts
 from clonos.protocol.roles.record_quarantine import QuarantinePorts
 from clonos.protocol.roles.steps import Steps
@@ -63,11 +64,11 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
     # ------------------------------------------------------------------ log store
 
     @abstractmethod
-    def keep_plan(self, epoch: int) -> Steps:
+    def keep_plan(self, epoch: Epoch) -> Steps:
         """What Spark has written down of an epoch before it began, where it ends in the sources, is durable."""
 
     @abstractmethod
-    def write_log(self, deltas: Sequence[bytes], own: tuple[int, bytes] | None) -> None:
+    def write_log(self, deltas: Sequence[bytes], own: Segment | None) -> None:
         """In one batch: logs that were received, and an increment of the own log with its offset."""
 
     @abstractmethod
@@ -79,7 +80,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """Put small entries together."""
 
     @abstractmethod
-    def truncate_log(self, stable: Mapping[Origin, int]) -> None:
+    def truncate_log(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """What lies before these offsets is not asked for any more."""
 
     # -------------------------------------------------------------------- effects
@@ -93,7 +94,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """In the checkpoint, durably. Raises StorageUnavailable."""
 
     @abstractmethod
-    def show_log(self, log_start: int, log: bytes) -> None:
+    def show_log(self, log_start: LogOffset, log: bytes) -> None:
         """To the conduit, which shows it to the standby; until it has answered. Raises ProtocolError."""
 
     @abstractmethod
@@ -111,12 +112,12 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """In one write."""
 
     @abstractmethod
-    def acknowledge(self, acked_input: int, emitted_output: int, log_offset: int) -> None:
+    def acknowledge(self, acked_input: int, emitted_output: OutputNumber, log_offset: LogOffset) -> None:
         """OUTPUT without rows."""
 
     @abstractmethod
-    def send_stable(self, acked_input: int, log_offset: int) -> None:
-        """STABLE: a durable snapshot covers the bundles, and the log, up to here."""
+    def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
+        """CHECKPOINTED: a durable snapshot covers the bundles, and the log, up to here."""
 
     # ------------------------------------------------------------------ snapshots
 
@@ -149,7 +150,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
         """Until what is stored in the background is; a `SnapshotStored`, of which the session is not told again."""
 
     @abstractmethod
-    def forget_snapshots(self, epoch: int, since: Since | None) -> None:
+    def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         """Those of epochs before."""
 
     # ---------------------------------------------------------------------- hooks

@@ -1,9 +1,9 @@
 """What the process of an operator's instance does with what its conduit sends, and what it says, in which order.
 
 It begins as `incarnation` has it. Then bundles come: the instance takes one, what it has recorded is saved, and only
-then its rows are sent, with the number of the last bundle that is taken; a bundle of which no rows are due is
-acknowledged by itself. An acknowledged bundle is in this process alone, so the conduit keeps it until it hears STABLE:
-a snapshot that covers it is durable.
+then its rows are sent, with the number of the last bundle that is acknowledged; a bundle of which no rows are due is
+acknowledged by itself. An acknowledged bundle is in this process alone, so the conduit keeps it until it hears
+CHECKPOINTED: a snapshot that covers it is durable.
 
 Snapshots are taken in the background inside an epoch (`snapshot_schedule`), and at its end in the foreground, for the
 stage may only return when the epoch's end is durable. One is stored at a time, so none overtakes another.
@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ports import Encoded
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
@@ -46,7 +46,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         has_standby: bool,
         crash_marks: CrashMarks,
         snapshot_limits: SnapshotLimits,
-        output_number_floor: int = 0,
+        output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
         self._ports = ports
@@ -63,7 +63,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self.quarantine = RecordQuarantine(ports, crash_marks, lambda: self.incarnation.where)
         self._schedule = SnapshotSchedule(snapshot_limits, now=ports.steady_clock(), work=ports.work())
         self._acked_input = 0
-        self._storing: tuple[int, int] | None = None  # acknowledged bundles and log offset of a snapshot
+        self._storing: tuple[int, LogOffset] | None = None  # what a snapshot covers: bundles, and the log
 
     # ------------------------------------------------------------------ life
 
@@ -81,7 +81,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         return self.live.processed if self.incarnation.is_there else 0
 
     @property
-    def recovered_end(self) -> int:
+    def recovered_end(self) -> LogOffset:
         """The offset up to which the instance has its log."""
         return self.incarnation.recovered_end
 
@@ -90,7 +90,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._acked_input = 0
         is_suspect = self.quarantine.begin(request)
         yield from self.incarnation.serve(request)
-        self.live.care = self.quarantine if is_suspect else None
+        self.live.quarantine = self.quarantine if is_suspect else None
 
     def open_epoch(self) -> Steps:
         """The conduit has been welcomed. What was recovered is repeated from now on.
@@ -102,7 +102,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if not request.realtime:
             yield from self._ports.keep_plan(request.epoch)
         opened = self.live.open_epoch(
-            request.epoch, passed=request.emitted_output, ends_at=self.incarnation.ends_at
+            request.epoch, emitted_output=request.emitted_output, ends_at=self.incarnation.ends_at
         )
         yield from self.perform(opened)
         # An epoch may be over before the conduit's first tick.
@@ -118,11 +118,11 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from self.perform(self.live.open_epoch(request.epoch, ends_at=self.incarnation.ends_at))
         yield from self.follow(request.log_start, request.log)
 
-    def follow(self, log_start: int, log: bytes) -> Steps:
+    def follow(self, log_start: LogOffset, log: bytes) -> Steps:
         """The replica's log goes on with this."""
         yield from self.perform(self.live.follow(log_start, log))
 
-    def take_over(self, fence: Fence, emitted_output: int) -> Steps:
+    def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps:
         """The replica is lost, and this is it now; the conduit has rows up to `emitted_output`."""
         self.incarnation.take_over(
             replace(self.request, fence=fence, emitted_output=emitted_output, standby=False)
@@ -133,12 +133,12 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def end_standby(self, last: int) -> None:
         self.incarnation.end_standby(last)
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """An epoch has committed: forget the logs before these offsets, and the snapshots before its end."""
         if not self.incarnation.is_there:
             return
-        self.live.truncate(stable)
-        self._ports.truncate_log(stable)
+        self.live.truncate(truncation_points)
+        self._ports.truncate_log(truncation_points)
         if not self.request.standby:
             self._ports.forget_snapshots(epoch, self.incarnation.begun)
 
@@ -147,7 +147,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def bundle(self, seq: int, records: Bundle) -> Steps:
         self.incarnation.bundles.take(seq, self.incarnation.where)
         live = self.live
-        actions = live.take(records) if live.care is None else (yield from self._take_singly(records))
+        actions = live.take(records) if live.quarantine is None else (yield from self._take_singly(records))
         self._acked_input = seq
         yield from self.perform(actions)
         if self.request.standby:
@@ -163,7 +163,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         for record in singly(records):
             yield from self.perform(self.live.take(record))
         if self.quarantine.is_over():
-            self.live.care = None
+            self.live.quarantine = None
         return []
 
     def tick(self) -> Steps:
@@ -188,7 +188,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         yield from ports.store_snapshot(pending)
         self.incarnation.has_ended(name)
         yield from ports.at(Moment.LAST_SNAPSHOT_STORED)
-        return self.live.passed
+        return self.live.emitted_output
 
     # ---------------------------------------------------------------- output
 
@@ -212,7 +212,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def acknowledge(self) -> None:
         """Say where the instance stands, without rows."""
-        self._ports.acknowledge(self._acked_input, self.live.passed, self.live.log_offset)
+        self._ports.acknowledge(self._acked_input, self.live.emitted_output, self.live.log_offset)
 
     # ------------------------------------------------------------- snapshots
 
@@ -243,7 +243,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             raise stored.error
         self._schedule.store(stored.cost)
         if reached is not None:
-            self._ports.send_stable(*reached)
+            self._ports.send_checkpointed(*reached)
 
     # -------------------------------------------- InstancePorts, for the core
 
@@ -263,7 +263,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if durable:
             self._ports.sync_log()
 
-    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: LogOffset, log: bytes) -> None:
         """What an effect depends on is where whoever takes over will find it, and that there are effects is known
         wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
         ports = self._ports

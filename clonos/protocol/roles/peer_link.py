@@ -1,6 +1,6 @@
 """One connection of a conduit to a process: to the instance's replica, or to its standby.
 
-Two marks walk along the numbers of the bundles that the conduit keeps: `taken` (the process has them) and `sent` (on
+Two marks walk along the numbers of the bundles that the conduit keeps: `acked` (the process has them) and `sent` (on
 this connection). What lies between them is under way, and the process says how much of that it has room for. When a
 standby becomes the replica, its link becomes the replica's as it is. `PeerLink.java` is the same in the plugin.
 """
@@ -23,7 +23,7 @@ class PeerLink:
     paused: bool = False
     heard_at: int = 0
     sent: int = 0
-    taken: int = 0
+    acked: int = 0
     under_way: int = 0
     window: int = FIRST_WINDOW
     window_bytes: int = FIRST_WINDOW_BYTES
@@ -34,13 +34,13 @@ class PeerLink:
 
     def begin_after(self, bundle: int) -> None:
         """The process has what lies up to there, and is sent what follows."""
-        self.sent = self.taken = bundle
+        self.sent = self.acked = bundle
         self.under_way = 0
 
     def has_room_for(self, size: int) -> bool:
         """Whether one more bundle may be sent; one alone may be larger than the window."""
         fits = self.under_way == 0 or self.under_way + size <= self.window_bytes
-        return self.sent - self.taken < self.window and fits
+        return self.sent - self.acked < self.window and fits
 
     def send(self, size: int) -> int:
         """The next bundle; its number."""
@@ -48,13 +48,13 @@ class PeerLink:
         self.under_way += size
         return self.sent
 
-    def take(self, upto: int, sizes: Mapping[int, int]) -> None:
+    def acknowledge(self, upto: int, sizes: Mapping[int, int]) -> None:
         """The process has the bundles up to there. One that replaces another may have some that it was never sent."""
         if upto > self.sent:
             self.begin_after(upto)
-        while self.taken < upto:
-            self.taken += 1
-            self.under_way -= sizes[self.taken]
+        while self.acked < upto:
+            self.acked += 1
+            self.under_way -= sizes[self.acked]
 
     def is_silent(self, now: int, limit: int) -> bool:
         """Whether nothing has been heard for as long as it may be."""

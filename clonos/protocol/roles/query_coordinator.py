@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from clonos.errors import ClonosError
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Standing, beginnings, recovery_line
@@ -35,7 +35,7 @@ class QueryCoordinator(ABC):
         self.generation = 0  # of the start that is running; 0 before the first
         self._claimed = 0  # by `begin_driver`, for the first start of the Spark query
         self._deposed = 0  # all writers older than this generation
-        self.forgotten = -1  # what lies before the end of this epoch
+        self.forgotten = NO_EPOCH  # what lies before the end of this epoch
 
     # ------------------------------------------------------------------ starts
 
@@ -87,7 +87,7 @@ class QueryCoordinator(ABC):
         """Where instances begin. What is not known for certain leaves them at the end of the last epoch that is not run
         again; so does an epoch with which another program begins."""
         passed = self.passed()
-        epoch = passed + 1
+        epoch = epoch_after(passed)
         finals = self.records.final_snapshots(passed)
         if resumes and not self.program_changes_at(epoch):
             try:
@@ -103,7 +103,7 @@ class QueryCoordinator(ABC):
         ends = {origin: final.point for origin, final in finals.items()}
         return RecoveryLine(generation, epoch, **beginnings(ends))
 
-    def _standings(self, finals: FinalSnapshots, epoch: int) -> dict[Origin, Standing]:
+    def _standings(self, finals: FinalSnapshots, epoch: Epoch) -> dict[Origin, Standing]:
         """Of every operator's instance, at the beginning of the epoch and inside it."""
         inside = self.snapshots_inside(epoch)
         return {
@@ -121,12 +121,12 @@ class QueryCoordinator(ABC):
             return
         self.check_leads()
         record = self.records.record(committed, self.generation)
-        stable = self.stable_offsets(record)
-        self.tell_commit(committed, stable)
-        self.trim_sinks(stable)
+        truncation_points = self.truncation_points(record)
+        self.tell_commit(committed, truncation_points)
+        self.trim_sinks(truncation_points)
         self.forgotten = committed
 
-    def stable_offsets(self, record: CommitRecord) -> dict[Origin, int]:
+    def truncation_points(self, record: CommitRecord) -> dict[Origin, LogOffset]:
         """Before these nobody asks for an instance's log any more."""
         return {origin: end.log_offset for origin, end in record.ends.items()}
 
@@ -161,7 +161,7 @@ class QueryCoordinator(ABC):
         """By `protocol.versions.upgrade`. Raises CheckpointMismatch."""
 
     @abstractmethod
-    def program_changes_at(self, epoch: int) -> bool: ...
+    def program_changes_at(self, epoch: Epoch) -> bool: ...
 
     def sweep(self) -> None:
         """Remove what Spark refuses to begin over."""
@@ -183,18 +183,18 @@ class QueryCoordinator(ABC):
         """Which hosts' logs count in this start is settled, and durable."""
 
     @abstractmethod
-    def passed(self) -> int:
+    def passed(self) -> Epoch:
         """The last epoch that Spark does not run again."""
 
     @abstractmethod
-    def snapshots_inside(self, epoch: int) -> Mapping[Origin, Sequence[Point]]:
+    def snapshots_inside(self, epoch: Epoch) -> Mapping[Origin, Sequence[Point]]:
         """Of the newest attempt that claimed an instance, oldest first."""
 
     @abstractmethod
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
         """Of the sinks, by channel."""
 
-    def begins_behind(self, epoch: int, error: ClonosError) -> None:
+    def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:
         """The epoch is run from its beginning, because of this."""
         return
 
@@ -202,13 +202,13 @@ class QueryCoordinator(ABC):
     def keep_line(self, line: RecoveryLine) -> None: ...
 
     @abstractmethod
-    def committed(self) -> int:
-        """The last epoch that Spark has committed; -1 before the first."""
+    def committed(self) -> Epoch:
+        """The last epoch that Spark has committed; `NO_EPOCH` before the first."""
 
     @abstractmethod
-    def tell_commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """To the replica servers: logs and snapshots before that may go."""
 
     @abstractmethod
-    def trim_sinks(self, stable: Mapping[Origin, int]) -> None:
+    def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """What the sinks keep of logs before that may go."""

@@ -21,13 +21,14 @@ from clonos.errors import (
     FaultInjected,
     Fenced,
     ProtocolError,
+    RecoveryTimeout,
     ReplicaLost,
     ResumeFailed,
     UserFunctionError,
 )
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
@@ -42,16 +43,16 @@ class InstanceSession(Protocol):
     @property
     def progress(self) -> int: ...
     @property
-    def recovered_end(self) -> int: ...
+    def recovered_end(self) -> LogOffset: ...
     def attach(self, request: AttachRequest) -> Steps: ...
     def open_epoch(self) -> Steps: ...
     def bundle(self, seq: int, records: Bundle) -> Steps: ...
     def tick(self) -> Steps: ...
     def end(self, last: int) -> Steps: ...
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None: ...
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None: ...
     def stand_by(self, request: AttachRequest) -> Steps: ...
-    def follow(self, log_start: int, log: bytes) -> Steps: ...
-    def take_over(self, fence: Fence, emitted_output: int) -> Steps: ...
+    def follow(self, log_start: LogOffset, log: bytes) -> Steps: ...
+    def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps: ...
     def end_standby(self, last: int) -> None: ...
     def acknowledge(self) -> None: ...
 
@@ -59,19 +60,19 @@ class InstanceSession(Protocol):
 class ReplicaPorts(Protocol):
     """What the role asks of the process that drives it."""
 
-    def welcome(self, log_end: int) -> None:
+    def welcome(self, log_end: LogOffset) -> None:
         """WELCOME: the instance has its log up to here."""
 
-    def follows(self, epoch: int) -> None:
+    def follows(self, epoch: Epoch) -> None:
         """Tell the server that the standby is restored."""
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
         """Ask the server to raise the fence; whether it did. Raises StorageUnavailable where it cannot."""
 
-    def at_end(self, epoch: int) -> None:
+    def at_end(self, epoch: Epoch) -> None:
         """Tell the server that the process stands at the end of an epoch."""
 
-    def ended(self, emitted_output: int) -> None:
+    def ended(self, emitted_output: OutputNumber) -> None:
         """ENDED: the epoch's last row has this number."""
 
 
@@ -157,16 +158,16 @@ class ReplicaSession:
             raise ProtocolError(f"{type(word).__name__} is not for a standby")
 
     def _promote(self, word: Promote) -> Steps:
-        promoted = replace(self._request, fence=word.fence, emitted_output=word.passed, standby=False)
+        promoted = replace(self._request, fence=word.fence, emitted_output=word.emitted_output, standby=False)
         if not (yield from self._ports.is_granted(promoted)):
             raise Fenced("a later attempt has been here before this standby was promoted")
         self._request, self._standing = promoted, Standing.SERVING
         self._welcome()
-        yield from self._instance.take_over(word.fence, word.passed)
+        yield from self._instance.take_over(word.fence, word.emitted_output)
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """An epoch has committed: logs before these offsets may go."""
-        self._instance.commit(epoch, stable)
+        self._instance.commit(epoch, truncation_points)
 
     def conduit_is_gone(self) -> None:
         """The conversation is over. Raises ReplicaLost where the process has to end with it."""
@@ -180,5 +181,7 @@ class ReplicaSession:
 
 def may_be_retried(error: ClonosError) -> bool:
     """Whether another process may come further, so that the conduit is to ask for one. What a script or the user's
-    function raised is the task's failure, and another task attempt may resume elsewhere."""
-    return error.retryable and not isinstance(error, FaultInjected | UserFunctionError | ResumeFailed)
+    function raised is the task's failure, and another task attempt may resume elsewhere. Another process would wait as
+    long as this one has, so a deadline that has passed is the task's failure, too, and names what was waited for."""
+    final = FaultInjected | UserFunctionError | ResumeFailed | RecoveryTimeout
+    return error.retryable and not isinstance(error, final)

@@ -12,6 +12,7 @@ from typing import Final
 
 from clonos import errors
 from clonos.errors import ClonosError, Fenced, GapError, ResumeFailed
+from clonos.protocol.ids import Epoch
 
 LONGEST_BACKOFF_SECONDS: Final = 30.0
 _MOST_DOUBLINGS: Final = 64
@@ -37,7 +38,7 @@ class Restart:
 class RestartPolicy:
     """Of one query in one driver."""
 
-    def __init__(self, *, limit: int, backoff: float, committed: int, repeats_output: bool = False) -> None:
+    def __init__(self, *, limit: int, backoff: float, committed: Epoch, repeats_output: bool = False) -> None:
         """`repeats_output`: the user prefers repeated output to none where determinants are gone."""
         self._limit = limit
         self._backoff = backoff
@@ -45,7 +46,7 @@ class RestartPolicy:
         self._repeats_output = repeats_output
         self._failures = 0
 
-    def failed(self, error: ClonosError, committed: int) -> Restart | None:
+    def failed(self, error: ClonosError, committed: Epoch) -> Restart | None:
         """A start has failed, or could not even be made; None: the query ends with the error."""
         self._failures = 1 if committed > self._committed else self._failures + 1
         self._committed = committed

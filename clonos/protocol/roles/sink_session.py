@@ -14,7 +14,7 @@ from clonos.errors import ProtocolError
 from clonos.protocol.engine.instance import Bundle
 from clonos.protocol.engine.output_commit import SinkInstance, Write
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import Steps
 
@@ -31,8 +31,8 @@ class SinkPorts(ABC):
         """Until it has taken effect, as a whole."""
 
     @abstractmethod
-    def taken(self, seq: int) -> Steps:
-        """OUTPUT without rows, and STABLE, up to this bundle."""
+    def send_checkpointed(self, seq: int) -> Steps:
+        """OUTPUT without rows, and CHECKPOINTED, up to this bundle."""
 
     @abstractmethod
     def ends(self) -> Steps:
@@ -42,7 +42,7 @@ class SinkPorts(ABC):
 class SinkSession:
     """See the module."""
 
-    recovered_end = 0
+    recovered_end = LOG_BEGIN
 
     def __init__(self, name: str, origin: Origin, ports: SinkPorts) -> None:
         self._name = name
@@ -69,7 +69,7 @@ class SinkSession:
         if write is not None:
             yield from self._ports.write(write)
             self.progress += len(write.rows)
-        yield from self._ports.taken(seq)
+        yield from self._ports.send_checkpointed(seq)
 
     def tick(self) -> Steps:
         """A sink has no timers."""
@@ -80,16 +80,16 @@ class SinkSession:
         yield from self._ports.ends()
         return 0
 
-    def commit(self, epoch: int, stable: Mapping[Origin, int]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """The coordinator truncates the logs of sinks."""
 
     def stand_by(self, request: AttachRequest) -> Steps:
         raise ProtocolError("a sink has no standby")
 
-    def follow(self, log_start: int, log: bytes) -> Steps:
+    def follow(self, log_start: LogOffset, log: bytes) -> Steps:
         raise ProtocolError("a sink has no standby")
 
-    def take_over(self, fence: Fence, emitted_output: int) -> Steps:
+    def take_over(self, fence: Fence, emitted_output: OutputNumber) -> Steps:
         raise ProtocolError("a sink has no standby")
 
     def end_standby(self, last: int) -> None:

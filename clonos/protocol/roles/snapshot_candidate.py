@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 
@@ -16,22 +16,22 @@ S_co = TypeVar("S_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A snapshot, as far as choosing needs it. `taken` is the last bundle of its task attempt that it covers, `log`
-    what it holds of the instance's log, up to `log_offset`; `live_since`, from which offset on whoever took it went
-    its own way, which may be behind that; `received`, how far it had been sent others' logs."""
+    """A snapshot, as far as choosing needs it. `acked_input` is the last bundle of its task attempt that it covers,
+    `log` what it holds of the instance's log, up to `log_offset`; `live_since`, from which offset on whoever took it
+    went its own way, which may be behind that; `received`, how far it had been sent others' logs."""
 
     name: SnapshotName
-    log_offset: int
-    emitted: int
-    taken: int
+    log_offset: LogOffset
+    emitted: OutputNumber
+    acked_input: int
     log: bytes = b""
-    received: Mapping[Origin, int] = field(default_factory=dict)
-    live_since: int = 0
+    received: Mapping[Origin, LogOffset] = field(default_factory=dict)
+    live_since: LogOffset = LOG_BEGIN
 
     @property
     def own_log(self) -> OwnLog:
         """Written by the incarnation that took it, or believed by it."""
-        start = self.log_offset - len(self.log)
+        start = LogOffset(self.log_offset - len(self.log))
         since = max(start, self.live_since)
         writers = (Writer(self.name.fence, since),)
         return OwnLog([(start, self.log)], writers) if self.log else OwnLog()
@@ -43,19 +43,19 @@ class Snapshots(Protocol[S_co]):
     def latest(
         self,
         *,
-        epoch: int,
+        epoch: Epoch,
         fence: Fence,
         since: Since | None,
         final_only: bool,
         usable: Callable[[S_co], bool],
     ) -> S_co | None: ...
 
-    def beginning(self, epoch: int, fence: Fence, since: Since | None) -> S_co | None: ...
+    def beginning(self, epoch: Epoch, fence: Fence, since: Since | None) -> S_co | None: ...
 
-    def resumed(self, epoch: int, fence: Fence) -> S_co | None: ...
+    def resumed(self, epoch: Epoch, fence: Fence) -> S_co | None: ...
 
     def named(self, text: str) -> S_co | None: ...
 
-    def final(self, epoch: int, since: Since | None) -> S_co | None: ...
+    def final(self, epoch: Epoch, since: Since | None) -> S_co | None: ...
 
-    def binding(self, epoch: int, fence: Fence) -> S_co | None: ...
+    def binding(self, epoch: Epoch, fence: Fence) -> S_co | None: ...

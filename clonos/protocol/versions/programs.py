@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from clonos.errors import CheckpointMismatch
+from clonos.protocol.ids import Epoch
 from clonos.protocol.operator import Operator, Services
 from clonos.protocol.versions.upgrade import Schedule, lacks_migrate
 
@@ -54,7 +55,7 @@ class Programs:
         """The one in force."""
         return self._version or self._current
 
-    def scheduled(self, epoch: int) -> str:
+    def scheduled(self, epoch: Epoch) -> str:
         """Under which version an epoch is to run, as a log says it: the first one that the checkpoint had is not
         named."""
         return self._said(self._schedule.at(epoch))

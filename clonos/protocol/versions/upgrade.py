@@ -16,7 +16,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from clonos.errors import CheckpointMismatch, LogCorrupt
-from clonos.protocol.ids import Origin, channel_origin
+from clonos.protocol.ids import (
+    FIRST_EPOCH,
+    LOG_BEGIN,
+    NO_OUTPUT,
+    Epoch,
+    LogOffset,
+    Origin,
+    OutputNumber,
+    channel_origin,
+    epoch_after,
+    epoch_before,
+)
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import decode_delta
@@ -30,7 +41,7 @@ class Schedule:
     """Under which version of its function an operator runs an epoch: (first epoch, version), in order; and of which
     state variables a version brings up to date what another one has left."""
 
-    entries: tuple[tuple[int, str], ...] = ((0, ""),)
+    entries: tuple[tuple[Epoch, str], ...] = ((FIRST_EPOCH, ""),)
     migrates: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
@@ -38,15 +49,20 @@ class Schedule:
         """Which a log does not name."""
         return self.entries[0][1]
 
-    def at(self, epoch: int) -> str:
+    def at(self, epoch: Epoch) -> str:
         return next((version for since, version in reversed(self.entries) if since <= epoch), self.first)
+
+    @classmethod
+    def always(cls, version: str) -> Schedule:
+        """One version runs all epochs."""
+        return cls(((FIRST_EPOCH, version),))
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
     """A program, and the first epoch that it runs."""
 
-    since: int
+    since: Epoch
     program: Topology
 
 
@@ -58,19 +74,19 @@ class History:
 
     @classmethod
     def of(cls, program: Topology) -> History:
-        return cls((Binding(0, program),))
+        return cls((Binding(FIRST_EPOCH, program),))
 
-    def at(self, epoch: int) -> Topology:
+    def at(self, epoch: Epoch) -> Topology:
         """The program that runs an epoch."""
         return next(
             (one.program for one in reversed(self.bindings) if one.since <= epoch), self.bindings[0].program
         )
 
-    def changes_at(self, epoch: int) -> bool:
+    def changes_at(self, epoch: Epoch) -> bool:
         """Whether it is the first one of another program: then what is left inside it is of the one before."""
         return any(one.since == epoch for one in self.bindings[1:])
 
-    def unused(self, epoch: int) -> Unused:
+    def unused(self, epoch: Epoch) -> Unused:
         """State variables that the program of an epoch does not declare, and one of those before it did."""
         left: dict[int, dict[str, StateVariable]] = {}
         for one in self.bindings:
@@ -82,7 +98,7 @@ class History:
         return left
 
     def schedule(self, node: int) -> Schedule:
-        entries: list[tuple[int, str]] = []
+        entries: list[tuple[Epoch, str]] = []
         migrates: dict[str, frozenset[str]] = {}
         for one in self.bindings:
             bound = one.program.node(node)
@@ -97,7 +113,9 @@ class History:
     @classmethod
     def from_document(cls, said: Iterable[Mapping[str, Any]]) -> History:
         """Raises CheckpointMismatch."""
-        return cls(tuple(Binding(one["since"], Topology.from_document(one["program"])) for one in said))
+        return cls(
+            tuple(Binding(Epoch(one["since"]), Topology.from_document(one["program"])) for one in said)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +123,9 @@ class OpenEpoch:
     """The epoch behind the last committed one: its number, whether anything of it may have been recorded, and up to
     which epoch something may have been seen. In real time the next one may run before it is committed."""
 
-    number: int
+    number: Epoch
     begun: bool
-    seen: int
+    seen: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +135,7 @@ class Upgrade:
 
     history: History
     changes: tuple[Change, ...]
-    since: int
+    since: Epoch
     drops: bool
 
     @property
@@ -131,10 +149,10 @@ def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_sou
     place has the same records."""
     changes = taken(history, epoch.seen, program, same_source=same_source)
     later = any(change.when is When.EPOCH for change in changes)
-    for number in range(epoch.number, epoch.seen + 1):
+    for number in map(Epoch, range(epoch.number, epoch.seen + 1)):
         _check_repeatable(number, history.at(number), program)
         _check_migrated_alike(number, history, program)
-    since = epoch.seen + 1
+    since = epoch_after(epoch.seen)
     kept = [one for one in history.bindings if one.since < since or one.since == 0]
     begun_unseen = epoch.begun and epoch.seen < epoch.number
     # Not by the program that goes on, but by one that was to take over with it.
@@ -146,7 +164,7 @@ def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_sou
     return Upgrade(History(made), tuple(changes), since, drops=later and begun_unseen)
 
 
-def changed(history: History, epoch: int, program: Topology, *, same_source: bool = False) -> list[Change]:
+def changed(history: History, epoch: Epoch, program: Topology, *, same_source: bool = False) -> list[Change]:
     """What the program changes of the one that runs an epoch."""
     return [
         replace(change, when=When.AT_ONCE) if same_source and change.what in PLACES else change
@@ -154,7 +172,7 @@ def changed(history: History, epoch: int, program: Topology, *, same_source: boo
     ]
 
 
-def taken(history: History, epoch: int, program: Topology, *, same_source: bool = False) -> list[Change]:
+def taken(history: History, epoch: Epoch, program: Topology, *, same_source: bool = False) -> list[Change]:
     """What the program changes. Raises CheckpointMismatch where no epoch can begin with one of these."""
     changes = changed(history, epoch, program, same_source=same_source)
     refused = [change for change in changes if change.when is When.REFUSED]
@@ -186,7 +204,7 @@ def refusal(refused: Iterable[Change]) -> CheckpointMismatch:
     return CheckpointMismatch(f"the checkpoint cannot be continued by this program: {said}")
 
 
-def _check_repeatable(epoch: int, bound: Topology, program: Topology) -> None:
+def _check_repeatable(epoch: Epoch, bound: Topology, program: Topology) -> None:
     """Whether a program can repeat an epoch that another one has begun."""
     waits = [change for change in compare(bound, program) if change.when is When.EPOCH]
     # First of what no function of an older version helps against: else its hint would lead to the next refusal.
@@ -202,11 +220,15 @@ def _check_repeatable(epoch: int, bound: Topology, program: Topology) -> None:
             )
 
 
-def _check_migrated_alike(epoch: int, history: History, program: Topology) -> None:
+def _check_migrated_alike(epoch: Epoch, history: History, program: Topology) -> None:
     """Whether the first epoch of a version, which has to be repeated, can bring up to date what the one before left."""
     for bound in history.at(epoch).nodes:
         schedule = history.schedule(bound.number)
-        if bound.kind is not NodeKind.OPERATOR or epoch == 0 or schedule.at(epoch - 1) == bound.version:
+        if (
+            bound.kind is not NodeKind.OPERATOR
+            or epoch == 0
+            or schedule.at(epoch_before(epoch)) == bound.version
+        ):
             continue
         given = program.node(bound.number).brings_up_to_date(bound.version)
         if schedule.migrates[bound.version] - given:
@@ -237,7 +259,7 @@ def _with_what_was_migrated(bound: Topology, program: Topology) -> Topology:
     return replace(program, nodes=tuple(map(kept, program.nodes)))
 
 
-def _begun(epoch: int, why: str, *, missing: str | None = None) -> CheckpointMismatch:
+def _begun(epoch: Epoch, why: str, *, missing: str | None = None) -> CheckpointMismatch:
     finish = "start the old program once with .trigger(availableNow=True), so that the epoch is finished, then this one"
     either = (
         f"give the old function as previous={{{missing!r}: function}}, or " if missing is not None else ""
@@ -258,8 +280,8 @@ def is_another(history: History, program: Topology) -> bool:
 class LastCommit(NamedTuple):
     """Where an instance stood at the last commit: its log offset, and the number of its last output row."""
 
-    log_offset: int = 0
-    emitted: int = 0
+    log_offset: LogOffset = LOG_BEGIN
+    emitted: OutputNumber = NO_OUTPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,14 +305,14 @@ class Remains:
                 yield entry.origin, (entry.start, data)
 
 
-def open_epoch(number: int, remains: Remains, *, realtime: bool | None, planned: bool) -> OpenEpoch:
+def open_epoch(number: Epoch, remains: Remains, *, realtime: bool | None, planned: bool) -> OpenEpoch:
     """What has become of the epoch behind the last commit. `realtime` is the mode of the last start, where that is
     known; in micro-batch nothing of an epoch happens before it is `planned`.
 
     Of an older copy of a checkpoint it may have happened all the same. What is known of it then decides; what cannot be
     looked into has not been seen, and counts as begun, so that it goes before another program finds it.
     """
-    last = OpenEpoch(number, True, number + (realtime is not False))
+    last = OpenEpoch(number, True, epoch_after(number) if realtime is not False else number)
     if not remains.whole and (realtime is not False or planned):
         return last
     for channel, upto in remains.cursors.items():
@@ -302,10 +324,10 @@ def open_epoch(number: int, remains: Remains, *, realtime: bool | None, planned:
         if is_seen(piece, offset):
             return last
         begun = begun or piece[0] + len(piece[1]) > offset
-    return OpenEpoch(number, begun, number - 1)
+    return OpenEpoch(number, begun, epoch_before(number))
 
 
-def is_seen(piece: Segment, committed: int) -> bool:
+def is_seen(piece: Segment, committed: LogOffset) -> bool:
     """Whether a piece of an instance's log says more, behind the offset at its last commit, than that an epoch
     began."""
     start, data = piece

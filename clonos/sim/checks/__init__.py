@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -75,7 +75,7 @@ class Checks:
     def restores(
         self, host: OperatorHost, hello: AttachRequest, found: Snapshot | None, recovered: Recovered
     ) -> None:
-        start = found.instance.log_offset if found else 0
+        start = found.instance.log_offset if found else LOG_BEGIN
         if hello.standby:  # beyond what the conduit knows it may have been told of what never happened
             known = max(hello.log_start + len(hello.log) - start, 0)
             self.prefix.recovered(host.origin, start, Recovered([], recovered.recorded[:known]))
@@ -90,11 +90,13 @@ class Checks:
         here = self._world.servers.index(host.replica.server)
         self.locality.restores(host, hello, moved=self._world.homes.get(host.origin, 0) != here)
         if self._world.plan.standbys or self._world.plan.may(Fault.OLD_DISK):
-            emitted = found.instance.emitted if found else 0
+            emitted = found.instance.emitted if found else NO_OUTPUT
             self._another_history(host, hello, start, emitted, recovered.recorded)
         self.histories.begins(host, start, recovered.recorded)
         self.prefix.recovered(host.origin, start, recovered)
-        self._goes_live(host, hello, start, found.instance.emitted if found else 0, recovered.recorded)
+        self._goes_live(
+            host, hello, start, found.instance.emitted if found else NO_OUTPUT, recovered.recorded
+        )
 
     def goes_on(self, host: OperatorHost, hello: AttachRequest) -> None:
         """It begins an epoch as it stands in memory; an attempt elsewhere may have run some of it before."""
@@ -102,16 +104,26 @@ class Checks:
         self._goes_live(host, hello, live.log_offset, live.snapshot().emitted, live.recorded)
 
     def _goes_live(
-        self, host: OperatorHost, hello: AttachRequest, start: int, emitted: int, recorded: bytes
+        self,
+        host: OperatorHost,
+        hello: AttachRequest,
+        start: LogOffset,
+        emitted: OutputNumber,
+        recorded: bytes,
     ) -> None:
         """Behind `recorded`, which begins at `start`, where rows up to `emitted` had left: more never happened."""
-        upto = start + len(recorded)
+        upto = log_after(start, recorded)
         self.orphans.restores(host, hello, upto)
         if self.truth.cut(host.origin, upto):
             self.outputs.shortened(host.origin, emitted, recorded)
 
     def _another_history(
-        self, host: OperatorHost, hello: AttachRequest, start: int, emitted: int, recorded: bytes
+        self,
+        host: OperatorHost,
+        hello: AttachRequest,
+        start: LogOffset,
+        emitted: OutputNumber,
+        recorded: bytes,
     ) -> None:
         """With the store of the last incarnation gone, one that it had overtaken, or an old copy of the disk, may be
         believed beyond what anybody has heard of: then what the last one did never happened."""
@@ -163,7 +175,7 @@ class Checks:
             return [Tag(host.origin.channel, emit.first + at, -1, {}) for at in range(emit.count)]
         if emit.log:
             self.truth.extend(host.origin, emit.log_start, emit.log)
-        host.depends[host.origin] = emit.log_start + len(emit.log)
+        host.depends[host.origin] = log_after(emit.log_start, emit.log)
         if not emit.count:
             return []
         self.orphans.emits(host, host.depends)
@@ -189,9 +201,9 @@ class Checks:
 
     # ----------------------------------------------------------- a conduit
 
-    def told(self, task: Task, log_start: int, log: bytes) -> None:
+    def told(self, task: Task, log_start: LogOffset, log: bytes) -> None:
         if log:
-            self.orphans.told(task, log_start + len(log))
+            self.orphans.told(task, log_after(log_start, log))
 
     def passed_on(self, task: Task, frame: OutputFrame) -> None:
         self.outputs.passed_on(task, frame)

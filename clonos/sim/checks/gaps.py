@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError, GapError
+from clonos.protocol.ids import LOG_BEGIN
 from clonos.sim.checks.losses import Losses, readable, readable_sink
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.violation import Violation
@@ -40,8 +41,8 @@ class Gaps:
         holders = [readable(store) for store in self._world.stores()]
         holders += [readable_sink(place) for place in self._world.sinks.values()]
         known = self._losses.everybody(damaged=False)[origin]
-        start = self._truncation.stable().get(origin, 0)
-        needed = max([known.end, *(held.reach.get(origin, 0) for held in holders)])
+        start = self._truncation.points().get(origin, LOG_BEGIN)
+        needed = max([known.end, *(held.reach.get(origin, LOG_BEGIN) for held in holders)])
         if known.covers(start, needed):
             raise Violation(
                 "gaps",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
+from clonos.protocol.recovery.causal.causal_log import Extent
 from clonos.sim.disk import Batch
 
 
@@ -16,8 +17,8 @@ class Said(NamedTuple):
     """One entry of a delta: a piece of a log, or only how far it reaches."""
 
     origin: Origin
-    start: int
-    end: int
+    start: LogOffset
+    end: LogOffset
     data: bytes | None
 
 
@@ -38,10 +39,13 @@ def entries_of(raw: bytes) -> Iterator[Said]:
 
     while at < stop:
         origin = Origin(varint(), varint())
-        start, flags, length = varint(), varint(), varint()
+        start, flags, length = LogOffset(varint()), varint(), varint()
         data = None if flags & 1 else raw[at : at + length]
         at += len(data or b"")
-        yield Said(origin, start, start + length, data)
+        if flags & 2:  # the length and the digest of a mark
+            varint()
+            at += 4
+        yield Said(origin, start, LogOffset(start + length), data)
 
 
 class Intervals:
@@ -50,16 +54,16 @@ class Intervals:
     __slots__ = ("spans",)
 
     def __init__(self) -> None:
-        self.spans: list[tuple[int, int]] = []
+        self.spans: list[Extent] = []
 
-    def add(self, start: int, end: int) -> None:
+    def add(self, start: LogOffset, end: LogOffset) -> None:
         spans = self.spans
         if start >= end:
             return
         if spans and spans[-1][0] <= start <= spans[-1][1]:
             spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
             return
-        merged: list[tuple[int, int]] = []
+        merged: list[Extent] = []
         for low, high in sorted([*spans, (start, end)]):
             if merged and low <= merged[-1][1]:
                 merged[-1] = (merged[-1][0], max(merged[-1][1], high))
@@ -67,12 +71,12 @@ class Intervals:
                 merged.append((low, high))
         self.spans = merged
 
-    def covers(self, start: int, end: int) -> bool:
+    def covers(self, start: LogOffset, end: LogOffset) -> bool:
         return start >= end or any(low <= start and end <= high for low, high in self.spans)
 
-    def without(self, other: Intervals | None) -> list[tuple[int, int]]:
+    def without(self, other: Intervals | None) -> list[Extent]:
         """What is in here and not in the other."""
-        left: list[tuple[int, int]] = []
+        left: list[Extent] = []
         for low, high in self.spans:
             at = low
             for begin, end in other.spans if other is not None else ():
@@ -86,10 +90,10 @@ class Intervals:
         return left
 
     @property
-    def end(self) -> int:
-        return self.spans[-1][1] if self.spans else 0
+    def end(self) -> LogOffset:
+        return self.spans[-1][1] if self.spans else LOG_BEGIN
 
-    def beyond(self, start: int) -> list[tuple[int, int]]:
+    def beyond(self, start: LogOffset) -> list[Extent]:
         return [(max(low, start), high) for low, high in self.spans if high > start]
 
 
@@ -98,28 +102,28 @@ class Held:
 
     def __init__(self) -> None:
         self.data: dict[Origin, Intervals] = {}
-        self.reach: dict[Origin, int] = {}
+        self.reach: dict[Origin, LogOffset] = {}
 
     def add_batch(self, owner: Origin, batch: Batch) -> None:
         """Of its owner's store."""
         for start, data in batch.own:
-            self.data.setdefault(owner, Intervals()).add(start, start + len(data))
+            self.data.setdefault(owner, Intervals()).add(start, log_after(start, data))
         self.add_deltas(batch.deltas)
 
     def add_deltas(self, deltas: Iterable[bytes]) -> None:
         for raw in deltas:
             for said in entries_of(raw):
-                self.reach[said.origin] = max(self.reach.get(said.origin, 0), said.end)
+                self.reach[said.origin] = max(self.reach.get(said.origin, LOG_BEGIN), said.end)
                 if said.data is not None:
                     self.data.setdefault(said.origin, Intervals()).add(said.start, said.end)
 
-    def covers(self, origin: Origin, start: int, end: int) -> bool:
+    def covers(self, origin: Origin, start: LogOffset, end: LogOffset) -> bool:
         if start >= end:
             return True
         known = self.data.get(origin)
         return known is not None and known.covers(start, end)
 
-    def missing(self, origin: Origin, start: int, end: int) -> list[tuple[int, int]]:
+    def missing(self, origin: Origin, start: LogOffset, end: LogOffset) -> list[Extent]:
         """What of [start, end) is not held."""
         wanted = Intervals()
         wanted.add(start, end)

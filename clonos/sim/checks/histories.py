@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 
@@ -24,13 +24,13 @@ class Histories:
         self._truth = truth
         self._logs: dict[Origin, dict[OperatorHost, bytearray]] = defaultdict(dict)
 
-    def begins(self, host: OperatorHost, start: int, recorded: bytes) -> None:
+    def begins(self, host: OperatorHost, start: LogOffset, recorded: bytes) -> None:
         self._logs[host.origin][host] = self._truth.logs[host.origin][:start] + recorded
 
-    def writes(self, host: OperatorHost, start: int, data: bytes) -> None:
+    def writes(self, host: OperatorHost, start: LogOffset, data: bytes) -> None:
         self._logs[host.origin][host][start:] = data
 
-    def believed(self, host: OperatorHost, start: int, recorded: bytes) -> None:
+    def believed(self, host: OperatorHost, start: LogOffset, recorded: bytes) -> None:
         others = [log for other, log in self._logs[host.origin].items() if other is not host]
         if not any(log[start : start + len(recorded)] == recorded for log in others):
             raise Violation(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.sim.checks.held import Held, Intervals
 from clonos.sim.disk import LogStore
@@ -45,7 +45,7 @@ class Losses:
                     if damage:
                         self._damaged[origin].add(start, end)
 
-    def explains(self, origin: Origin, start: int, end: int) -> bool:
+    def explains(self, origin: Origin, start: LogOffset, end: LogOffset) -> bool:
         """Whether all of this was lost somewhere."""
         return self._lost[origin].covers(start, end)
 

@@ -36,9 +36,9 @@ class Oracle:
         if not complete:
             return
         poison = self._world.poison
-        if poison.letters != poison.records:
+        if poison.dead_letters != poison.records:
             raise Violation(
-                "I3", f"poison is {set(poison.records)}, letters were written of {poison.letters}"
+                "I3", f"poison is {set(poison.records)}, letters were written of {poison.dead_letters}"
             )
         for number, judge in self._judges.items():
             verdict = judge.verdict(map(str, self._expected(number)))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.checks.held import Held, entries_of
 from clonos.sim.checks.losses import Losses
@@ -39,12 +39,12 @@ class Orphans:
         self._truncation = truncation
         self._losses = losses
         self._distances: dict[tuple[int, int], int] = {}
-        self._told: dict[tuple[Origin, int], int] = defaultdict(int)
-        self._acts: list[tuple[int, int, Mapping[Origin, int]]] = []
+        self._told: dict[tuple[Origin, int], LogOffset] = defaultdict(lambda: LOG_BEGIN)
+        self._acts: list[tuple[int, int, Mapping[Origin, LogOffset]]] = []
 
     # --------------------------------------------- whoever depends must hold
 
-    def emits(self, host: OperatorHost, depends: Mapping[Origin, int]) -> None:
+    def emits(self, host: OperatorHost, depends: Mapping[Origin, LogOffset]) -> None:
         held = self._truncation.store(host.store)
         self._must_hold(f"{host.origin} emits", host.origin, held, depends)
 
@@ -53,12 +53,12 @@ class Orphans:
         self._must_hold(f"sink {place.origin} shows a row", place.origin, held, tag.depends)
         self._becomes_visible(tag.depends)
 
-    def _becomes_visible(self, depends: Mapping[Origin, int]) -> None:
+    def _becomes_visible(self, depends: Mapping[Origin, LogOffset]) -> None:
         visible = self._truth.visible
         for origin, offset in depends.items():
             visible[origin] = max(visible[origin], offset)
 
-    def told(self, task: Task, log_end: int) -> None:
+    def told(self, task: Task, log_end: LogOffset) -> None:
         """A conduit has read an increment of the log."""
         attempt = (task.origin, attempt_of(task.conduit.limits.fence))
         self._told[attempt] = max(self._told[attempt], log_end)
@@ -81,10 +81,10 @@ class Orphans:
             at = host.server_at
             self._acts.append((at, self._world.disks[at].times_set_aside, depends))
 
-    def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, int]) -> None:
-        stable = self._truncation.stable()
+    def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, LogOffset]) -> None:
+        truncation_points = self._truncation.points()
         for origin, upto in depends.items():
-            start = stable.get(origin, 0)
+            start = truncation_points.get(origin, LOG_BEGIN)
             if start >= upto or held.covers(origin, start, upto):
                 continue
             if self._distance(origin, owner) > self._world.plan.depth and held.reach.get(origin, 0) >= upto:
@@ -98,7 +98,7 @@ class Orphans:
                 f"{start} on",
             )
 
-    def _is_excused(self, origin: Origin, start: int, upto: int) -> bool:
+    def _is_excused(self, origin: Origin, start: LogOffset, upto: LogOffset) -> bool:
         """Whoever depends on it need not hold what was lost somewhere. Somebody else must then, if everything is handed
         on, unless it is in what was damaged."""
         if not self._losses.explains(origin, start, upto):
@@ -119,7 +119,7 @@ class Orphans:
 
     # ------------------------------------------ nobody may depend on what is gone
 
-    def restores(self, host: OperatorHost, hello: AttachRequest, upto: int) -> None:
+    def restores(self, host: OperatorHost, hello: AttachRequest, upto: LogOffset) -> None:
         """An instance goes on from here; whatever was beyond never happened."""
         self.parts(host, hello, upto)
         if not hello.fresh:
@@ -132,7 +132,7 @@ class Orphans:
                     f"{host.origin} goes on at log offset {upto}, but {store.owner} holds determinants up to {reach}",
                 )
 
-    def _may_go_on(self, store: LogStore, origin: Origin, upto: int) -> bool:
+    def _may_go_on(self, store: LogStore, origin: Origin, upto: LogOffset) -> bool:
         """Whether what a store holds of a log may go on what happened. An old copy of a disk holds what an instance did
         before it did something else instead; what depends on that is in no snapshot."""
         if not self._world.plan.may(Fault.OLD_DISK):
@@ -145,7 +145,7 @@ class Orphans:
             for said in held
         )
 
-    def parts(self, host: OperatorHost, hello: AttachRequest, upto: int) -> None:
+    def parts(self, host: OperatorHost, hello: AttachRequest, upto: LogOffset) -> None:
         """What an instance goes on with is another history from here on. Stores may hold either: of two that differ
         nothing is put together."""
         origin = host.origin

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import attempt_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber, output_after
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
@@ -30,12 +30,12 @@ class Outputs:
         self._acts: dict[tuple[int, int], tuple[str, int]] = {}
         self._passed: dict[tuple[Origin, int], int] = {}
 
-    def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, int]) -> list[Tag]:
+    def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, LogOffset]) -> list[Tag]:
         assert isinstance(emit.payload, Rows)
         truth, sent = self._truth.rows[origin], self._truth.sent[origin]
         tags = []
         for index, row in enumerate(emit.payload.rows):
-            number, target = emit.first + index, emit.destinations[index]
+            number, target = output_after(emit.first, index), emit.destinations[index]
             text = f"{row!r} to {target}"
             if truth.setdefault(number, text) != text:
                 raise Violation("I2", f"output {number} of {origin} was {truth[number]}, and is now {text}")
@@ -47,12 +47,17 @@ class Outputs:
         return tags
 
     def shortened(
-        self, origin: Origin, emitted: int, recorded: bytes, start: int = 0, upto: int | None = None
+        self,
+        origin: Origin,
+        emitted: OutputNumber,
+        recorded: bytes,
+        start: LogOffset = LOG_BEGIN,
+        upto: LogOffset | None = None,
     ) -> None:
         """An instance goes live before the end of its history: the rows of the rest never were."""
         steps = [step for step in decode_steps(recorded, start) if step.complete]
-        last = emitted + sum(step.outputs for step in steps if upto is None or step.stop <= upto)
-        self._truth.cut_rows(origin, last)
+        made = sum(step.outputs for step in steps if upto is None or step.stop <= upto)
+        self._truth.cut_rows(origin, output_after(emitted, made))
 
     def passed_on(self, task: Task, frame: OutputFrame) -> None:
         attempt = task.origin, attempt_of(task.conduit.limits.fence)

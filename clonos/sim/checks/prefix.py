@@ -6,7 +6,7 @@ been truncated comes back with what a later incarnation, of which it has not hea
 
 from __future__ import annotations
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin, log_after
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.sim.checks.truncation import Truncation
 from clonos.sim.checks.truth import Truth
@@ -20,15 +20,17 @@ class Prefix:
         self._truth = truth
         self._truncation = truncation
 
-    def parts(self, origin: Origin, start: int, recorded: bytes) -> int | None:
+    def parts(self, origin: Origin, start: LogOffset, recorded: bytes) -> LogOffset | None:
         """The offset at which something else, or more, was recovered than the true log; None where nothing was."""
         known = bytes(self._truth.logs[origin][start : start + len(recorded)])
-        differs = (start + at for at, (a, b) in enumerate(zip(known, recorded, strict=False)) if a != b)
-        return next(differs, start + len(known) if len(known) < len(recorded) else None)
+        differs = (
+            LogOffset(start + at) for at, (a, b) in enumerate(zip(known, recorded, strict=False)) if a != b
+        )
+        return next(differs, log_after(start, known) if len(known) < len(recorded) else None)
 
-    def recovered(self, origin: Origin, start: int, recovered: Recovered) -> None:
+    def recovered(self, origin: Origin, start: LogOffset, recovered: Recovered) -> None:
         log = self._truth.logs[origin]
-        needed = self._truncation.stable().get(origin, 0)
+        needed = self._truncation.points().get(origin, 0)
         for at, data in [*recovered.before, (start, recovered.recorded)]:
             beyond = max(at, needed)
             if bytes(log[beyond : at + len(data)]) != data[beyond - at :]:

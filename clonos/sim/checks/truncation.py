@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import NodeKind
 from clonos.sim.checkpoint import Snapshots
@@ -31,10 +31,10 @@ class Settled:
 
     def __init__(self, truncation: Truncation) -> None:
         self._truncation = truncation
-        self._as_of = -1, 0
-        self._ends: dict[Origin, int] = {}
+        self._as_of = NO_EPOCH, 0
+        self._ends: dict[Origin, LogOffset] = {}
 
-    def at(self, epoch: int) -> dict[Origin, int]:
+    def at(self, epoch: Epoch) -> dict[Origin, LogOffset]:
         """An instance whose snapshots are gone is not asked again for what lies before its last one. A start of the
         query from an older copy of the checkpoint may have come to the same epoch another way."""
         as_of = epoch, self._truncation.starts
@@ -53,7 +53,7 @@ class Truncation:
         self._sinks: dict[Origin, tuple[int, int, Held]] = {}
         self._now = Settled(self)
         self._durably = Settled(self)
-        self._starts: list[tuple[int, int]] = []
+        self._starts: list[tuple[int, Epoch]] = []  # generations, and the first epoch of each
         self._removed: set[Origin] = set()  # whose snapshots somebody has removed
 
     # ------------------------------------------------------- what is needed
@@ -62,10 +62,10 @@ class Truncation:
     def starts(self) -> int:
         return len(self._starts)
 
-    def query_begins(self, generation: int, epoch: int) -> None:
+    def query_begins(self, generation: int, epoch: Epoch) -> None:
         self._starts.append((generation, epoch))
 
-    def _end(self, names: Iterable[SnapshotName], committed: int) -> SnapshotName | None:
+    def _end(self, names: Iterable[SnapshotName], committed: Epoch) -> SnapshotName | None:
         """How an instance ended the last committed epoch that it ran: no later start has run that again."""
         return max(
             (
@@ -84,20 +84,20 @@ class Truncation:
     def snapshots_go(self, origin: Origin) -> None:
         """Somebody removes them: the checker keeps how instances stood, and what was durable counts as durable."""
         self._removed.add(origin)
-        self.stable()
-        self._durably_stable()
+        self.points()
+        self._durable_points()
 
-    def stable(self) -> dict[Origin, int]:
+    def points(self) -> dict[Origin, LogOffset]:
         """Log offsets before which no recovery asks, as the checkpoint stands."""
         return self._now.at(self._world.checkpoint.settled)
 
-    def _durably_stable(self) -> dict[Origin, int]:
+    def _durable_points(self) -> dict[Origin, LogOffset]:
         """Nor would one after a power failure."""
         return self._durably.at(self._world.checkpoint.durably_settled)
 
-    def ends(self, committed: int) -> dict[Origin, int]:
+    def ends(self, committed: Epoch) -> dict[Origin, LogOffset]:
         """Log offsets with which instances ended an epoch, of those whose snapshots are there."""
-        found: dict[Origin, int] = {}
+        found: dict[Origin, LogOffset] = {}
         for origin in self._world.plan.dataflow.instances(NodeKind.OPERATOR):
             kept = self._world.checkpoint.snapshots(origin).kept
             name = self._end(kept, committed)
@@ -143,17 +143,17 @@ class Truncation:
         self._nothing_needed_is_gone(f"the log of sink {place.origin}", before, self.sink(place))
 
     def _nothing_needed_is_gone(self, where: str, before: Held, after: Held) -> None:
-        stable = self._durably_stable()
+        truncation_points = self._durable_points()
         for origin, intervals in before.data.items():
-            for start, end in intervals.beyond(stable.get(origin, 0)):
+            for start, end in intervals.beyond(truncation_points.get(origin, LOG_BEGIN)):
                 if not after.covers(origin, start, end):
                     raise Violation(
                         "I7",
                         f"{where} dropped bytes {start}..{end} of the log of {origin}, which may be asked for from "
-                        f"{stable.get(origin, 0)} on",
+                        f"{truncation_points.get(origin, 0)} on",
                     )
         for origin, reach in before.reach.items():
-            if reach > stable.get(origin, 0) and after.reach.get(origin, 0) < reach:
+            if reach > truncation_points.get(origin, 0) and after.reach.get(origin, 0) < reach:
                 raise Violation("I7", f"{where} does not know any more that {origin} reached {reach}")
 
     def snapshots_forgotten(self, snapshots: Snapshots, before: set[SnapshotName]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber
 from clonos.sim.checks.violation import Violation
 
 
@@ -18,12 +18,12 @@ class Truth:
 
     def __init__(self) -> None:
         self.logs: dict[Origin, bytearray] = defaultdict(bytearray)
-        self.sent: dict[Origin, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        self.rows: dict[Origin, dict[int, str]] = defaultdict(dict)
-        self.states: dict[Origin, dict[int, tuple[str, dict[Origin, int]]]] = defaultdict(dict)
-        self.visible: dict[Origin, int] = defaultdict(int)
+        self.sent: dict[Origin, dict[int, list[OutputNumber]]] = defaultdict(lambda: defaultdict(list))
+        self.rows: dict[Origin, dict[OutputNumber, str]] = defaultdict(dict)
+        self.states: dict[Origin, dict[LogOffset, tuple[str, dict[Origin, LogOffset]]]] = defaultdict(dict)
+        self.visible: dict[Origin, LogOffset] = defaultdict(lambda: LOG_BEGIN)
 
-    def extend(self, origin: Origin, start: int, data: bytes) -> None:
+    def extend(self, origin: Origin, start: LogOffset, data: bytes) -> None:
         """Log bytes were made, or made again."""
         log = self.logs[origin]
         if start > len(log):
@@ -35,7 +35,7 @@ class Truth:
             )
         log += data[len(known) :]
 
-    def cut(self, origin: Origin, offset: int) -> int:
+    def cut(self, origin: Origin, offset: LogOffset) -> int:
         """What was made beyond an offset never happened; how many bytes."""
         log = self.logs[origin]
         gone = len(log) - offset
@@ -47,14 +47,14 @@ class Truth:
             self._never_happened(origin, offset)
         return max(gone, 0)
 
-    def _never_happened(self, origin: Origin, offset: int) -> None:
+    def _never_happened(self, origin: Origin, offset: LogOffset) -> None:
         """Nor did states that it was made of; that nobody may have seen anything of them is `Orphans`' to say. An
         instance may have kept its own log of that: it is repeated with what comes in its place."""
         for states in self.states.values():
             for at in [at for at, (_, depends) in states.items() if depends.get(origin, 0) > offset]:
                 del states[at]
 
-    def cut_rows(self, origin: Origin, last: int) -> None:
+    def cut_rows(self, origin: Origin, last: OutputNumber) -> None:
         """Rows numbered beyond `last` never happened."""
         for positions in self.sent[origin].values():
             while positions and positions[-1] > last:

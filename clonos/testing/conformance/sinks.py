@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from clonos.errors import Fenced, SinkError
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import channel_id
+from clonos.protocol.ids import Epoch, Origin, channel_id
 from clonos.sinks.port import Cursors, Sink, SinkLogReader, SinkWriter
 from clonos.testing.conformance.checks import check_name, refused, same
 
@@ -69,7 +69,7 @@ class SinkPlace:
         with closing(self.sink().log_reader(query)) as reader:
             return list(reader.deltas())
 
-    def cursors(self, query: str = QUERY) -> dict[tuple[int, int], Cursors]:
+    def cursors(self, query: str = QUERY) -> dict[Origin, Cursors]:
         with closing(self.sink().log_reader(query)) as reader:
             return {origin: cursors for origin, cursors in reader.cursors().items() if cursors}
 
@@ -81,9 +81,9 @@ class KeepsCommits(Protocol):
 
     def standing_fence(self, query: str) -> Fence: ...
 
-    def record_commit(self, query: str, fence: Fence, epoch: int, record: bytes) -> None: ...
+    def record_commit(self, query: str, fence: Fence, epoch: Epoch, record: bytes) -> None: ...
 
-    def last_commit(self, query: str) -> tuple[int, bytes] | None: ...
+    def last_commit(self, query: str) -> tuple[Epoch, bytes] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,11 +324,15 @@ def a_driver_that_is_deposed_in_the_middle_stops(place: SinkPlace) -> None:
 # ------------------------------------------------------------ commit record
 
 
+def record(sink: KeepsCommits, fence: int, number: int, content: bytes) -> None:
+    sink.record_commit(QUERY, Fence(fence), Epoch(number), content)
+
+
 def a_commit_record_is_there_for_every_process(place: CommitPlace) -> None:
     same("the record at first", place.make().last_commit(QUERY), None)
-    for epoch, record in ((0, b"\0\xffzero"), (1, b"")):
-        place.make().record_commit(QUERY, Fence(3), epoch, record)
-        same("the record", place.make().last_commit(QUERY), (epoch, record))
+    for epoch, content in ((0, b"\0\xffzero"), (1, b"")):
+        record(place.make(), 3, epoch, content)
+        same("the record", place.make().last_commit(QUERY), (epoch, content))
     same("the record of another query", place.make().last_commit("another"), None)
 
 
@@ -343,24 +347,24 @@ def every_raised_fence_is_remembered(place: CommitPlace) -> None:
 
 def a_commit_record_never_goes_back_under_one_fence(place: CommitPlace) -> None:
     sink = place.make()
-    sink.record_commit(QUERY, Fence(3), 5, b"five")
-    sink.record_commit(QUERY, Fence(3), 4, b"late")
+    record(sink, 3, 5, b"five")
+    record(sink, 3, 4, b"late")
     same("the record after a late one", sink.last_commit(QUERY), (5, b"five"))
-    sink.record_commit(QUERY, Fence(4), 2, b"of an older checkpoint")
+    record(sink, 4, 2, b"of an older checkpoint")
     same("the record of a newer start", sink.last_commit(QUERY), (2, b"of an older checkpoint"))
 
 
 def a_deposed_driver_does_not_record(place: CommitPlace) -> None:
     sink = place.make()
-    sink.record_commit(QUERY, Fence(3), 5, b"five")
+    record(sink, 3, 5, b"five")
     sink.raise_fence(QUERY, Fence(7))
     with refused(Fenced, "a record under a fence below the raised one"):
-        sink.record_commit(QUERY, Fence(6), 6, b"six")
-    sink.record_commit(QUERY, Fence(7), 6, b"of the newer")
+        record(sink, 6, 6, b"six")
+    record(sink, 7, 6, b"of the newer")
     same("the record", sink.last_commit(QUERY), (6, b"of the newer"))
-    sink.record_commit(QUERY, Fence(8), 7, b"of one whose fence was not raised")
+    record(sink, 8, 7, b"of one whose fence was not raised")
     with refused(Fenced, "a record under a fence below that of the record"):
-        sink.record_commit(QUERY, Fence(7), 8, b"late")
+        record(sink, 7, 8, b"late")
     same("the record", sink.last_commit(QUERY), (7, b"of one whose fence was not raised"))
 
 
@@ -370,7 +374,7 @@ def of_two_drivers_that_record_at_once_the_later_epoch_stands(place: CommitPlace
     def write(first: int) -> None:
         sink = place.make()
         for epoch in range(first, 12, 2):
-            sink.record_commit(QUERY, Fence(1), epoch, b"%d" % epoch)
+            record(sink, 1, epoch, b"%d" % epoch)
 
     writers = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
     for writer in writers:

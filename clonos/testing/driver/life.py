@@ -21,7 +21,7 @@ from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.operators.state_variables import TTL_TIMER
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.engine.services import CausalServices
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
@@ -114,7 +114,7 @@ class Life:
         )
         version = self._node.version
         self._programs = Programs(
-            self._node.name, Schedule(((0, version),)), version, {version: self._make_operator}
+            self._node.name, Schedule.always(version), version, {version: self._make_operator}
         )
         self._programs.open(self.services)
         self.config = instance_config(
@@ -136,7 +136,7 @@ class Life:
                 if part is not None:
                     part.close()
 
-    def recorded(self, since: int) -> bytes:
+    def recorded(self, since: LogOffset) -> bytes:
         """What the log of an ended life holds from an offset on."""
         log = LogStore(str(self._folder / "log"))
         try:
@@ -146,8 +146,8 @@ class Life:
 
     # driving
 
-    def open_epoch(self, epoch: int, passed: int) -> list[Row]:
-        return self._perform(self.instance.open_epoch(epoch, passed=passed))
+    def open_epoch(self, epoch: Epoch, emitted_output: OutputNumber) -> list[Row]:
+        return self._perform(self.instance.open_epoch(epoch, emitted_output=emitted_output))
 
     def take(self, first: int, rows: list[Row]) -> list[Row]:
         """Records as one bundle, at positions from `first` on."""
@@ -161,7 +161,7 @@ class Life:
         """When the next processing-time timer is due that need not wait for the epoch's end."""
         return None if self.config.per_epoch else self._timers.next_due()
 
-    def end_epoch(self, snapshots: SnapshotStore, epoch: int) -> tuple[list[Row], Manifest, int]:
+    def end_epoch(self, snapshots: SnapshotStore, epoch: Epoch) -> tuple[list[Row], Manifest, LogOffset]:
         """The epoch's last rows, its final snapshot, and the offset at which the log goes on."""
         rows = self._perform(self.instance.end_epoch())
         snapshot = self.instance.snapshot()
@@ -237,6 +237,6 @@ class Life:
         if persist.own:
             self._log.append((), (persist.own_start, b"".join(persist.own)))
 
-    def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
+    def flush_log(self, due: Sequence[Emit], log_start: LogOffset, log: bytes) -> None:
         for emit in due:
             self._emit(emit)

@@ -17,6 +17,7 @@ from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionEr
 from clonos.operators.process import Timer
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, epoch_after, output_after
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.spark.compile import Target, operator_spec
 from clonos.spark.plan import OperatorPlan
@@ -73,13 +74,13 @@ class OperatorDriver:
         self._snapshots = SnapshotStore(
             str(self._folder / "snapshots"), fence=_FENCE, pending=str(self._folder / "pending")
         )
-        self._epoch = 0
+        self._epoch = FIRST_EPOCH
         self._ended: Manifest | None = None  # the snapshot of the last epoch's end
-        self._log_start = 0  # where the log of this epoch begins
+        self._log_start = LOG_BEGIN  # where the log of this epoch begins
         self._position = 0  # of the last record
         self._fed: list[Row] = []  # the records of this epoch
         self._said: list[EncodedRows] = []  # what each step of this epoch has said
-        self._passed = 0  # how many rows the test has been given
+        self._given_out = NO_OUTPUT  # how many rows the test has been given
         self._keys: dict[tuple[Any, ...], None] = {}
         self._lives = 0
         self._works = False
@@ -133,9 +134,9 @@ class OperatorDriver:
 
         def run() -> list[Row]:
             said, self._ended, self._log_start = self._life.end_epoch(self._snapshots, self._epoch)
-            self._epoch += 1
+            self._epoch = epoch_after(self._epoch)
             self._fed.clear()
-            return said + self._life.open_epoch(self._epoch, self._passed + len(said))
+            return said + self._life.open_epoch(self._epoch, output_after(self._given_out, len(said)))
 
         return self._driven(run)
 
@@ -219,17 +220,17 @@ class OperatorDriver:
     def _begin(self, recorded: bytes) -> list[Row]:
         with self._works_afterwards():
             self._life.begin(self._snapshots, self._ended, recorded)
-            rows = self._life.open_epoch(self._epoch, self._passed)
+            rows = self._life.open_epoch(self._epoch, self._given_out)
             if self._fed:
                 rows += self._life.take(self._position - len(self._fed) + 1, list(self._fed))
-        self._passed += len(rows)
+        self._given_out = output_after(self._given_out, len(rows))
         return rows
 
     def _driven(self, run: Callable[[], list[Row]]) -> list[Row]:
         self._check_works()
         with self._works_afterwards():
             rows = run()
-        self._passed += len(rows)
+        self._given_out = output_after(self._given_out, len(rows))
         return rows
 
     @contextmanager

@@ -61,10 +61,10 @@ def _here(server: LiveServer, command: FaultCommand, name: str) -> Iterator[str]
 
 
 def _there(query: LiveQuery, server: LiveServer, command: FaultCommand, name: str) -> Iterator[str]:
-    if not server.known.token_file:
+    if not server.entry.token_file:
         raise ConfigurationError(f"nobody knows the token of the replica service at {server.place}")
-    token = read_token(Path(server.known.token_file))
-    client = ReplicaClient(server.known.place, token, server.known.tls)
+    token = read_token(Path(server.entry.token_file))
+    client = ReplicaClient(server.entry.place, token, server.entry.tls)
     try:
         for text in client.strike(query.query, command, name):
             yield f"{text} (on {server.place})"

@@ -1,4 +1,4 @@
-"""`clonos log`: read causal logs and dead letters, check them, and run a function on a letter at the desk."""
+"""`clonos log`: read causal logs and dead letters, check them, and run a function on a dead letter again."""
 
 from clonos.tools.log.command import add_arguments, run
 

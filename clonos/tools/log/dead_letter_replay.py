@@ -1,4 +1,4 @@
-"""The desk: one record, the state of its key and what was recorded of its step, and the user's function.
+"""Dead letter replay: one record, the state of its key and what was recorded of its step, and the user's function.
 
 A program of its own (see `replaying`): `python -m clonos.tools.log.dead_letter_replay LETTER MODULE:FUNCTION FD`.
 What the function asks for is answered from the recording as long as it lasts, then by the live service. The result
@@ -25,11 +25,12 @@ from clonos.errors import ConfigurationError, DivergenceError, Where
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
 from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.protocol.engine.services import CausalServices
+from clonos.protocol.ids import LOG_BEGIN
 from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.recovery.causal.recorder import Perform
 from clonos.protocol.recovery.causal.replayer import StepReplayer
-from clonos.storage import dead_letters as letters
+from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
 from clonos.tools.log.readable import key_said, moment
 from clonos.values.grouping_keys import key_of
@@ -39,7 +40,7 @@ from clonos_standby.replica.outcomes import Outcomes
 _STATELESS = {"map": MapOperator, "flat_map": FlatMapOperator, "filter": FilterOperator}
 
 
-class DeskState:
+class ReplayState:
     """Keyed state in memory."""
 
     def __init__(self, data: dict[bytes, Any]) -> None:
@@ -68,7 +69,7 @@ class DeskState:
         return iter(sorted((key, value) for key, value in self.data.items() if key.startswith(prefix)))
 
 
-class DeskTimers:
+class ReplayTimers:
     """Timers that are noted and never fire."""
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class _Nothing:
         """Nothing is written."""
 
 
-class DeskStep(StepReplayer):
+class ReplayStep(StepReplayer):
     """A recorded step that tells where the recording ended."""
 
     def __init__(self, step: Step, where: Where, recorded_only: bool) -> None:
@@ -125,10 +126,12 @@ class DeskStep(StepReplayer):
         return ", ".join(left) or None
 
 
-def at_the_desk(letter: DeadLetter, fn: Callable[..., Any], *, recorded_only: bool = False) -> dict[str, Any]:
+def replay_letter(
+    letter: DeadLetter, fn: Callable[..., Any], *, recorded_only: bool = False
+) -> dict[str, Any]:
     """What the function makes of the record."""
     where = Where(letter.operator, letter.instance, letter.epoch, letter.channel, letter.position)
-    state, timers = DeskState(copy.deepcopy(letter.state)), DeskTimers()
+    state, timers = ReplayState(copy.deepcopy(letter.state)), ReplayTimers()
     stream = random.Random()
     stream.setstate(letter.random)
     services = CausalServices(
@@ -136,8 +139,8 @@ def at_the_desk(letter: DeadLetter, fn: Callable[..., Any], *, recorded_only: bo
     )
     services.watermark = letter.watermark
     services.where = lambda row: where
-    (recorded,) = decode_steps(letter.recorded, 0) or [Step(Kind.ORDER, 0)]
-    step = services.step = DeskStep(recorded, where, recorded_only)
+    (recorded,) = decode_steps(letter.recorded, LOG_BEGIN) or [Step(Kind.ORDER, LOG_BEGIN)]
+    step = services.step = ReplayStep(recorded, where, recorded_only)
     operator = operator_of(letter, fn)
     table = letter.table()
     rows = RowDecoder(table.schema, letter.zone)
@@ -176,14 +179,14 @@ def operator_of(letter: DeadLetter, fn: Callable[..., Any]) -> Any:
     stateless = _STATELESS.get(letter.form.removeprefix("pure "))
     if stateless is None:
         raise ConfigurationError(
-            f"a record of {letter.form} cannot be replayed at the desk",
+            f"a record of {letter.form} cannot be replayed from its dead letter",
             hint="`clonos log inspect` shows the row and the state of its key",
         )
     return partial(stateless, pure=letter.form.startswith("pure "))(fn, schema, name=name, tz=zone)
 
 
 def _not_here(key: Any, timer: Any, ctx: Any) -> None:
-    raise AssertionError("timers do not fire at the desk")
+    raise AssertionError("timers do not fire in a dead letter replay")
 
 
 def load(named: str) -> Callable[..., Any]:
@@ -214,8 +217,8 @@ def main() -> None:
     parser.add_argument("--recorded-only", action="store_true")
     given = parser.parse_args()
     try:
-        letter = letters.decode(given.letter.read_bytes(), str(given.letter))
-        said = at_the_desk(letter, load(given.function), recorded_only=given.recorded_only)
+        letter = dead_letters.decode(given.letter.read_bytes(), str(given.letter))
+        said = replay_letter(letter, load(given.function), recorded_only=given.recorded_only)
     except ConfigurationError as error:
         said = {"ended": "cannot be replayed", "why": str(error)}
     sys.stdout.flush()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from clonos.errors import ClonosError
-from clonos.protocol.ids import channel_origin
+from clonos.protocol.ids import Epoch, channel_origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog
 from clonos.protocol.recovery.causal.determinant import Kind, Outcome, Step
 from clonos.storage.dead_letters import DeadLetter
@@ -40,7 +40,7 @@ def outcome_said(outcome: Outcome | None) -> Any:
         return {"returned" if outcome.ok else "raised": outcome.payload.hex()}
 
 
-def step_said(step: Step, epoch: int | None) -> dict[str, Any]:
+def step_said(step: Step, epoch: Epoch | None) -> dict[str, Any]:
     """The step as a map; what it does not have is left out."""
     said: dict[str, Any] = {"start": step.start, "stop": step.stop, "epoch": epoch, "step": step.kind.name}
     if step.kind is Kind.BOUNDARY:
@@ -69,7 +69,7 @@ def step_said(step: Step, epoch: int | None) -> dict[str, Any]:
 
 def steps_said(log: CausalLog) -> Iterator[dict[str, Any]]:
     for start, data in contiguous(log):
-        epoch: int | None = None
+        epoch: Epoch | None = None
         for step in read_steps(start, data).steps:
             epoch = step.epoch if step.kind is Kind.BOUNDARY else epoch
             yield step_said(step, epoch)

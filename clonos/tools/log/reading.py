@@ -12,14 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from clonos.errors import ConfigurationError, LogConflict, LogCorrupt
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.delta import decode_delta
 from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.determinant_codec import chunk_at, decode_steps
 from clonos.sinks.sink_wal import segment_path, segments
 from clonos.sinks.wal_format import Tail, scan
-from clonos.storage import dead_letters as letters
+from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
 from clonos.storage.log_store import LogStore
 
@@ -35,13 +35,13 @@ class Found:
     path: Path
     own: CausalLog | None = None
     received: dict[Origin, CausalLog] = field(default_factory=dict)
-    elided: dict[Origin, int] = field(default_factory=dict)  # how far logs reach that were kept back
+    elided: dict[Origin, LogOffset] = field(default_factory=dict)  # how far logs reach that were kept back
     cursors: dict[int, int] = field(default_factory=dict)  # channel -> last position made visible
     letter: DeadLetter | None = None
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def take(self, log: CausalLog, start: int, data: bytes, what: str) -> None:
+    def take(self, log: CausalLog, start: LogOffset, data: bytes, what: str) -> None:
         try:
             log.merge(start, data)
         except LogConflict as error:
@@ -55,7 +55,7 @@ class Found:
             return
         for entry in entries:
             if entry.data is None:
-                self.elided[entry.origin] = max(self.elided.get(entry.origin, 0), entry.end)
+                self.elided[entry.origin] = max(self.elided.get(entry.origin, LOG_BEGIN), entry.end)
             else:
                 log = self.received.setdefault(entry.origin, CausalLog())
                 self.take(log, entry.start, entry.data, f"{what}, log of {entry.origin}")
@@ -81,13 +81,13 @@ class Steps:
 
     steps: list[Step]
     problems: list[str]
-    begins: int  # where the first step does; what lies before belongs to a step that began earlier
+    begins: LogOffset  # where the first step does; what lies before belongs to a step that began earlier
 
 
 def contiguous(log: CausalLog) -> Iterator[Segment]:
     """The log's pieces, joined where they touch."""
     joined: list[bytes] = []
-    first = at = 0
+    first = at = LOG_BEGIN
     for start, data in log:
         if joined and start != at:
             yield first, b"".join(joined)
@@ -95,12 +95,12 @@ def contiguous(log: CausalLog) -> Iterator[Segment]:
         if not joined:
             first = start
         joined.append(data)
-        at = start + len(data)
+        at = log_after(start, data)
     if joined:
         yield first, b"".join(joined)
 
 
-def read_steps(start: int, data: bytes) -> Steps:
+def read_steps(start: LogOffset, data: bytes) -> Steps:
     """As many steps as can be believed."""
     problems: list[str] = []
     ends: list[int] = []
@@ -116,16 +116,17 @@ def read_steps(start: int, data: bytes) -> Steps:
             begins = at
         ends.append(at := end)
     if begins is None:
-        return Steps([], problems, start + at)
+        return Steps([], problems, LogOffset(start + at))
     misfit: str | None = None
+    first = LogOffset(start + begins)
     steps: list[Step] = []
     while not steps and ends and ends[-1] > begins:
         try:
-            steps = decode_steps(data[begins : ends[-1]], start + begins)
+            steps = decode_steps(data[begins : ends[-1]], first)
         except LogCorrupt as error:  # chunks that are sound and do not fit together
             misfit = error.message
             ends.pop()
-    return Steps(steps, [misfit, *problems] if misfit is not None else problems, start + begins)
+    return Steps(steps, [misfit, *problems] if misfit is not None else problems, first)
 
 
 def read(path: Path) -> Found:
@@ -137,7 +138,7 @@ def read(path: Path) -> Found:
     if path.is_file():
         with path.open("rb") as file:
             magic = file.read(4)
-        if magic == letters.MAGIC:
+        if magic == dead_letters.MAGIC:
             return _read_letter(path)
         if magic == b"CLWA":
             return _read_ahead(path, [path])
@@ -186,9 +187,9 @@ def _read_ahead(path: Path, files: Iterable[Path]) -> Found:
 def _read_letter(path: Path) -> Found:
     found = Found(LETTER, path)
     try:
-        found.letter = letters.decode(path.read_bytes(), str(path))
+        found.letter = dead_letters.decode(path.read_bytes(), str(path))
         found.own = CausalLog()
-        found.own.merge(0, found.letter.recorded)
+        found.own.merge(LOG_BEGIN, found.letter.recorded)
     except LogCorrupt as error:
         found.problems.append(error.message)
     found.check()

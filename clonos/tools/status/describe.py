@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from clonos.protocol.ids import Origin
 from clonos.tools.live_query import LiveNode, LiveQuery
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.strike import playing
@@ -41,8 +42,8 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             "standby": standby and {name: standby[name] for name in ("pid", "follows", "place")},
             "log_disk": query.bytes_of("logs", node.number, number),
             "state_disk": query.bytes_of("state", node.number, number),
-            "dead_letters": query.checkpoint.letters(node.number, number),
-            "spill_disk": None if spilled is None else spilled.get((node.number, number), 0),
+            "dead_letters": query.checkpoint.dead_letters(node.number, number),
+            "spill_disk": None if spilled is None else spilled.get(Origin(node.number, number), 0),
         }
 
     return {

@@ -47,7 +47,7 @@ def render(said: dict[str, Any], now: float) -> str:
     lines += _section(
         f"deaths: {said['deaths']} since the server started", map(_death, said["recent_deaths"]), now
     )
-    lines += _elsewhere(said["operators"])
+    lines += _on_other_hosts(said["operators"])
     lines += _standbys(said["operators"])
     lines += _letters(said["operators"])
     lines += _section("failures:", map(_failure, said["failures"]), now)
@@ -107,9 +107,9 @@ def _instances(operators: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str,
             yield f"{operator['operator']}/{each['instance']}", each
 
 
-def _elsewhere(operators: list[dict[str, Any]]) -> list[str]:
+def _on_other_hosts(operators: list[dict[str, Any]]) -> list[str]:
     found = [f"{name}{_on(each['place'])}" for name, each in _instances(operators) if each["place"]]
-    return [f"elsewhere: {'; '.join(found)}"] if found else []
+    return [f"on other hosts: {'; '.join(found)}"] if found else []
 
 
 def _standbys(operators: list[dict[str, Any]]) -> list[str]:

@@ -23,7 +23,7 @@ class FetchRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., query: _Optional[str] = ..., node: _Optional[int] = ..., instance: _Optional[int] = ..., from_offset: _Optional[int] = ..., onward: _Optional[bool] = ...) -> None: ...
 
 class FetchReply(_message.Message):
-    __slots__ = ("segments", "required", "corrupt", "holder", "next_offset", "own", "damaged")
+    __slots__ = ("segments", "required", "corrupt", "holder", "next_offset", "own", "damaged", "marks")
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class FetchReply(_message.Message):
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     required: int
     corrupt: _containers.RepeatedScalarFieldContainer[str]
@@ -38,7 +39,18 @@ class FetchReply(_message.Message):
     next_offset: int
     own: _containers.RepeatedCompositeFieldContainer[OwnLog]
     damaged: _containers.RepeatedCompositeFieldContainer[Damage]
-    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., required: _Optional[int] = ..., corrupt: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., next_offset: _Optional[int] = ..., own: _Optional[_Iterable[_Union[OwnLog, _Mapping]]] = ..., damaged: _Optional[_Iterable[_Union[Damage, _Mapping]]] = ...) -> None: ...
+    marks: _containers.RepeatedCompositeFieldContainer[HistoryMark]
+    def __init__(self, segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., required: _Optional[int] = ..., corrupt: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., next_offset: _Optional[int] = ..., own: _Optional[_Iterable[_Union[OwnLog, _Mapping]]] = ..., damaged: _Optional[_Iterable[_Union[Damage, _Mapping]]] = ..., marks: _Optional[_Iterable[_Union[HistoryMark, _Mapping]]] = ...) -> None: ...
+
+class HistoryMark(_message.Message):
+    __slots__ = ("begins", "ends", "digest")
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    begins: int
+    ends: int
+    digest: int
+    def __init__(self, begins: _Optional[int] = ..., ends: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class Damage(_message.Message):
     __slots__ = ("what", "node", "instance", "acts")

@@ -27,11 +27,23 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.storage.disk_errors import disk
+from clonos.wire.admin_messages import (
+    AdminRequest,
+    BeginGeneration,
+    CommitEpoch,
+    CommitTold,
+    Done,
+    GetStatus,
+    SetHolders,
+    Status,
+)
 from clonos_standby.cluster.server_watch import is_hung, readable, say
 from clonos_standby.cluster.spec_file import SpecFile
 from clonos_standby.replica.holders import HOLDERS_FILE
 from clonos_standby.server import admin
+from clonos_standby.server.admin import AnswerT
 from clonos_standby.server.log import about, inherited
 from clonos_standby.server.processes import look_at
 from clonos_standby.server.running import LOCK
@@ -230,19 +242,18 @@ class ReplicaServer:
 
     # -- requests ----------------------------------------------------------------------------------------------
 
-    def commit(self, epoch: int, truncate: Mapping[str, Any] | None = None) -> int:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> int:
         """Tells all replicas that an epoch is committed; how many there are."""
-        answer = self._request({"commit": epoch, "truncate": dict(truncate or {})})
-        return int(answer.get("replicas", 0))
+        return self._ask(CommitEpoch(epoch, truncation_points), CommitTold).replicas
 
     def set_generation(self, generation: int) -> None:
         """Fences everything older than this generation; its replicas are dead when this returns."""
         self._begin_anew_if_removed()
-        self._request({"generation": generation})
+        self._ask(BeginGeneration(generation), Done)
 
     def tell_holders(self, addresses: Sequence[str]) -> None:
         """Says where all determinant services of the query are."""
-        self._request({"holders": list(addresses)})
+        self._ask(SetHolders(tuple(addresses)), Done)
 
     def prolong(self, seconds: float) -> None:
         """Says to a server with a lease for how long it is still wanted."""
@@ -252,16 +263,15 @@ class ReplicaServer:
 
     def status(self) -> dict[str, Any]:
         """Replicas, spares and recent deaths."""
-        status = self._request({"status": True})["status"]
-        return dict(status)
+        return dict(self._ask(GetStatus(), Status).said)
 
-    def _request(self, request: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
+    def _ask(self, request: AdminRequest, expected: type[AnswerT], timeout: float | None = None) -> AnswerT:
         """One admin request; a server that is just restarting is waited for."""
         deadline = time.monotonic() + (self._start_timeout if timeout is None else timeout)
         while True:
             try:
                 left = max(0.05, deadline - time.monotonic())
-                return admin.ask(self.socket_path, self._token, request, left)
+                return admin.ask(self.socket_path, self._token, request, expected, left)
             except OSError as error:
                 given_up = self._stopping.is_set() or self._process is None or self.lease_ended
                 if given_up or time.monotonic() > deadline:

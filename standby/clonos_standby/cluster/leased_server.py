@@ -1,10 +1,13 @@
 """The driver's side of a replica server on another host, by the service that the configuration names.
 
 It is there under a lease. While the driver can prolong it, the server counts; when it has not been able to for the
-length of the lease, nothing of the query runs there any more, and the query goes on without it: its standbys are asked
-for again and again by the conduits, and its logs are not waited for. When the service answers again, the server is
-started again, at the same port where that is free. Its logs count again if the query has not gone on without it
-(`protocol.roles.membership`).
+length of the lease, the query goes on without it: its standbys are asked for again and again by the conduits, and its
+logs are not waited for. When the service answers again, the server is started again, at the same port where that is
+free. Its logs count again if the query has not gone on without it (`protocol.roles.membership`).
+
+A server whose lease is over ends, and its replicas with it. If it is stopped by a signal, and so is its service, it
+cannot, and its replicas may run on. Nothing that they do counts: conduits go on under a later fence and take nothing
+from them, snapshots that are claimed under it refuse theirs, and the membership of their logs is over.
 """
 
 from __future__ import annotations
@@ -18,7 +21,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clonos.errors import ClonosError, StorageUnavailable
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.lease import DriverLease
+from clonos.wire.admin_messages import (
+    AdminRequest,
+    BeginGeneration,
+    CommitEpoch,
+    CommitTold,
+    Done,
+    GetStatus,
+    SetHolders,
+    Status,
+)
 from clonos.wire.replica_client import ReplicaClient, Unreachable
 from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
 from clonos.wire.tls import Tls
@@ -26,6 +40,7 @@ from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.server import admin
+from clonos_standby.server.admin import AnswerT
 from clonos_standby.server.log import about
 
 LOG = logging.getLogger("clonos")
@@ -37,7 +52,7 @@ _LONGEST_WAIT = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class RemoteServers:
     """The servers that a configuration names, `HOST:PORT` of each service, and how they are talked to."""
 
     services: tuple[str, ...] = ()
@@ -46,13 +61,13 @@ class Named:
     tls: Tls | None = None
 
 
-class NamedServer:
+class LeasedServer:
     """One replica server of one query, on another host. Safe to use from several threads."""
 
     def __init__(
         self,
         place: str,
-        named: Named,
+        remote: RemoteServers,
         wanted: Wanted,
         token: str,
         changed: Callable[[], None],
@@ -69,12 +84,12 @@ class NamedServer:
         self._may_ask = may_ask
         self.place = place
         self._host = place.rpartition(":")[0]
-        self._tls = named.tls
-        self._token_file = named.token_file
+        self._tls = remote.tls
+        self._token_file = remote.token_file
         self._wanted = wanted
         self._token = token
         self._changed = changed
-        self._client = ReplicaClient(place, named.service_token, named.tls)
+        self._client = ReplicaClient(place, remote.service_token, remote.tls)
         self._granted: Granted | None = None
         self._lease: DriverLease | None = None
         self._said = ""
@@ -119,7 +134,7 @@ class NamedServer:
         return ServerAddress(self._host, far=f"{kind}:{self._host}:{self._wanted.port}")
 
     @property
-    def known(self) -> ServerEntry | None:
+    def entry(self) -> ServerEntry | None:
         """For whoever operates the query; None while it is lost."""
         granted = self._granted
         if granted is None:
@@ -181,7 +196,7 @@ class NamedServer:
         self._granted = granted
         try:
             if self._generation is not None:
-                self._request({"generation": self._generation})
+                self._ask(BeginGeneration(self._generation), Done)
             if not self._hosts.joins(self.place, token):
                 raise StorageUnavailable(f"the query has begun without the server at {self.place} meanwhile")
         except (ClonosError, OSError):
@@ -210,19 +225,20 @@ class NamedServer:
 
     # ------------------------------------------------------------ requests
 
-    def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """A later one says the same and more, so one that does not get through is let go."""
         if self._granted is not None:
             with contextlib.suppress(ClonosError, OSError):
-                self._request({"commit": epoch, "truncate": dict(truncate)})
+                self._ask(CommitEpoch(epoch, truncation_points), CommitTold)
 
     def set_generation(self, generation: int) -> None:
-        """Older replicas are dead when this returns: because the server says so, or because its lease has ended."""
+        """Older replicas are dead when this returns, because the server says so; or its lease has ended, and what still
+        runs there does not count (see the module)."""
         self._generation = generation
         deadline = time.monotonic() + _LONGEST_WAIT
         while self._granted is not None:
             try:
-                self._request({"generation": generation})
+                self._ask(BeginGeneration(generation), Done)
                 return
             except (ClonosError, OSError) as error:
                 if time.monotonic() > deadline:
@@ -233,18 +249,18 @@ class NamedServer:
 
     def tell_holders(self, addresses: Sequence[str]) -> None:
         if self._granted is not None:
-            self._request({"holders": list(addresses)})
+            self._ask(SetHolders(tuple(addresses)), Done)
 
     def status(self) -> dict[str, Any] | None:
         """None where it does not answer."""
         if self._granted is None:
             return None
         with contextlib.suppress(ClonosError, OSError):
-            return {**self._request({"status": True})["status"], "place": self.place}
+            return {**self._ask(GetStatus(), Status).said, "place": self.place}
         return None
 
-    def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        known = self.known
-        if known is None:
+    def _ask(self, request: AdminRequest, expected: type[AnswerT]) -> AnswerT:
+        entry = self.entry
+        if entry is None:
             raise StorageUnavailable(f"the replica server at {self.place} is lost")
-        return admin.ask(known.address, self._token, request, _ADMIN_SECONDS, known.tls)
+        return admin.ask(entry.address, self._token, request, expected, _ADMIN_SECONDS, entry.tls)

@@ -2,8 +2,8 @@
 one beside each executor.
 
 A standby is never on the server of its primary, so that losing a server loses one of them. Each has a data directory of
-its own; the first one's is also the home of what the servers of one host have in common. With several named servers the
-instances of each operator are spread over them.
+its own; the first one's is also the home of what the servers of one host have in common. With several remote servers
+the instances of each operator are spread over them.
 
 Who recovers asks every determinant service of the query. Where servers are on several hosts only the driver knows them
 all, and which of them are lost for good, so it tells each of them whenever that changes.
@@ -22,12 +22,13 @@ from typing import Any
 import msgpack
 
 from clonos.errors import ClonosError, StorageUnavailable
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.wire.replica_service import Wanted
-from clonos_standby.cluster import server_directory as known
+from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.launcher import ReplicaServer
-from clonos_standby.cluster.leased_server import LOG, Named, NamedServer
+from clonos_standby.cluster.leased_server import LOG, LeasedServer, RemoteServers
 from clonos_standby.cluster.spec import QuerySpec
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.log import about
@@ -38,11 +39,11 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where replicas go: whether there are standbys, how many instances may have a replica on each named server, what
-    Spark calls the driver's host, whether conduits are on others, too, and whether it is executors that have the named
+    """Where replicas go: whether there are standbys, how many instances may have a replica on each remote server, what
+    Spark calls the driver's host, whether conduits are on others, too, and whether it is executors that have the remote
     servers: then there are those that there are, if any at all, and who refuses is left out."""
 
-    named: Named
+    remote: RemoteServers
     instances: tuple[int, ...] = ()
     standbys: bool = False
     history: int = 0
@@ -67,24 +68,24 @@ class ReplicaServers:
         another driver leads the query."""
         self._silence = silence
         self._may_ask = may_ask
-        elsewhere = placement.standbys and (placement.executors or bool(placement.named.services))
+        on_other_hosts = placement.standbys and (placement.executors or bool(placement.remote.services))
         self._hosts = CountedHosts(spec.checkpoint, may_ask)
-        servers = 2 if placement.standbys and not elsewhere else 1
-        self._spec = spec = replace(spec, servers=servers, told=elsewhere or placement.spread)
+        servers = 2 if placement.standbys and not on_other_hosts else 1
+        self._spec = spec = replace(spec, servers=servers, told=on_other_hosts or placement.spread)
         self._host = placement.host
         self._spread = placement.spread
         self._local: list[ReplicaServer] = []
-        self._named: list[NamedServer] = []
+        self._remote: list[LeasedServer] = []
         self._generation: int | None = None
         self._refused: set[str] = set()
         self._told: dict[tuple[object, int], list[str]] = {}
         self._telling = threading.Lock()
-        self._committed: tuple[int, Mapping[str, Any]] | None = None
+        self._committed: tuple[Epoch, Mapping[Origin, LogOffset]] | None = None
         self._look = threading.Event()
         self._stopping = False
         self._teller = threading.Thread(target=self._keep_telling, name="clonos-holders", daemon=True)
         try:
-            Path(spec.data, known.FILE).unlink(missing_ok=True)  # of an earlier start
+            Path(spec.data, server_directory.FILE).unlink(missing_ok=True)  # of an earlier start
             for number in range(servers):
                 data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
                 self._local.append(self._started({**spec.to_document(), "data": data}, data, entry))
@@ -108,9 +109,9 @@ class ReplicaServers:
 
     def _start_named(self, placement: Placement) -> None:
         """All at once: each of them has a process to start. Those that are there already are left alone."""
-        there = {server.place for server in self._named} | self._refused
-        named = placement.named if placement.standbys else Named()
-        new = [one for one in zip(named.services, placement.instances) if one[0] not in there]
+        there = {server.place for server in self._remote} | self._refused
+        remote = placement.remote if placement.standbys else RemoteServers()
+        new = [one for one in zip(remote.services, placement.instances) if one[0] not in there]
         if not new:
             return
         raw = msgpack.packb(self._spec.to_document(), use_bin_type=True)
@@ -120,11 +121,11 @@ class ReplicaServers:
             wanted = Wanted(self._spec.query, placement.history, instances, raw, ours, modules)
             token, look = self._spec.token, self._look.set
             fresh.append(
-                NamedServer(
-                    place, named, wanted, token, look, self._hosts, self._generation, may_ask=self._may_ask
+                LeasedServer(
+                    place, remote, wanted, token, look, self._hosts, self._generation, may_ask=self._may_ask
                 )
             )
-        self._named = [*self._named, *fresh]
+        self._remote = [*self._remote, *fresh]
         with ThreadPoolExecutor(min(len(fresh), _AT_ONCE), thread_name_prefix="clonos-hosts") as pool:
             errors = list(pool.map(_refusal, fresh))
         for server, error in zip(fresh, errors):
@@ -139,12 +140,12 @@ class ReplicaServers:
 
     def settle(self, placement: Placement) -> None:
         """Between two starts of the Spark query: services that are gone for good are given up, new ones are taken."""
-        self._give_up([one for one in self._named if one.place not in placement.named.services])
+        self._give_up([one for one in self._remote if one.place not in placement.remote.services])
         self._start_named(placement)
         self._tell_holders()
 
-    def _give_up(self, servers: Sequence[NamedServer]) -> None:
-        self._named = [one for one in self._named if one not in servers]
+    def _give_up(self, servers: Sequence[LeasedServer]) -> None:
+        self._remote = [one for one in self._remote if one not in servers]
         for server in servers:
             server.stop()
             server.leave()
@@ -152,13 +153,13 @@ class ReplicaServers:
             self._told = {key: said for key, said in self._told.items() if key[0] not in servers}
 
     @property
-    def _all(self) -> list[ReplicaServer | NamedServer]:
-        return [*self._local, *self._named]
+    def _all(self) -> list[ReplicaServer | LeasedServer]:
+        return [*self._local, *self._remote]
 
     @property
     def addresses(self) -> tuple[ServerAddress | None, ...]:
         """By the number of the server, that of the driver's host first; None of one that has not been reached yet."""
-        return (*map(self._address, self._local), *(server.socket for server in self._named))
+        return (*map(self._address, self._local), *(server.socket for server in self._remote))
 
     def _address(self, server: ReplicaServer) -> ServerAddress:
         """Over TCP by the name that others have for this host: a certificate may not know its number."""
@@ -174,17 +175,17 @@ class ReplicaServers:
         self._look.set()
         if self._teller.ident is not None:
             self._teller.join()
-        for named in self._named:
-            named.stop()
+        for leased in self._remote:
+            leased.stop()
         for server in self._local:
             server.stop()
 
-    def commit(self, epoch: int, truncate: Mapping[str, Any]) -> None:
-        """Named servers hear of it a little later: one that stands still must not hold up who watches the commits."""
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        """Remote servers hear of it a little later: one that stands still must not hold up who watches the commits."""
         for server in self._local:
-            server.commit(epoch, truncate)
-        if self._named:
-            self._committed = epoch, truncate
+            server.commit(epoch, truncation_points)
+        if self._remote:
+            self._committed = epoch, truncation_points
             self._look.set()
 
     def set_generation(self, generation: int) -> None:
@@ -201,7 +202,7 @@ class ReplicaServers:
         return merged([status for server in self._all if (status := server.status()) is not None])
 
     def _keep_telling(self) -> None:
-        """Whenever a named server has been heard of or lost, or an epoch has committed. On a thread of its own: leases
+        """Whenever a remote server has been heard of or lost, or an epoch has committed. On a thread of its own: leases
         do not wait for it."""
         told = None
         while self._look.wait() and not self._stopping:
@@ -209,7 +210,7 @@ class ReplicaServers:
             self._tell_holders()
             committed = self._committed
             if committed is not None and committed is not told:
-                for server in self._named:
+                for server in self._remote:
                     server.commit(*committed)
                 told = committed
 
@@ -219,14 +220,14 @@ class ReplicaServers:
             self._tell_each()
 
     def _tell_each(self) -> None:
-        known.write(
-            Path(self._spec.data), [one for server in self._named if (one := server.known) is not None]
+        server_directory.write(
+            Path(self._spec.data), [one for server in self._remote if (one := server.entry) is not None]
         )
         found = list(self._spec.determinants)
         found += [server.grpc_address for server in self._local if server.grpc_address is not None]
-        found += [server.determinants for server in self._named if server.determinants is not None]
+        found += [server.determinants for server in self._remote if server.determinants is not None]
         for server in self._all:
-            granted = server.granted if isinstance(server, NamedServer) else None
+            granted = server.granted if isinstance(server, LeasedServer) else None
             key = (server, granted.lease if granted is not None else 0)
             if self._told.get(key) != found:
                 try:
@@ -237,7 +238,7 @@ class ReplicaServers:
                     self._told[key] = found
 
 
-def _refusal(server: NamedServer) -> ClonosError | None:
+def _refusal(server: LeasedServer) -> ClonosError | None:
     """Starts it, or says why not."""
     try:
         server.start()

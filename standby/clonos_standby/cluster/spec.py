@@ -16,6 +16,7 @@ import cloudpickle
 import pyarrow as pa
 
 from clonos.errors import ConfigurationError, ProtocolError
+from clonos.protocol.ids import NO_OUTPUT, OutputNumber
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.wire.tls import Tls
@@ -102,7 +103,7 @@ class QuerySpec:
     faults: str = ""  # scripted faults, JSON
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
     metrics_port: int | None = None  # of the replica server; 0 is any free one
-    numbers_from: int = 0  # output numbers up to here belong to a history that was given up
+    output_number_floor: OutputNumber = NO_OUTPUT  # rows up to here belong to a history that was given up
     damage_accepted: bool = (
         False  # the history was given up, and the user has chosen to go on over what is damaged
     )
@@ -139,7 +140,7 @@ class QuerySpec:
             "faults": self.faults,
             "names": self.names,
             "metrics_port": self.metrics_port,
-            "numbers_from": self.numbers_from,
+            "numbers_from": self.output_number_floor,
             "damage_accepted": self.damage_accepted,
             "listen": self.listen,
             "tls": self.tls.to_dict() if self.tls is not None else None,
@@ -166,7 +167,7 @@ def load(path: str) -> QuerySpec:
             faults=said.get("faults", ""),
             names=said.get("names", {}),
             metrics_port=said.get("metrics_port"),
-            numbers_from=said.get("numbers_from", 0),
+            output_number_floor=OutputNumber(said.get("numbers_from", NO_OUTPUT)),
             damage_accepted=said.get("damage_accepted", False),
             listen=said.get("listen", "127.0.0.1"),
             tls=Tls.from_dict(said.get("tls")),

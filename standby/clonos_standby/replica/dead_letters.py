@@ -8,7 +8,7 @@ from typing import Any
 from clonos.operators.rows import RowEncoder
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.death import Death
 from clonos.storage.dead_letters import DeadLetter, LetterBox, row_stream
@@ -31,7 +31,7 @@ class Letters:
         key: tuple[Any, ...],
         operator: Any,
         services: CausalServices,
-        epoch: int,
+        epoch: Epoch,
         deaths: Sequence[Death],
     ) -> str:
         """The letter's place. It is durable when this returns."""

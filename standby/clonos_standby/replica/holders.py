@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clonos.errors import StorageUnavailable, Where
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.asking import Asking
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.storage.durable_files import replace_file
@@ -79,16 +79,20 @@ def _checksum(addresses: Sequence[str]) -> int:
     return zlib.crc32("\n".join(addresses).encode())
 
 
-def ask(spec: QuerySpec, origin: Origin, base: int, *, where: Where) -> list[HolderReply]:
+def ask(
+    spec: QuerySpec, origin: Origin, base: LogOffset, *, where: Where, spent: float = 0.0
+) -> list[HolderReply]:
     """What every determinant service knows. A service that does not answer is asked again until the deadline for a
-    recovery, unless the driver gives it up meanwhile.
+    recovery, unless the driver gives it up meanwhile. `spent` are the seconds that the recovery has taken so far; for
+    one round there is always time.
 
     Raises RecoveryTimeout: going on without an answer could miss what somebody depends on.
     """
     from clonos.wire.determinant_client import fetch
 
     deadline = round(spec.settings.recovery_deadline * 1e6)
-    asking = Asking(origin, now=_now(), deadline=deadline, where=where)
+    spent = min(spent, max(spec.settings.recovery_deadline - _ROUND_SECONDS, 0.0))
+    asking = Asking(origin, now=_now() - round(spent * 1e6), deadline=deadline, where=where)
     patience = _ROUND_SECONDS
     while True:
         try:

@@ -23,10 +23,11 @@ from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
+from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.ports import InstancePorts
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -58,16 +59,17 @@ from clonos.storage.manifest import Manifest
 from clonos.storage.recovery_line_file import read_line
 from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
+from clonos.storage.unrecorded_file import last_unrecorded
 from clonos.testing.faults import FaultInjector, Point
 from clonos.wire.framing import FrameType, Packed, to_bytes
 from clonos.wire.messages import (
     Bundle,
     Hello,
-    Secured,
+    LogFlushed,
+    pack_checkpointed,
     pack_error,
+    pack_flush_log,
     pack_output,
-    pack_secure,
-    pack_stable,
     parse,
 )
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
@@ -133,7 +135,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             has_standby=bool(node.standbys),
             crash_marks=CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid()),
             snapshot_limits=SnapshotLimits(query.settings.snapshot_work, query.settings.snapshot_interval),
-            output_number_floor=query.numbers_from,
+            output_number_floor=query.output_number_floor,
             damage_accepted=query.damage_accepted,
         )
         self._watchdog = Watchdog(query.settings.function_deadline)
@@ -237,7 +239,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def claim(self, fence: Fence) -> None:
         self._snapshots.claim(fence)
 
-    def discard_from(self, epoch: int) -> None:
+    def discard_from(self, epoch: Epoch) -> None:
         self._snapshots.discard_from(epoch)
 
     def line(self, generation: int) -> RecoveryLine:
@@ -245,6 +247,9 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     def commit_record(self) -> CommitRecord | None:
         return newest_commit(self._query.checkpoint)
+
+    def unrecorded_commit(self) -> UnrecordedCommit | None:
+        return last_unrecorded(self._query.checkpoint)
 
     def await_commit(self) -> Steps:
         deadline = self._query.settings.recovery_deadline
@@ -258,7 +263,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         time.sleep(_COMMIT_POLL_SECONDS)
         yield from ()
 
-    def keep_plan(self, epoch: int) -> Steps:
+    def keep_plan(self, epoch: Epoch) -> Steps:
         keep_plan(self._query.checkpoint, epoch)
         yield from ()
 
@@ -279,7 +284,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             snapshot = metadata.decode(found.meta, self._reader.row_class)
             self._recovery.resumed = snapshot.log_offset - snapshot.epoch_log_offset
         yield from ()
-        return self._snapshots.resume(found, metadata.resumed(found.meta, resume.owed))
+        return self._snapshots.resume(found, metadata.resumed(found.meta, resume.awaited_input))
 
     def open_log(self) -> OpenedLog:
         """A damaged store is not written on: what can be read of it is put in its place."""
@@ -316,14 +321,14 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         damaged = (Damage(before, self._origin, self._acts),) if before else ()
         return OpenedLog(own, held, damaged, whole_since)
 
-    def log_is_whole(self, since: int) -> None:
+    def log_is_whole(self, since: LogOffset) -> None:
         self._log.is_whole(since, boot_id())
 
-    def rewrite_log(self, at: int, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
+    def rewrite_log(self, at: LogOffset, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
         self._log.rewrite_own(at, list(pieces), copied_by)
 
     @property
-    def log_end(self) -> int:
+    def log_end(self) -> LogOffset:
         return self._log.end
 
     def begin_log(self, writer: Writer) -> None:
@@ -346,9 +351,10 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             f"the causal log in {self._log_path} lacks what its conduit has seen: the other holders are asked",
         )
 
-    def ask(self, origin: Origin, base: int) -> Steps:
+    def ask(self, origin: Origin, base: LogOffset) -> Steps:
         yield from ()
-        return holders.ask(self._query, origin, base, where=self.where)
+        spent = self._recovery.seconds if self._recovery is not None else 0.0
+        return holders.ask(self._query, origin, base, where=self.where, spent=spent)
 
     def reached(self, how_far: Reached) -> Steps:
         if self._recovery is not None and how_far in PARTS:
@@ -366,7 +372,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         if found is None and not recovered.recorded:
             self._recovery = None
 
-    def promoted(self, known: int) -> None:
+    def promoted(self, known: LogOffset) -> None:
         if self._recovery is not None:
             self._recovery.done("fence")
 
@@ -381,7 +387,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             outcomes=Outcomes(),
         )
         self._letters = Letters(node, self._origin, self._query.checkpoint, self._session.request.fence)
-        schedule = node.schedule or Schedule(((0, node.version),))
+        schedule = node.schedule or Schedule.always(node.version)
         make = {**node.previous, node.version: node.operator}
         self._operator = Programs(node.name, schedule, node.version, make)
         operator = self._watchdog.watch(self._operator)
@@ -414,7 +420,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         if batch is not None:
             self._output_bytes += batch.size
             self._delta_bytes += sum(map(len, emit.deltas.values()))
-        return pack_output(acked_input, emit.passed, emit.log_start, emit.log, emit.count, batch)
+        return pack_output(acked_input, emit.emitted_output, emit.log_start, emit.log, emit.count, batch)
 
     def send(self, frames: Sequence[Packed]) -> Steps:
         self.send_ahead(frames)
@@ -432,11 +438,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         elif frames:
             self._connection.send(*frames)
 
-    def acknowledge(self, acked_input: int, emitted_output: int, log_offset: int) -> None:
+    def acknowledge(self, acked_input: int, emitted_output: OutputNumber, log_offset: LogOffset) -> None:
         self._connection.send(pack_output(acked_input, emitted_output, log_offset))
 
-    def send_stable(self, acked_input: int, log_offset: int) -> None:
-        self._connection.send(pack_stable(acked_input, log_offset))
+    def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
+        self._connection.send(pack_checkpointed(acked_input, log_offset))
 
     # ----------------------------------------------------------------- snapshots
 
@@ -453,7 +459,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self, name: SnapshotName, content: InstanceSnapshot, *, covered: int
     ) -> PendingSnapshot:
         self._snapshot_began = time.monotonic()
-        meta = metadata.encode(content, taken=covered)
+        meta = metadata.encode(content, acked_input=covered)
         return self._snapshots.begin(
             self._state, meta, epoch=name.epoch, sequence=name.sequence, final=name.final
         )
@@ -490,7 +496,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._snapshots_taken += 1
         self._snapshot_seconds += time.monotonic() - self._snapshot_began
 
-    def forget_snapshots(self, epoch: int, since: Since | None) -> None:
+    def forget_snapshots(self, epoch: Epoch, since: Since | None) -> None:
         self._snapshots.forget(before_epoch=epoch, since=since)
 
     # ----------------------------------------------------------------- log store
@@ -507,11 +513,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def fold_log(self) -> None:
         self._log.fold(fold_deltas)
 
-    def truncate_log(self, stable: Mapping[Origin, int]) -> None:
-        own = stable.get(self._origin)
+    def truncate_log(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        own = truncation_points.get(self._origin)
         if own is not None:
             self._log.truncate_own(own)
-        self._log.truncate_deltas(lambda raw: still_needed(raw, stable))
+        self._log.truncate_deltas(lambda raw: still_needed(raw, truncation_points))
 
     # ------------------------------------------------------------------- effects
 
@@ -519,12 +525,12 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         with self._watchdog.waiting():
             self._effects.leave()
 
-    def show_log(self, log_start: int, log: bytes) -> None:
+    def show_log(self, log_start: LogOffset, log: bytes) -> None:
         with self._watchdog.waiting():
-            self._connection.send(pack_secure(log_start, log))
-            said = parse(self._connection.next_of(FrameType.SECURED))
-            if not isinstance(said, Secured) or said.log_end < log_start + len(log):
-                raise ProtocolError(f"SECURE up to {log_start + len(log)} was answered with {said}")
+            self._connection.send(pack_flush_log(log_start, log))
+            said = parse(self._connection.next_of(FrameType.LOG_FLUSHED))
+            if not isinstance(said, LogFlushed) or said.log_end < log_start + len(log):
+                raise ProtocolError(f"FLUSH_LOG up to {log_start + len(log)} was answered with {said}")
 
     def check_claim(self) -> None:
         with self._watchdog.waiting():

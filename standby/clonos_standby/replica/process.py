@@ -15,7 +15,6 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from clonos.errors import (
     Where,
 )
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End, Follow, Promote, Tick
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.death import REPORTED, Death
@@ -150,7 +149,7 @@ class Replica:
 
     def _commit(self, committed: Committed) -> None:
         if self._session is not None:
-            self._session.commit(committed.epoch, stable_offsets(committed.truncate))
+            self._session.commit(committed.epoch, committed.truncation_points)
 
     # -------------------------------------------------------- one connection
 
@@ -246,11 +245,11 @@ class Replica:
             fence=hello.fence,
             fresh=hello.fresh,
             is_retry=hello.is_retry,
-            emitted_output=resume.passed,
+            emitted_output=resume.emitted_output,
             log_start=resume.log_start,
             log=bytes(resume.log),
             standby=hello.standby,
-            failovers=hello.moves,
+            failovers=hello.failovers,
             recovered=hello.recovered,
             realtime=hello.mode == "realtime",
             previous=self._previous,
@@ -268,11 +267,11 @@ class Replica:
 
     # --------------------------------------------------------- for the role
 
-    def welcome(self, log_end: int) -> None:
+    def welcome(self, log_end: LogOffset) -> None:
         settings = self._query.settings
         self._connection.send(pack_welcome(settings.window, settings.window_bytes, log_end))
 
-    def follows(self, epoch: int) -> None:
+    def follows(self, epoch: Epoch) -> None:
         self._say(Follows(epoch))
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
@@ -299,11 +298,11 @@ class Replica:
             else:
                 return message.is_granted
 
-    def at_end(self, epoch: int) -> None:
+    def at_end(self, epoch: Epoch) -> None:
         assert self._host is not None
         self._say(AtEnd(epoch, None if self._hello.standby else self._host.figures()))
 
-    def ended(self, emitted_output: int) -> None:
+    def ended(self, emitted_output: OutputNumber) -> None:
         self._connection.send(pack_ended(emitted_output))
 
     def _say(self, message: ControlMessage) -> None:
@@ -331,15 +330,6 @@ class Replica:
         if wakeups is not None and wakeups in ready:
             host.finished()
         return connection.buffered or connection in ready
-
-
-def stable_offsets(said: Mapping[str, Any]) -> dict[Origin, int]:
-    """Offsets by origin from their wire form `{"node/instance": offset}`."""
-    offsets: dict[Origin, int] = {}
-    for name, offset in said.items():
-        node, instance = name.split("/")
-        offsets[Origin(int(node), int(instance))] = int(offset)
-    return offsets
 
 
 def main(control: socket.socket, spec_path: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from clonos.protocol.ids import Epoch
 from clonos_standby.server.log import Level, log
 
 
@@ -16,7 +17,7 @@ class Recovery:
     """Starts with its creation; `done` names what has just been done. `fresh`: a task was executed anew, in contrast to
     a replica that was lost. `promoted`: it was a standby's, which had most of it behind it."""
 
-    def __init__(self, epoch: int, *, fresh: bool, promoted: bool = False) -> None:
+    def __init__(self, epoch: Epoch, *, fresh: bool, promoted: bool = False) -> None:
         self._epoch = epoch
         self._fresh = fresh
         self._promoted = promoted

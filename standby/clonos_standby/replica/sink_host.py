@@ -7,12 +7,12 @@ from typing import Any
 
 from clonos.protocol.engine.instance import Bundle as Records
 from clonos.protocol.engine.output_commit import Write
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.protocol.roles.steps import Steps
 from clonos.testing.faults import FaultInjector, Point
-from clonos.wire.messages import Bundle, Hello, pack_output, pack_stable
+from clonos.wire.messages import Bundle, Hello, pack_checkpointed, pack_output
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
 from clonos_standby.replica.batches import BundleReader
 from clonos_standby.replica.connection import Connection
@@ -74,9 +74,9 @@ class SinkHost(SinkPorts):
         self._writer.write(write.rows, write.ids, write.cursors, write.deltas)
         self._strike(Point.AFTER_COMMIT, written)
 
-    def taken(self, seq: int) -> Steps:
+    def send_checkpointed(self, seq: int) -> Steps:
         yield from ()
-        self._connection.send(pack_output(seq, 0, 0), pack_stable(seq, 0))
+        self._connection.send(pack_output(seq, NO_OUTPUT, LOG_BEGIN), pack_checkpointed(seq, LOG_BEGIN))
         self._strike(Point.INPUT, self._session.progress)
 
     def _strike(self, point: Point, records: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from clonos.errors import InputError, SnapshotCorrupt, StateError
 from clonos.operators.rows import Row, make_row
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import Point
 from clonos.protocol.roles.snapshot_candidate import Candidate
 from clonos.storage.manifest import Manifest
@@ -18,13 +18,13 @@ VERSION = 3
 _READ = (2, VERSION)  # before 3, rows that waited had no rows inside
 
 
-def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
-    """`taken` is the last bundle of the task attempt that the snapshot covers."""
+def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
+    """`acked_input` is the last bundle of the task attempt that the snapshot covers."""
     return values.encode(
         {
             "version": VERSION,
             "epoch": snapshot.epoch,
-            "taken": taken,
+            "taken": acked_input,
             "covered": snapshot.covered,
             "emitted": snapshot.emitted,
             "log_offset": snapshot.log_offset,
@@ -39,7 +39,7 @@ def encode(snapshot: InstanceSnapshot, *, taken: int = 0) -> bytes:
             "sent": snapshot.sent,
             "received": [[*origin, upto] for origin, upto in snapshot.received.items()],
             "log_digest": snapshot.log_digest,
-            "owed": snapshot.owed,
+            "owed": snapshot.awaited_input,
             "log": snapshot.log,
             "began": snapshot.began,
             "arrived": snapshot.arrived,
@@ -58,12 +58,12 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
         said = _said(raw)
         kind, words, gauss = said["random"]
         return InstanceSnapshot(
-            epoch=said["epoch"],
+            epoch=Epoch(said["epoch"]),
             covered=said["covered"],
-            emitted=said["emitted"],
-            log_offset=said["log_offset"],
-            epoch_log_offset=said["epoch_log_offset"],
-            boundary=said["boundary"],
+            emitted=OutputNumber(said["emitted"]),
+            log_offset=_log_offset(said),
+            epoch_log_offset=LogOffset(said["epoch_log_offset"]),
+            boundary=Epoch(said["boundary"]),
             random_state=(kind, tuple(words), gauss),
             watermark=said["watermark"],
             pending=[
@@ -73,7 +73,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             sent=said["sent"],
             received=_received(said),
             log_digest=said["log_digest"],
-            owed=said["owed"],
+            awaited_input=said["owed"],
             program=said.get("program", ""),
             log=said.get("log", b""),
             began=said.get("began", {}),
@@ -81,7 +81,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             epoch_watermark=said.get("epoch_watermark"),
             gathered=said.get("gathered", False),
             holds=said.get("holds", False),
-            live_since=said.get("live_since", 0),
+            live_since=_live_since(said),
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
@@ -92,25 +92,25 @@ def candidate(found: Manifest) -> Candidate:
     said = _said(found.meta)
     return Candidate(
         found.name,
-        said["log_offset"],
-        said["emitted"],
+        _log_offset(said),
+        OutputNumber(said["emitted"]),
         said["taken"],
         said.get("log", b""),
         _received(said),
-        said.get("live_since", 0),
+        _live_since(said),
     )
 
 
 def point(name: str, raw: bytes) -> Point:
     """What a recovery line needs of a snapshot."""
     said = _said(raw)
-    return Point(name, said["log_offset"], said["sent"], said["reached"])
+    return Point(name, _log_offset(said), said["sent"], said["reached"])
 
 
-def resumed(raw: bytes, owed: Mapping[int, int]) -> bytes:
+def resumed(raw: bytes, awaited_input: Mapping[int, int]) -> bytes:
     """The metadata of a snapshot as that of where an attempt begins, ahead of its senders by what they owe."""
     said = _said(raw)
-    return values.encode({**said, "taken": 0, "owed": dict(owed), "arrived": said.get("began", {})})
+    return values.encode({**said, "taken": 0, "owed": dict(awaited_input), "arrived": said.get("began", {})})
 
 
 def _kept(value: Any) -> Any:
@@ -135,8 +135,16 @@ def _row(kept: Any) -> Any:
     return kept
 
 
-def _received(said: Mapping[str, Any]) -> dict[Origin, int]:
-    return {Origin(node, instance): upto for node, instance, upto in said["received"]}
+def _log_offset(said: Mapping[str, Any]) -> LogOffset:
+    return LogOffset(said["log_offset"])
+
+
+def _live_since(said: Mapping[str, Any]) -> LogOffset:
+    return LogOffset(said.get("live_since", LOG_BEGIN))
+
+
+def _received(said: Mapping[str, Any]) -> dict[Origin, LogOffset]:
+    return {Origin(node, instance): LogOffset(upto) for node, instance, upto in said["received"]}
 
 
 def _said(raw: bytes) -> dict[str, Any]:

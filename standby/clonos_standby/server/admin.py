@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 from clonos.errors import ProtocolError, StorageUnavailable
+from clonos.wire.admin_messages import AdminAnswer, AdminRequest
 from clonos.wire.framing import FrameType, read_frame, to_bytes
-from clonos.wire.messages import Error, pack_admin, parse, parse_json
+from clonos.wire.messages import Error, pack_admin, parse, parse_admin_answer
 from clonos.wire.tls import Tls
+
+AnswerT = TypeVar("AnswerT", bound=AdminAnswer)
 
 
 def ask(
-    address: str, token: str, request: Mapping[str, Any], timeout: float, tls: Tls | None = None
-) -> dict[str, Any]:
-    """The answer of the server at a socket's path or at `HOST:PORT`.
+    address: str,
+    token: str,
+    request: AdminRequest,
+    expected: type[AnswerT],
+    timeout: float,
+    tls: Tls | None = None,
+) -> AnswerT:
+    """The answer of the server at a socket's path or at `HOST:PORT`, which is of the `expected` kind.
 
     Raises OSError where nobody answers, ProtocolError or StorageUnavailable where the server refuses.
     """
@@ -30,7 +37,12 @@ def ask(
         if error.retryable:
             raise StorageUnavailable(f"the replica server cannot do that now: {error.message}")
         raise ProtocolError(f"the replica server refused: {error.message}")
-    return parse_json(frame.payload, frame.type.name)
+    answer = parse_admin_answer(frame)
+    if not isinstance(answer, expected):
+        raise ProtocolError(
+            f"the replica server answered {type(request).__name__} with {type(answer).__name__}"
+        )
+    return answer
 
 
 def _connected(address: str, timeout: float, tls: Tls | None) -> socket.socket:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.death import Death
 from clonos.wire.messages import Hello
+from clonos.wire.truncation_points import pack_points, parse_points
 
 # ------------------------------------------------------- from server to replica
 
@@ -35,10 +36,10 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An epoch is committed. `truncate` has log offsets by `node/instance`, before which logs are forgotten."""
+    """An epoch is committed: logs before the truncation points are forgotten."""
 
-    epoch: int
-    truncate: Mapping[str, int]
+    epoch: Epoch
+    truncation_points: Mapping[Origin, LogOffset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Figures:
 class Follows:
     """A standby follows its replica in this epoch."""
 
-    epoch: int
+    epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class AskPromotion:
 class AtEnd:
     """The epoch is over, and the process waits for the next one. A standby has no figures."""
 
-    epoch: int
+    epoch: Epoch
     figures: Mapping[str, float] | None
 
 
@@ -116,10 +117,16 @@ _KINDS: Final[dict[str, type[ControlMessage]]] = {
         Failed,
     )
 }
+_WRITTEN: Final[dict[str, Callable[[Any], Any]]] = {
+    "hello": lambda hello: hello.to_dict(),
+    "previous": lambda death: None if death is None else death.to_dict(),
+    "truncation_points": pack_points,
+}
 _READ: Final[dict[str, Callable[[Any], Any]]] = {
     "origin": lambda said: Origin(*said),
     "hello": Hello.from_dict,
     "previous": lambda said: None if said is None else Death(**said),
+    "truncation_points": lambda said: parse_points(said, "Committed"),
 }
 
 
@@ -127,8 +134,7 @@ def pack_control(message: ControlMessage) -> dict[str, Any]:
     """The map that `ControlChannel.send` takes."""
     packed: dict[str, Any] = {"kind": type(message).__name__}
     for field in fields(message):
-        value = getattr(message, field.name)
-        packed[field.name] = value.to_dict() if isinstance(value, Hello | Death) else value
+        packed[field.name] = _WRITTEN.get(field.name, _as_is)(getattr(message, field.name))
     return packed
 
 

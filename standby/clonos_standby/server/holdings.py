@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from clonos.errors import LogCorrupt, StorageUnavailable
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
+from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.storage import salvage
@@ -46,7 +47,7 @@ class Reader(Protocol):
     @property
     def damaged_before(self) -> str | None: ...
 
-    def own(self) -> Iterable[tuple[int, bytes]]: ...
+    def own(self) -> Iterable[Segment]: ...
 
     def deltas(self) -> Iterable[bytes]: ...
 
@@ -79,7 +80,7 @@ class Holdings:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
 
-    def lookup(self, node: int, instance: int, from_offset: int) -> HolderReply:
+    def lookup(self, node: int, instance: int, from_offset: LogOffset) -> HolderReply:
         """What this host knows about one instance's log from an offset on. Raises StorageUnavailable where any of it
         cannot be read now."""
         readings = [partial(self._index, directory) for directory in self._directories()]

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE, generate_latest
 from prometheus_client.registry import Collector
 
-from clonos_standby.server.server_stats import BUCKETS, Account
+from clonos_standby.server.server_stats import BUCKETS, ServerStats
 
 __all__ = ["CONTENT_TYPE", "render"]
 
@@ -22,26 +22,26 @@ _STATES = ("busy", "idle", "dying")
 _PLACE = ("operator", "instance")
 
 
-def render(status: Mapping[str, Any], account: Account, names: Mapping[int, str]) -> str:
+def render(status: Mapping[str, Any], stats: ServerStats, names: Mapping[int, str]) -> str:
     """The whole page. `names` are the operators' and sinks', by node."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Page(status, account, names))
+    registry.register(_Page(status, stats, names))
     return generate_latest(registry).decode()
 
 
 class _Page(Collector):
     """What is known at this moment. The page has a registry of its own, so nothing of the process is on it."""
 
-    def __init__(self, status: Mapping[str, Any], account: Account, names: Mapping[int, str]) -> None:
-        self._status, self._account, self._names = status, account, names
+    def __init__(self, status: Mapping[str, Any], stats: ServerStats, names: Mapping[int, str]) -> None:
+        self._status, self._stats, self._names = status, stats, names
 
     def collect(self) -> Iterator[Metric]:
-        yield from _processes(self._status, self._account)
-        yield from _instances(self._status, self._account, self._names)
-        yield from _events(self._account)
+        yield from _processes(self._status, self._stats)
+        yield from _instances(self._status, self._stats, self._names)
+        yield from _events(self._stats)
 
 
-def _processes(status: Mapping[str, Any], account: Account) -> Iterable[Metric]:
+def _processes(status: Mapping[str, Any], stats: ServerStats) -> Iterable[Metric]:
     states = [_state(replica) for replica in status["replicas"]]
     replicas = _gauge("replicas", "Processes that serve an instance", labels=["state"])
     for state in _STATES:
@@ -50,11 +50,11 @@ def _processes(status: Mapping[str, Any], account: Account) -> Iterable[Metric]:
     yield replicas
     yield _gauge("spares", "Processes that wait to replace another", len(status["spares"]))
     yield _gauge("waiting", "Connections that wait for a replica", status["waiting"])
-    yield _gauge("committed_epoch", committed, account.committed)
+    yield _gauge("committed_epoch", committed, stats.committed)
     yield _gauge("start_time_seconds", "When the server started", status["started"])
 
 
-def _instances(status: Mapping[str, Any], account: Account, names: Mapping[int, str]) -> Iterable[Metric]:
+def _instances(status: Mapping[str, Any], stats: ServerStats, names: Mapping[int, str]) -> Iterable[Metric]:
     def place(node: int, instance: int) -> list[str]:
         return [names.get(node, str(node)), str(instance)]
 
@@ -68,7 +68,7 @@ def _instances(status: Mapping[str, Any], account: Account, names: Mapping[int, 
 
     def counter(name: str, says: str, field: str) -> Metric:
         family = _counter(name, says, labels=_PLACE)
-        for key, work in sorted(account.work.items()):
+        for key, work in sorted(stats.work.items()):
             number = work.total.get(field)
             if number is not None:
                 family.add_metric(place(*key), number)
@@ -88,19 +88,19 @@ def _instances(status: Mapping[str, Any], account: Account, names: Mapping[int, 
     yield counter("delta_bytes", "Of those, determinants for whoever gets the rows", "delta_bytes")
 
 
-def _events(account: Account) -> Iterable[Metric]:
+def _events(stats: ServerStats) -> Iterable[Metric]:
     deaths = _counter("deaths", "Ends of replica processes, by kind", labels=["kind"])
-    for kind, count in sorted(account.deaths.items()):
+    for kind, count in sorted(stats.deaths.items()):
         deaths.add_metric([kind], count)
     yield deaths
-    yield _counter("failures", "Tasks that failed", account.failures)
+    yield _counter("failures", "Tasks that failed", stats.failures)
     says = "From the death of a replica until its instance was live again within the same task."
-    buckets = [(f"{bound:g}", count) for bound, count in zip(BUCKETS, account.failover_buckets)]
+    buckets = [(f"{bound:g}", count) for bound, count in zip(BUCKETS, stats.failover_buckets)]
     yield HistogramMetricFamily(
         "clonos_failover_seconds",
         says,
-        buckets=[*buckets, ("+Inf", account.failovers)],
-        sum_value=account.failover_seconds,
+        buckets=[*buckets, ("+Inf", stats.failovers)],
+        sum_value=stats.failover_seconds,
     )
 
 

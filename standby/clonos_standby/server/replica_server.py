@@ -26,9 +26,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clonos.errors import ClonosError, ConfigurationError, ProtocolError
-from clonos.wire.framing import FrameType
-from clonos.wire.messages import VERSION, Admin, pack_json
+from clonos.errors import ClonosError, ConfigurationError
+from clonos.wire.admin_messages import (
+    AdminAnswer,
+    AdminRequest,
+    BeginGeneration,
+    CommitEpoch,
+    CommitTold,
+    Done,
+    GetStatus,
+    ReportFailure,
+    SetHolders,
+    Status,
+    StopServer,
+)
+from clonos.wire.messages import Admin, pack_admin_answer
 from clonos_standby.cluster.launcher import LEASE_ENDED
 from clonos_standby.cluster.server_watch import PING
 from clonos_standby.cluster.spec_file import read_document
@@ -242,7 +254,7 @@ class Server:
         supervisor = self.supervisor
 
         def page() -> str:
-            return metrics.render(supervisor.status(), supervisor.account, names)
+            return metrics.render(supervisor.status(), supervisor.stats, names)
 
         return Endpoint(self.loop, port, page, metrics.CONTENT_TYPE, self._metrics_opened)
 
@@ -312,69 +324,41 @@ class Server:
         self.loop.later(_PARENT_SECONDS, self._check_parent)
 
     def _admin(self, sock: socket.socket, admin: Admin) -> None:
-        def answer(**said: Any) -> None:
-            self.acceptor.answer(sock, pack_json(FrameType.WELCOME, {"version": VERSION, "ok": True, **said}))
+        def answer(said: AdminAnswer) -> None:
+            self.acceptor.answer(sock, pack_admin_answer(said))
 
         try:
             self._obey(admin.request, answer)
         except ClonosError as error:
             self.acceptor.refuse(sock, error)
 
-    def _obey(self, request: dict[str, Any], answer: Callable[..., None]) -> None:
-        if "commit" in request:
-            epoch = _number(request, "commit")
-            answer(replicas=self.supervisor.commit(epoch, request.get("truncate") or {}))
-        elif "generation" in request:
-            generation = _number(request, "generation")
-            self.supervisor.set_generation(generation, lambda: answer(generation=generation))
-        elif "holders" in request:
-            holders.tell(self.data, _addresses(request["holders"]))
-            answer()
-        elif "failed" in request:
-            self.supervisor.failed(_failure(request["failed"]))
-            answer()
-        elif request.get("status"):
-            status = self.supervisor.status()
-            sidecar = self.sidecar.process
-            answer(
-                status={
-                    **status,
-                    "grpc": self.sidecar.address,
-                    "grpc_pid": sidecar.pid if sidecar else None,
-                    "metrics": self.metrics.address if self.metrics is not None else None,
-                }
-            )
-        elif request.get("stop"):
-            answer()
-            self.loop.later(0.0, self.loop.stop)
-        else:
-            raise ProtocolError(
-                f"an admin request must be commit, generation, holders, failed, status or stop, not {request!r}"
-            )
+    def _obey(self, request: AdminRequest, answer: Callable[[AdminAnswer], None]) -> None:
+        match request:
+            case CommitEpoch(epoch, truncation_points):
+                answer(CommitTold(self.supervisor.commit(epoch, truncation_points)))
+            case BeginGeneration(generation):
+                self.supervisor.set_generation(generation, lambda: answer(Done()))
+            case SetHolders(addresses):
+                holders.tell(self.data, addresses)
+                answer(Done())
+            case ReportFailure((node, instance), generation, epoch, error, message):
+                place = {"generation": generation, "node": node, "instance": instance, "epoch": epoch}
+                self.supervisor.failed({"at": time.time(), "error": error, "message": message, **place})
+                answer(Done())
+            case GetStatus():
+                answer(Status(self._status()))
+            case StopServer():
+                answer(Done())
+                self.loop.later(0.0, self.loop.stop)
 
-
-def _number(request: dict[str, Any], name: str) -> int:
-    value = request.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ProtocolError(f"admin request: {name} {value!r} is not a whole number")
-    return value
-
-
-def _addresses(said: Any) -> list[str]:
-    if not isinstance(said, list) or not all(isinstance(address, str) for address in said):
-        raise ProtocolError(f"admin request: holders {said!r} is not a list of addresses")
-    return said
-
-
-def _failure(said: Any) -> dict[str, Any]:
-    """Why a conduit fails its task, as one of the failures that the status lists."""
-    if not isinstance(said, dict):
-        raise ProtocolError(f"admin request: failed {said!r} is not an object")
-    for name in ("error", "message"):
-        if not isinstance(said.get(name), str):
-            raise ProtocolError(f"admin request: {name} {said.get(name)!r} of a failure is not a text")
-    numbers = {name: _number(said, name) for name in ("generation", "node", "instance", "epoch")}
-    return {"at": time.time(), "error": said["error"], "message": said["message"], **numbers}
+    def _status(self) -> dict[str, Any]:
+        sidecar = self.sidecar.process
+        return {
+            **self.supervisor.status(),
+            "grpc": self.sidecar.address,
+            "grpc_pid": sidecar.pid if sidecar else None,
+            "metrics": self.metrics.address if self.metrics is not None else None,
+        }
 
 
 def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NO_EPOCH, Origin
 from clonos.protocol.roles.death import Death
 from clonos_standby.server.death import append_bounded
 
@@ -39,7 +39,7 @@ class Work:
     log_bytes: int | None = None  # a sink has no log of its own
 
 
-class Account:
+class ServerStats:
     """See the module. Recoveries are also appended to a file, as JSON lines."""
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +51,7 @@ class Account:
         self.failover_buckets = [0] * len(BUCKETS)
         self.failovers = 0
         self.failover_seconds = 0.0
-        self.committed = -1
+        self.committed = NO_EPOCH
 
     def heard(self, origin: Origin, pid: int, figures: Mapping[str, float]) -> None:
         """A replica has told how far it is."""

@@ -33,8 +33,8 @@ from clonos.errors import (
     StorageUnavailable,
 )
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
-from clonos.protocol.roles.death import Death, certify
+from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.roles.death import Death, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.protocol.roles.spare_pool import PROVEN_SECONDS, SparePool
 from clonos.wire.messages import Hello
@@ -61,7 +61,7 @@ from clonos_standby.server.fences import FenceTable
 from clonos_standby.server.lifeline import Lifelines
 from clonos_standby.server.log import log
 from clonos_standby.server.processes import kill_group, look_at, oom_kills, resident_bytes, wait_for
-from clonos_standby.server.server_stats import Account
+from clonos_standby.server.server_stats import ServerStats
 from clonos_standby.server.spares import Spare, fork_spare
 
 DUMP_SECONDS = 0.25
@@ -80,7 +80,7 @@ class Replica:
     connection: socket.socket | None = None
     origin: Origin | None = None
     busy: int | None = None
-    follows: int | None = None
+    follows: Epoch | None = None
     kill_timer: Timer | None = None
 
     @property
@@ -130,7 +130,7 @@ class Supervisor:
         self._fence_table = FenceTable(data / "fences")
         self.deaths = DeathLog(data / "deaths.jsonl")
         self.failures: deque[dict[str, Any]] = deque(maxlen=_FAILURES_KEPT)
-        self.account = Account(data / "recoveries.jsonl")
+        self.stats = ServerStats(data / "recoveries.jsonl")
         self.started_at = time.time()
         self._loop = loop
         self._data = data
@@ -312,11 +312,11 @@ class Supervisor:
         """For the status and the metrics: nothing here depends on them."""
         self._recovering.discard(origin)
         if isinstance(message, Recovered):
-            self.account.recovered(origin, message.said, self._placement.last_death(origin))
+            self.stats.recovered(origin, message.said, self._placement.last_death(origin))
             return
         figures = message.figures if isinstance(message, AtEnd) else message.said
         if figures is not None:
-            self.account.heard(origin, replica.pid, figures)
+            self.stats.heard(origin, replica.pid, figures)
 
     def _promote(self, replica: Replica, hello: Hello) -> None:
         try:
@@ -330,7 +330,7 @@ class Supervisor:
     def failed(self, failure: dict[str, Any]) -> None:
         """A replica or a conduit has told why it fails its task."""
         self.failures.append(failure)
-        self.account.failures += 1
+        self.stats.failures += 1
 
     def _watch_output(self, replica: Replica) -> None:
         output = replica.spare.output
@@ -344,10 +344,10 @@ class Supervisor:
 
         self._loop.watch(output.fd, ready)
 
-    def commit(self, epoch: int, truncate: Mapping[str, int]) -> int:
+    def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> int:
         """Tells every replica that serves an instance; how many there are."""
-        self.account.committed = epoch
-        message = pack_control(Committed(epoch, truncate))
+        self.stats.committed = epoch
+        message = pack_control(Committed(epoch, truncation_points))
         serving = len(self._placement.serving)
         for replica in self._placement.not_given_up:
             try:
@@ -409,7 +409,7 @@ class Supervisor:
         replica.disconnect()
         self._no_longer_held(replica.lifeline)
         self._hear(replica)  # its last words
-        death = self._certify(replica, status, max_rss)
+        death = self._classify_death(replica, status, max_rss)
         del self._children[replica.pid]
         if replica.kill_timer is not None:
             replica.kill_timer.cancel()
@@ -417,7 +417,7 @@ class Supervisor:
         self._loop.forget(replica.spare.output.fd)
         replica.control.close()
         replica.spare.output.close()
-        self.account.died(death)
+        self.stats.died(death)
         if not death.expected:
             log("replica_died", death.message, node=death.node, instance=death.instance)
             self.deaths.add(death)
@@ -427,9 +427,9 @@ class Supervisor:
                 self._look_again(pause)
         else:
             self._recovering.discard(replica.origin)
-        self._placement.reaped(replica, death)
+        self._placement.on_reaped(replica, death)
 
-    def _certify(self, replica: Replica, status: int, max_rss: int) -> Death:
+    def _classify_death(self, replica: Replica, status: int, max_rss: int) -> Death:
         replica.spare.output.drain()
         seen = oom_kills()
         ending = ending_of(
@@ -443,7 +443,7 @@ class Supervisor:
             stderr=replica.spare.output.tail(),
         )
         self._oom_seen = seen
-        return certify(ending)
+        return classify_death(ending)
 
     # -- the driver --------------------------------------------------------------------------------------------
 
@@ -455,7 +455,7 @@ class Supervisor:
         replicas = []
         for served in sorted(self._placement.serving, key=lambda served: served.origin):
             replica, origin = served.process, served.origin
-            hello, work = served.said, self.account.work.get(origin)
+            hello, work = served.said, self.stats.work.get(origin)
             replicas.append(
                 {
                     "node": origin.node,
@@ -487,7 +487,7 @@ class Supervisor:
             "waiting": len(self._placement.waiting),
             "deaths": self.deaths.total,
             "failures": list(self.failures),
-            "recoveries": list(self.account.recoveries),
+            "recoveries": list(self.stats.recoveries),
             "recent_deaths": [death.to_dict() for death in self.deaths.recent[-8:]],
         }
 

@@ -3,8 +3,9 @@
 Drivers come and go, and their hosts fail; what they left running here must neither stay for ever nor act on. So a
 query is hosted under a lease that its driver prolongs. A lease that ends takes the query's server along, and the server
 sees to that itself, so that it also holds where this process hangs. A driver that has had no answer for as long may
-therefore take it that nothing of its query runs here any more, also if its questions still get here
-(`protocol.roles.lease`). Whoever asks for the same query later takes over: it is the same query's next driver.
+therefore take it that its query is not served here any more, also if its questions still get here
+(`protocol.roles.lease`). Where this process and the server are both stopped by a signal, replicas may run on; they are
+fenced (`cluster.leased_server`). Whoever asks for the same query later takes over: it is the same query's next driver.
 
 What a query's server keeps stays on disk, for the next time.
 """

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import Coverage
 from clonos.protocol.recovery.causal.delta import DeltaEntry, decode_delta, encode_delta, encode_entry
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
 FULL = 1 << 30
 FOLD_FROM = 4096
@@ -29,9 +30,9 @@ class Receipts:
     def __init__(self) -> None:
         self._seen: dict[Origin, Coverage] = {}
 
-    def take(self, raw: bytes) -> list[tuple[DeltaEntry, int, int]]:
+    def take(self, raw: bytes) -> list[tuple[DeltaEntry, LogOffset, LogOffset]]:
         """The parts [start, end) of a delta's entries that are new. Raises LogCorrupt."""
-        fresh: list[tuple[DeltaEntry, int, int]] = []
+        fresh: list[tuple[DeltaEntry, LogOffset, LogOffset]] = []
         for entry in decode_delta(raw):
             coverage = self._seen.get(entry.origin)
             if coverage is None:
@@ -40,10 +41,10 @@ class Receipts:
         return fresh
 
     @property
-    def ends(self) -> dict[Origin, int]:
+    def ends(self) -> dict[Origin, LogOffset]:
         return {origin: coverage.end for origin, coverage in self._seen.items()}
 
-    def covers(self, origin: Origin, start: int, end: int) -> bool:
+    def covers(self, origin: Origin, start: LogOffset, end: LogOffset) -> bool:
         coverage = self._seen.get(origin)
         return start >= end or (coverage is not None and coverage.covers(start, end))
 
@@ -74,15 +75,22 @@ class DeltaJournal:
         return len(self._pieces)
 
     @property
-    def received(self) -> dict[Origin, int]:
+    def received(self) -> dict[Origin, LogOffset]:
         """How far it has been sent others' logs."""
         return self._receipts.ends
 
-    def append_own(self, origin: Origin, start: int, data: bytes) -> None:
-        """A new piece of the instance's own log."""
-        self._push(DeltaEntry(origin, start, len(data), 1, data if self._depth > 0 else None))
+    @property
+    def elides(self) -> bool:
+        """Whether pieces are to be marked, because somebody is not sent their bytes."""
+        return self._depth < FULL
 
-    def own_since(self, origin: Origin, start: int) -> bytes:
+    def append_own(
+        self, origin: Origin, start: LogOffset, data: bytes, mark: HistoryMark | None = None
+    ) -> None:
+        """A new piece of the instance's own log."""
+        self._push(DeltaEntry(origin, start, len(data), 1, data if self._depth > 0 else None, mark))
+
+    def own_since(self, origin: Origin, start: LogOffset) -> bytes:
         """The instance's own log from offset `start` on, as far as it is held."""
         return b"".join(
             piece.data[max(start - piece.start, 0) :]
@@ -95,10 +103,7 @@ class DeltaJournal:
         fresh = self._receipts.take(raw)
         for entry, start, end in fresh:
             hop = entry.hop + 1
-            data = None
-            if entry.data is not None and hop <= self._depth:
-                data = entry.data[start - entry.start : end - entry.start]
-            self._push(DeltaEntry(entry.origin, start, end - start, hop, data))
+            self._push(entry.part(start, end, hop, elided=hop > self._depth))
         return bool(fresh)
 
     def _push(self, piece: DeltaEntry) -> None:
@@ -116,11 +121,11 @@ class DeltaJournal:
             return None
         return encode_delta(encode_entry(*self._pieces[at]) for at in range(mark - end, 0))
 
-    def truncate(self, stable: Mapping[Origin, int]) -> None:
-        """Drop from the left what ends at or before its origin's stable offset."""
+    def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
+        """Drop from the left what ends at or before its origin's truncation point."""
         while self._pieces:
             piece = self._pieces[0]
-            if piece.end > stable.get(piece.origin, 0):
+            if piece.end > truncation_points.get(piece.origin, 0):
                 break
             self._pieces.popleft()
             self._bytes -= len(piece.data or b"")
@@ -152,8 +157,7 @@ def fold_deltas(raws: Iterable[bytes]) -> bytes:
             given.append(entry)
             coverage = seen.setdefault((entry.origin, entry.data is None), Coverage())
             for start, end in coverage.add(entry.start, entry.end):
-                data = None if entry.data is None else entry.data[start - entry.start : end - entry.start]
-                pieces.append(DeltaEntry(entry.origin, start, end - start, entry.hop, data))
+                pieces.append(entry.part(start, end, entry.hop, elided=False))
     folded, together = (encode_delta(encode_entry(*one) for one in some) for some in (_folded(pieces), given))
     return min(folded, together, key=len)
 
@@ -171,9 +175,15 @@ def _joined(run: list[DeltaEntry]) -> Iterator[DeltaEntry]:
     at = 0
     while at < len(run):
         stop = at + 1
-        while stop < len(run) and run[stop].start == run[stop - 1].end:
+        while stop < len(run) and _continues(run[stop], run[stop - 1]):
             stop += 1
-        first = run[at]
+        first, last = run[at], run[stop - 1]
         data = None if first.data is None else b"".join(piece.data or b"" for piece in run[at:stop])
-        yield DeltaEntry(first.origin, first.start, run[stop - 1].end - first.start, first.hop, data)
+        yield DeltaEntry(first.origin, first.start, last.end - first.start, first.hop, data, last.mark)
         at = stop
+
+
+def _continues(piece: DeltaEntry, before: DeltaEntry) -> bool:
+    """Whether two pieces can be one: the mark of the later one must say all that both say."""
+    begins, began = (None if one.mark is None else one.mark.begins for one in (piece, before))
+    return piece.start == before.end and begins == began

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import Receipts
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
@@ -23,19 +23,23 @@ FIRST_HOP = 1
 
 
 def missing_logs(
-    sent: Mapping[Origin, int], stable: Mapping[Origin, int], held: Iterable[bytes]
+    sent: Mapping[Origin, LogOffset], truncation_points: Mapping[Origin, LogOffset], held: Iterable[bytes]
 ) -> list[Origin]:
-    """Of whose logs it does not hold what it had been sent, as far as that is beyond what is `stable`. Raises
+    """Of whose logs it does not hold what it had been sent, as far as that is beyond the `truncation_points`. Raises
     LogCorrupt."""
     receipts = Receipts()
     for raw in held:
         receipts.take(raw)
     return [
-        origin for origin, upto in sent.items() if not receipts.covers(origin, stable.get(origin, 0), upto)
+        origin
+        for origin, upto in sent.items()
+        if not receipts.covers(origin, truncation_points.get(origin, LOG_BEGIN), upto)
     ]
 
 
-def recovered_deltas(origin: Origin, start: int, upto: int, replies: Iterable[HolderReply]) -> list[bytes]:
+def recovered_deltas(
+    origin: Origin, start: LogOffset, upto: LogOffset, replies: Iterable[HolderReply]
+) -> list[bytes]:
     """As a delta, what others know of the log of `origin` from `start` to `upto`. Raises LogConflict."""
     pieces = list(known_between(start, upto, replies))
     return (

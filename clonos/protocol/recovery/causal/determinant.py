@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset
+
 
 class Kind(enum.IntEnum):
     """Entry types of the log format; the numbers are public."""
@@ -65,8 +67,8 @@ class Step:
     """One step as read back from the log."""
 
     kind: Kind
-    start: int  # log offset of the first chunk of the step
-    epoch: int = -1  # BOUNDARY
+    start: LogOffset  # log offset of the first chunk of the step
+    epoch: Epoch = NO_EPOCH  # BOUNDARY
     seed: int = 0  # BOUNDARY
     program: str = ""  # BOUNDARY: version of the function; of none, the first that the checkpoint had
     runs: list[Run] = field(default_factory=list)  # ORDER
@@ -80,7 +82,7 @@ class Step:
     outputs: int = 0
     digest: int = 0
     end: Kind = Kind.SENT  # the entry that closes it
-    stop: int = 0  # log offset after the last chunk of the step
+    stop: LogOffset = LOG_BEGIN  # log offset after the last chunk of the step
 
     @property
     def consumed(self) -> list[Run]:

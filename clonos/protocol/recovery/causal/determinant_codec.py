@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from clonos.errors import LogCorrupt
+from clonos.protocol.ids import Epoch, LogOffset
 from clonos.protocol.recovery.causal.determinant import Effect, Kind, Outcome, Run, Step
 from clonos.protocol.varint import append_varint, read_varint, unzigzag, zigzag
 
@@ -32,7 +33,7 @@ def seal(entries: bytes | bytearray) -> bytes:
     return bytes(head + entries)
 
 
-def append_boundary(out: bytearray, epoch: int, seed: int, program: str = "") -> None:
+def append_boundary(out: bytearray, epoch: Epoch, seed: int, program: str = "") -> None:
     out.append(Kind.BOUNDARY)
     append_varint(out, epoch)
     out.append(Kind.SEED)
@@ -174,7 +175,7 @@ def chunk_at(log: bytes | memoryview, at: int) -> tuple[bytes, int]:
     return entries, end
 
 
-def decode_steps(log: bytes, base: int) -> list[Step]:
+def decode_steps(log: bytes, base: LogOffset) -> list[Step]:
     """The steps in `log`, whose first byte has log offset `base` and begins a chunk.
 
     The last step is not `complete` where the log ends in the middle of a step.
@@ -183,16 +184,16 @@ def decode_steps(log: bytes, base: int) -> list[Step]:
     at = 0
     while at < len(log):
         entries, end = chunk_at(log, at)
-        reader = _Reader(entries)
+        reader, offset = _Reader(entries), LogOffset(base + at)
         while reader.at < len(entries):
-            _read_entry(reader, steps, base + at)
+            _read_entry(reader, steps, offset)
         if steps:
-            steps[-1].stop = base + end
+            steps[-1].stop = LogOffset(base + end)
         at = end
     return steps
 
 
-def _read_entry(reader: _Reader, steps: list[Step], offset: int) -> None:
+def _read_entry(reader: _Reader, steps: list[Step], offset: LogOffset) -> None:
     code = reader.take(1)[0]
     try:
         kind = Kind(code)
@@ -208,10 +209,10 @@ def _read_entry(reader: _Reader, steps: list[Step], offset: int) -> None:
     _read_outcome(reader, kind, steps[-1], offset)
 
 
-def _read_opening(reader: _Reader, kind: Kind, offset: int) -> Step:
+def _read_opening(reader: _Reader, kind: Kind, offset: LogOffset) -> Step:
     step = Step(kind, offset)
     if kind is Kind.BOUNDARY:
-        step.epoch = reader.varint()
+        step.epoch = Epoch(reader.varint())
         if reader.take(1)[0] != Kind.SEED:
             raise LogCorrupt(f"the boundary at offset {offset} has no seed")
         step.seed = _U64.unpack(reader.take(8))[0]
@@ -225,7 +226,7 @@ def _read_opening(reader: _Reader, kind: Kind, offset: int) -> Step:
     return step
 
 
-def _read_outcome(reader: _Reader, kind: Kind, step: Step, offset: int) -> None:
+def _read_outcome(reader: _Reader, kind: Kind, step: Step, offset: LogOffset) -> None:
     if kind is Kind.CLOCK:
         step.clocks.append(unzigzag(reader.varint()))
     elif kind is Kind.INSTANT:

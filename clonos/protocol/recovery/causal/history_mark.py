@@ -3,7 +3,7 @@
 An epoch may be run anew with other outcomes, as long as nobody has seen the first ones; a snapshot at its end then
 belongs to the newer history. A store that was not there meanwhile, because an old copy of its disk has come back, goes
 on as the instance did before. Nothing in the bytes of a log tells two histories apart, so a snapshot keeps a digest of
-the log of its epoch.
+the log of its epoch, and so does what is said of a log to those who are not sent its bytes (`delta`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clonos.errors import LogConflict
+from clonos.protocol.ids import LogOffset
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryMark:
-    """The CRC-32 of an instance's log between two offsets: where the epoch of a snapshot began, and the snapshot."""
+    """The CRC-32 of an instance's log from where an epoch began to a snapshot, or to the end of a piece."""
 
-    begins: int
-    ends: int
+    begins: LogOffset
+    ends: LogOffset
     digest: int
 
     def is_of(self, log: CausalLog) -> bool:
@@ -39,3 +40,15 @@ class HistoryMark:
             return False  # it says both, and whoever puts the log together raises that
         reaches = log.contiguous_end(self.begins) >= self.ends
         return bool(self.digest) and reaches and not self.is_of(log)
+
+    def is_contradicted(self, log: CausalLog, snapshot: HistoryMark | None) -> bool:
+        """Whether an instance that returns to a snapshot, and repeats this log, would repeat another history. The
+        snapshot vouches for what comes before it."""
+        if not self.digest:
+            return False
+        if snapshot is not None and snapshot.begins == self.begins and snapshot.digest:
+            start, digest = snapshot.ends, snapshot.digest
+        else:
+            start, digest = self.begins, 0
+        known = log.prefix(start)[: self.ends - start]
+        return start + len(known) == self.ends and zlib.crc32(known, digest) != self.digest

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from clonos.errors import LogCorrupt
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import Segment, pieces_before
 from clonos.protocol.recovery.causal.delta import decode_delta
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
@@ -49,9 +49,11 @@ class HolderReply:
 
     holder: str
     segments: list[Segment] = field(default_factory=list)
-    required: int = 0
+    required: LogOffset = LOG_BEGIN
     damaged: tuple[Damage, ...] = ()
     own: tuple[OwnLog, ...] = ()
+    marks: tuple[HistoryMark, ...] = ()
+    """Which history it depends on, as far as it was not sent the log itself."""
 
     def of_history(self, mark: HistoryMark | None) -> HolderReply:
         """Without what it says from the epoch of a snapshot on, if that is another history than the snapshot's."""
@@ -69,11 +71,19 @@ class HolderReply:
 
 
 @dataclass(slots=True)
-class Known:
+class HeldLog:
     """About one origin: pieces of its log and how far somebody depends on it."""
 
     pieces: list[Segment] = field(default_factory=list)
-    required: int = 0
+    required: LogOffset = LOG_BEGIN
+    marks: dict[int, HistoryMark] = field(
+        default_factory=dict
+    )  # by the offset where an epoch began, the last
+
+    def take_mark(self, mark: HistoryMark) -> None:
+        known = self.marks.get(mark.begins)
+        if known is None or known.ends < mark.ends:
+            self.marks[mark.begins] = mark
 
 
 @dataclass(slots=True)
@@ -81,7 +91,7 @@ class Index:
     """One store, or the sinks' logs, by the instance that they speak of."""
 
     owner: Origin | None = None
-    known: dict[Origin, Known] = field(default_factory=dict)
+    known: dict[Origin, HeldLog] = field(default_factory=dict)
     own: OwnLog | None = None  # the owner's, where it may have standbys elsewhere, or is damaged
     damaged: list[Damage] = field(default_factory=list)
     size: int = 0  # bytes of logs
@@ -98,11 +108,13 @@ class Index:
                 self.damage(f"a delta kept by {self.owner or 'a sink'}: {error.message}", acts=acts)
                 continue
             for entry in entries:
-                known = self.known.setdefault(entry.origin, Known())
+                known = self.known.setdefault(entry.origin, HeldLog())
                 known.required = max(known.required, entry.end)
                 if entry.data is not None:
                     known.pieces.append((entry.start, entry.data))
                     self.size += len(entry.data)
+                elif entry.mark is not None:
+                    known.take_mark(entry.mark)
 
     def take_own(
         self, pieces: list[Segment], incarnations: tuple[Writer, ...] | None, received: Iterable[bytes]
@@ -111,7 +123,7 @@ class Index:
         there it is told apart, too."""
         self.size += sum(len(data) for _, data in pieces)
         if incarnations is None and not self.damaged and self.owner is not None:
-            self.known.setdefault(self.owner, Known()).pieces += pieces
+            self.known.setdefault(self.owner, HeldLog()).pieces += pieces
             return
         kept = tuple(received) if incarnations is not None else ()
         self.own = OwnLog(pieces, incarnations or (), kept, bool(self.damaged))
@@ -119,14 +131,15 @@ class Index:
 
 
 def told(
-    holder: str, origin: Origin, from_offset: int, readings: Iterable[Callable[[], Index]]
+    holder: str, origin: Origin, from_offset: LogOffset, readings: Iterable[Callable[[], Index]]
 ) -> HolderReply:
     """The reply of a holder that reads one place after another. What cannot be read now is raised by its reading, and
     then there is no reply."""
     pieces: list[Segment] = []
-    required = 0
+    required = LOG_BEGIN
     damaged: list[Damage] = []
     own: list[OwnLog] = []
+    marks: list[HistoryMark] = []
     for read in readings:
         index = read()
         damaged += index.damaged
@@ -135,5 +148,7 @@ def told(
         known = index.known.get(origin)
         if known is not None:
             required = max(required, known.required)
+            marks += known.marks.values()
             pieces += [(start, data) for start, data in known.pieces if start + len(data) > from_offset]
-    return HolderReply(holder, pieces, required, tuple(dict.fromkeys(damaged)), tuple(own))
+    marks = [mark for mark in marks if mark.ends > from_offset]
+    return HolderReply(holder, pieces, required, tuple(dict.fromkeys(damaged)), tuple(own), tuple(marks))

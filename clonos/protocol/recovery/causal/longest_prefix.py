@@ -22,10 +22,16 @@ import enum
 from collections.abc import Iterable
 
 from clonos.errors import GapError, LogConflict, ReplicaLost, Where
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, pieces_from
+from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import HolderReply as HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
+
+GAP_HINT = (
+    "More failed at once than the sharing depth covers. Raise spark.clonos.sharing.depth, or choose "
+    "spark.clonos.onGap=at_least_once to go on with possible contradictions"
+)
 
 
 class RecoveryState(enum.Enum):
@@ -44,7 +50,12 @@ class OnGap(enum.Enum):
 
 
 def longest_prefix(
-    origin: Origin, start: int, replies: Iterable[HolderReply], *, where: Where, on_gap: OnGap = OnGap.FAIL
+    origin: Origin,
+    start: LogOffset,
+    replies: Iterable[HolderReply],
+    *,
+    where: Where,
+    on_gap: OnGap = OnGap.FAIL,
 ) -> bytes:
     """The instance's log from offset `start`, as far as the holders together know it.
 
@@ -79,13 +90,14 @@ def longest_prefix(
             f"log bytes {reached}..{required} of {origin} are needed but nobody holds them (asked: "
             f"{', '.join(asked) or 'nobody'})",
             where=where,
-            hint="More failed at once than the sharing depth covers. Raise spark.clonos.sharing.depth, or choose "
-            "spark.clonos.onGap=at_least_once to go on with possible contradictions",
+            hint=GAP_HINT,
         )
     return log.prefix(start)
 
 
-def check_complete(origin: Origin, reached: int, replies: Iterable[HolderReply], *, where: Where) -> None:
+def check_complete(
+    origin: Origin, reached: LogOffset, replies: Iterable[HolderReply], *, where: Where
+) -> None:
     """Raises GapError where what is damaged may have said that the log goes on beyond what is known of it."""
     for reply in replies:
         for damage in reply.damaged:
@@ -99,7 +111,32 @@ def check_complete(origin: Origin, reached: int, replies: Iterable[HolderReply],
                 )
 
 
-def cut_short(ends_at: int, log_end: int, where: Where) -> ReplicaLost:
+def check_history(
+    origin: Origin,
+    snapshot_offset: LogOffset,
+    log: CausalLog,
+    snapshot: HistoryMark | None,
+    replies: Iterable[HolderReply],
+    *,
+    where: Where,
+) -> None:
+    """Raises GapError where somebody depends on another history of the instance than the one that is known.
+
+    Who is not sent the bytes of a log, because the sharing depth is finite, knows its digest. It tells a log that an
+    incarnation saved and never sent, because it died in between, from the one that its standby went on with.
+    """
+    for reply in replies:
+        for mark in reply.marks:
+            if mark.ends > snapshot_offset and mark.is_contradicted(log, snapshot):
+                raise GapError(
+                    f"{reply.holder} depends on log bytes {mark.begins}..{mark.ends} of {origin}, and what is known "
+                    "there is another history: the log of the incarnation that went on is lost",
+                    where=where,
+                    hint=GAP_HINT,
+                )
+
+
+def cut_short(ends_at: LogOffset, log_end: LogOffset, where: Where) -> ReplicaLost:
     """An attempt that has to end where an earlier one has ended cannot repeat it up to there."""
     return ReplicaLost(
         f"an earlier attempt has ended the epoch at log offset {ends_at}, and nobody holds its log beyond {log_end}",

@@ -26,32 +26,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, log_after
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
 
 
-def needed_end(start: int, recorded: bytes, replies: Iterable[HolderReply]) -> int:
+def needed_end(start: LogOffset, recorded: bytes, replies: Iterable[HolderReply]) -> LogOffset:
     """The log offset up to which the log has to be repeated; `recorded` is what is known of it from `start` on."""
-    held, known = start, start + len(recorded)
+    held, known = start, log_after(start, recorded)
     stores: list[OwnLog] = []
     for reply in replies:
-        held = max(held, reply.required, *(at + len(data) for at, data in reply.segments), 0)
+        held = max(held, reply.required, *(log_after(*piece) for piece in reply.segments))
         stores += reply.own
-    live = max((store.written_live for store in believed(stores) if not store.damaged), default=0)
+    live = max((store.written_live for store in believed(stores) if not store.damaged), default=LOG_BEGIN)
     if max(held, live) >= known:
         return known
     return max(held, _last_chunk(start, recorded, live), _acted_end(start, recorded))
 
 
-def _acted_end(start: int, recorded: bytes) -> int:
+def _acted_end(start: LogOffset, recorded: bytes) -> LogOffset:
     """Behind the last step that has acted. The checkpoint says in general that there are effects, and then everything
     is repeated; one that was restored from an older copy need not say it any more."""
     acted = [step.stop for step in codec.decode_steps(recorded, start) if step.effects]
     return max(acted, default=start)
 
 
-def _last_chunk(start: int, recorded: bytes, end: int) -> int:
+def _last_chunk(start: LogOffset, recorded: bytes, end: LogOffset) -> LogOffset:
     """A copy may begin inside a chunk: where what was written there before first differs from it."""
     at = 0
     while at < len(recorded):
@@ -59,4 +60,4 @@ def _last_chunk(start: int, recorded: bytes, end: int) -> int:
         if start + after > end:
             break
         at = after
-    return start + at
+    return LogOffset(start + at)

@@ -17,16 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from clonos.protocol.fence import NO_FENCE, Fence
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, log_after
 from clonos.protocol.recovery.causal.causal_log import Segment, pieces_before
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
-from clonos.protocol.recovery.causal.replacement import Move
+from clonos.protocol.recovery.causal.replacement import Failover
 
 
 class Writer(NamedTuple):
     """Who wrote a store from a log offset on: under this fence, live or, where it is a `copy`, behind who was live."""
 
     fence: Fence
-    since: int
+    since: LogOffset
     copy: bool = False
 
 
@@ -41,7 +42,7 @@ def begun(known: Sequence[Writer], one: Writer) -> tuple[Writer, ...]:
     return (*(other for other in kept if other.since != one.since), one)
 
 
-def truncated(known: Sequence[Writer], offset: int) -> tuple[Writer, ...]:
+def truncated(known: Sequence[Writer], offset: LogOffset) -> tuple[Writer, ...]:
     """Of those, whoever may have written what a store still holds, from `offset` on, and the last one."""
     writing = [one for one in known if one.since <= offset][-1:]
     last = [one for one in known if not one.copy][-1:]
@@ -72,11 +73,11 @@ class OwnLog:
         return max((one.fence for one in self.incarnations), default=NO_FENCE)
 
     @property
-    def end(self) -> int:
-        return max((at + len(data) for at, data in self.segments), default=0)
+    def end(self) -> LogOffset:
+        return max((log_after(*piece) for piece in self.segments), default=LOG_BEGIN)
 
     @property
-    def written_live(self) -> int:
+    def written_live(self) -> LogOffset:
         """The offset before which it lacks nothing that it depends on: what an incarnation writes live comes behind
         what it repeated, and it was sent all deltas of that meanwhile."""
         end = self.end
@@ -84,7 +85,7 @@ class OwnLog:
             if not one.copy and one.since < end:
                 return end
             end = min(end, one.since)
-        return 0
+        return LOG_BEGIN
 
     def of_history(self, mark: HistoryMark | None) -> OwnLog:
         """Without what it says from the epoch of a snapshot on, if that is another history than the snapshot's. Then
@@ -93,10 +94,12 @@ class OwnLog:
             return self
         return replace(self, segments=pieces_before(self.segments, mark.begins))
 
-    def before(self, newer: Iterable[Move]) -> OwnLog:
+    def before(self, newer: Iterable[Failover]) -> OwnLog:
         """Without what was written beyond the offset at which a newer incarnation went its own way; of each, fence
         and offset."""
-        limit = min((move.known_upto for move in newer if move.fence > self.history), default=None)
+        limit = min(
+            (failover.known_upto for failover in newer if failover.fence > self.history), default=None
+        )
         if limit is None or self.history < 0:
             return self
         return replace(self, segments=pieces_before(self.segments, limit))
@@ -104,5 +107,5 @@ class OwnLog:
 
 def believed(logs: Sequence[OwnLog]) -> list[OwnLog]:
     """Each without what a newer incarnation has overtaken; the newest first."""
-    lives = [Move(one.fence, one.since) for log in logs for one in log.incarnations if not one.copy]
+    lives = [Failover(one.fence, one.since) for log in logs for one in log.incarnations if not one.copy]
     return sorted((log.before(lives) for log in logs), key=lambda log: log.history, reverse=True)

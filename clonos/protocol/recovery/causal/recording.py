@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from clonos.errors import LogConflict, ReplicaLost, Where
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, log_after
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.determinant import Step
 
@@ -18,23 +19,23 @@ from clonos.protocol.recovery.causal.determinant import Step
 class Recording:
     """The recorded log from an offset on."""
 
-    def __init__(self, start: int = 0, log: bytes = b"") -> None:
+    def __init__(self, start: LogOffset = LOG_BEGIN, log: bytes = b"") -> None:
         self._start, self._log = start, log
         self.steps: deque[Step] = deque(codec.decode_steps(log, start))
 
     @property
-    def end(self) -> int:
+    def end(self) -> LogOffset:
         """The log offset up to which it is known."""
-        return self._start + len(self._log)
+        return log_after(self._start, self._log)
 
-    def between(self, start: int, stop: int) -> bytes:
+    def between(self, start: LogOffset, stop: LogOffset) -> bytes:
         """What is known of the log between two offsets that are not before its start."""
         return self._log[start - self._start : stop - self._start]
 
-    def since(self, offset: int) -> bytes:
+    def since(self, offset: LogOffset) -> bytes:
         return self._log[offset - self._start :]
 
-    def extend(self, start: int, log: bytes, repeated: int, where: Callable[[], Where]) -> bytes:
+    def extend(self, start: LogOffset, log: bytes, repeated: LogOffset, where: Callable[[], Where]) -> bytes:
         """More of it; what of that was not known. What lies before `repeated` is not needed any more.
 
         Raises ReplicaLost where something in between is missing, LogConflict where it differs from what is known.
@@ -44,7 +45,7 @@ class Recording:
             raise ReplicaLost(
                 f"its log is known up to {known}, what follows begins at {start}", where=where()
             )
-        at, stop = max(start, repeated), min(start + len(log), known)
+        at, stop = max(start, repeated), min(log_after(start, log), known)
         if at < stop and self.between(at, stop) != log[at - start : stop - start]:
             raise LogConflict(f"two histories from log offset {at} on", where=where())
         fresh = log[known - start :]

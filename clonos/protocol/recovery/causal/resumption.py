@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from clonos.errors import LogConflict, ResumeFailed, Where
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.recovery.causal.dependencies import missing_logs
 
@@ -21,14 +21,14 @@ def check_resumable(
     snapshot: InstanceSnapshot,
     before: Iterable[Segment],
     held: Iterable[bytes],
-    stable: Mapping[Origin, int],
+    truncation_points: Mapping[Origin, LogOffset],
     *,
     where: Where,
-    begins: int | None = None,
+    begins: LogOffset | None = None,
 ) -> None:
-    """`before` is what is known of the own log before the snapshot, `held` the deltas that the instance holds, `stable`
-    how far logs reached at the end of the last committed epoch, and `begins` how far the own one did (None: the epoch
-    of the snapshot is the first that is not committed). Raises ResumeFailed."""
+    """`before` is what is known of the own log before the snapshot, `held` the deltas that the instance holds,
+    `truncation_points` how far logs reached at the end of the last committed epoch, and `begins` how far the own one
+    did (None: the epoch of the snapshot is the first that is not committed). Raises ResumeFailed."""
     log = CausalLog()
     for start, data in before:
         log.merge(start, data)
@@ -39,7 +39,7 @@ def check_resumable(
         raise resume_failed(f"its own log is known up to {reached}, not {ends}", where)
     if not snapshot.history.is_of(log):
         raise resume_failed("it was taken in a history that has been overtaken", where)
-    check_dependencies(snapshot, held, stable, where=where)
+    check_dependencies(snapshot, held, truncation_points, where=where)
 
 
 def check_same_history(snapshot: InstanceSnapshot, own: Iterable[Segment], *, where: Where) -> None:
@@ -57,10 +57,14 @@ def check_same_history(snapshot: InstanceSnapshot, own: Iterable[Segment], *, wh
 
 
 def check_dependencies(
-    snapshot: InstanceSnapshot, held: Iterable[bytes], stable: Mapping[Origin, int], *, where: Where
+    snapshot: InstanceSnapshot,
+    held: Iterable[bytes],
+    truncation_points: Mapping[Origin, LogOffset],
+    *,
+    where: Where,
 ) -> None:
     """As `check_resumable`, of the others' logs alone."""
-    for origin in missing_logs(snapshot.received, stable, held):
+    for origin in missing_logs(snapshot.received, truncation_points, held):
         upto = snapshot.received[origin]
         raise resume_failed(f"it depends on the log of {origin} up to {upto}, which is not held here", where)
 

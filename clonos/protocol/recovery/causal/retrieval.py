@@ -18,14 +18,19 @@ from dataclasses import dataclass, field, replace
 
 from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.fence import of_same_attempt
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_between, pieces_from
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage
-from clonos.protocol.recovery.causal.longest_prefix import HolderReply, check_complete, longest_prefix
+from clonos.protocol.recovery.causal.longest_prefix import (
+    HolderReply,
+    check_complete,
+    check_history,
+    longest_prefix,
+)
 from clonos.protocol.recovery.causal.needed_log import needed_end
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
-from clonos.protocol.recovery.causal.replacement import ConduitProgress, Move
+from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +39,13 @@ class Recovered:
 
     before: list[Segment]
     recorded: bytes
-    base: int = 0
+    base: LogOffset = LOG_BEGIN
     """Nobody needs what lies before."""
     received: list[bytes] = field(default_factory=list)
     """Deltas that it received elsewhere."""
     log: CausalLog = field(default_factory=CausalLog)
 
-    def until(self, snapshot: int, end: int) -> Recovered:
+    def until(self, snapshot: LogOffset, end: LogOffset) -> Recovered:
         """Without what lies beyond `end`; the log was cut at `snapshot`."""
         if end >= snapshot + len(self.recorded):
             return self
@@ -49,14 +54,14 @@ class Recovered:
             log.merge(start, data)
         return replace(self, recorded=kept, log=log)
 
-    def missing(self, own: OwnLog) -> tuple[int, list[Segment]]:
+    def missing(self, own: OwnLog) -> tuple[LogOffset, list[Segment]]:
         """From which offset on a store does not hold this, and what is to be written there instead."""
         known = CausalLog()
         for start, data in own.segments:
             known.merge(start, data)
         at = self.base
         for start, data in self.log:
-            at = start + known.agreement(start, data)
+            at = LogOffset(start + known.agreement(start, data))
             if at < start + len(data):
                 break
         return at, pieces_from(self.log, at)
@@ -70,7 +75,7 @@ class OpenedLog:
     own: OwnLog = field(default_factory=OwnLog)
     held: list[bytes] = field(default_factory=list)
     damaged: tuple[Damage, ...] = ()
-    whole_since: int | None = None
+    whole_since: LogOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +85,28 @@ class Retrieval:
     store that is `whole`."""
 
     origin: Origin
-    snapshot: int
-    base: int
+    snapshot: LogOffset
+    base: LogOffset
     at_hand: tuple[HolderReply, ...]
     ask_others: bool
     too_early: bool
-    moves: tuple[Move, ...] = ()
-    bound: int | None = None
+    failovers: tuple[Failover, ...] = ()
+    bound: LogOffset | None = None
     whole: bool = False
-    anew_from: int | None = None
+    anew_from: LogOffset | None = None
     history: HistoryMark | None = None
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
         """The log from the snapshot on, and what is known of it before. Raises as `longest_prefix` does."""
-        # A move that the conduit made, and that nobody lived to write down, counts, too.
+        # A failover that the conduit made, and that nobody lived to write down, counts, too.
         answers = [
-            replace(reply, own=tuple(own.before(self.moves) for own in reply.own))
+            replace(reply, own=tuple(own.before(self.failovers) for own in reply.own))
             for reply in (answer.of_history(self.history) for answer in answers)
         ]
         replies = [*self.at_hand, *answers]
         recovered = put_together(self.origin, self.base, self.snapshot, replies, where=where)
-        reached = self.snapshot + len(recovered.recorded)
+        check_history(self.origin, self.snapshot, recovered.log, self.history, replies, where=where)
+        reached = log_after(self.snapshot, recovered.recorded)
         if not self.whole and (self.bound is None or reached < self.bound):
             check_complete(self.origin, reached, replies, where=where)
         if self.anew_from is not None and not any(reply.damaged for reply in replies):
@@ -112,7 +118,7 @@ class Retrieval:
 
 def retrieve(
     origin: Origin,
-    snapshot: int,
+    snapshot: LogOffset,
     opened: OpenedLog,
     kept: bytes,
     *,
@@ -120,9 +126,9 @@ def retrieve(
     fresh: bool,
     where: Where,
     has_standby: bool = False,
-    since: int | None = None,
-    recovered: int = 0,
-    settled: int = 0,
+    since: LogOffset | None = None,
+    recovered: LogOffset = LOG_BEGIN,
+    settled: LogOffset = LOG_BEGIN,
     repeats_all: bool = False,
     history: HistoryMark | None = None,
 ) -> Retrieval:
@@ -144,11 +150,11 @@ def retrieve(
             where=where,
             hint="A snapshot was damaged or removed; the epoch is run again from the end of the one before",
         )
-    standing, damaged = opened.own.of_history(history).before(known.moves), opened.damaged
+    standing, damaged = opened.own.of_history(history).before(known.failovers), opened.damaged
     too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
     stayed = not has_standby or (
         of_same_attempt(standing.fence, known.fence)
-        and all(move.fence <= standing.fence for move in known.moves)
+        and all(failover.fence <= standing.fence for failover in known.failovers)
     )
     store = _told_by_own_store(standing, damaged, has_standby=has_standby)
     return Retrieval(
@@ -158,7 +164,7 @@ def retrieve(
         # which real-time mode commits late.
         # An instance that may have been elsewhere asks for all that anybody has not truncated.
         max(
-            0
+            LOG_BEGIN
             if has_standby
             else min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)]),
             min(settled, snapshot),
@@ -166,7 +172,7 @@ def retrieve(
         (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
         fresh or bool(damaged) or too_early or not stayed,
         too_early,
-        known.moves,
+        known.failovers,
         # Every row goes through the conduit, and where there are standbys every effect is announced to it.
         bound=None
         if fresh or (not has_standby and any(one.acts for one in damaged))
@@ -189,7 +195,7 @@ def _told_by_own_store(standing: OwnLog, damaged: tuple[Damage, ...], *, has_sta
     return HolderReply(name, standing.segments)
 
 
-def _suffices(own: OwnLog, start: int, upto: int) -> bool:
+def _suffices(own: OwnLog, start: LogOffset, upto: LogOffset) -> bool:
     """Whether the store alone knows the log from `start` to `upto`."""
     log = CausalLog()
     for offset, data in own.segments:
@@ -198,7 +204,7 @@ def _suffices(own: OwnLog, start: int, upto: int) -> bool:
 
 
 def put_together(
-    origin: Origin, base: int, snapshot: int, replies: Sequence[HolderReply], *, where: Where
+    origin: Origin, base: LogOffset, snapshot: LogOffset, replies: Sequence[HolderReply], *, where: Where
 ) -> Recovered:
     """The log from `snapshot` on, and what is known of it between `base` and `snapshot`."""
     recorded = longest_prefix(origin, snapshot, replies, where=where)
@@ -208,7 +214,7 @@ def put_together(
     return Recovered(before, recorded, base, log=log)
 
 
-def known_between(base: int, end: int, replies: Iterable[HolderReply]) -> CausalLog:
+def known_between(base: LogOffset, end: LogOffset, replies: Iterable[HolderReply]) -> CausalLog:
     """What there is of an instance's log from `base` to `end`."""
     log = CausalLog()
     stores: list[OwnLog] = []

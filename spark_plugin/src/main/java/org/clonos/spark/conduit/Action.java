@@ -11,13 +11,13 @@ public sealed interface Action {
   record Connect(Fence fence, boolean fresh, long delayMs, int server) implements Action {}
 
   /**
-   * Send HELLO. {@code moves} are those of this task attempt to another server. {@code recovered} is the offset up to which
-   * a replica of this attempt has recovered the log.
+   * Send HELLO. {@code failovers} are those of this task attempt to another server. {@code recovered} is the offset up
+   * to which a replica of this attempt has recovered the log.
    */
-  record Hello(Fence fence, boolean fresh, List<Move> moves, long recovered) implements Action {}
+  record Hello(Fence fence, boolean fresh, List<Failover> failovers, long recovered) implements Action {}
 
   /** Send RESUME. */
-  record Resume(long passed, long logStart, byte[] log) implements Action {}
+  record Resume(long emittedOutput, long logStart, byte[] log) implements Action {}
 
   /** Take the bundle under construction, serialize it under this number and answer {@link Event.Sealed}. */
   record Seal(long seq) implements Action {}
@@ -38,7 +38,7 @@ public sealed interface Action {
   record PassOn(int rows) implements Action {}
 
   /** Tell the replica up to where the conduit has its log. */
-  record Secured(long logEnd) implements Action {}
+  record LogFlushed(long logEnd) implements Action {}
 
   /** Drop kept bundles up to this number. */
   record Forget(long seq) implements Action {}
@@ -60,10 +60,10 @@ public sealed interface Action {
    * of the epoch before, or goes on with what it has in memory; else from the newest snapshot inside the epoch. {@code
    * recovered} is the offset up to which its primary has recovered the log.
    */
-  record StandbyHello(Fence fence, boolean fresh, List<Move> moves, long recovered) implements Action {}
+  record StandbyHello(Fence fence, boolean fresh, List<Failover> failovers, long recovered) implements Action {}
 
   /** Send RESUME to the standby. */
-  record StandbyResume(long passed, long logStart, byte[] log) implements Action {}
+  record StandbyResume(long emittedOutput, long logStart, byte[] log) implements Action {}
 
   /** Send a kept bundle to the standby. */
   record SendStandby(long seq) implements Action {}
@@ -78,5 +78,5 @@ public sealed interface Action {
   record CloseStandby() implements Action {}
 
   /** The standby is the replica; its connection takes the place of the one that was closed. */
-  record Promote(Fence fence, long passed) implements Action {}
+  record Promote(Fence fence, long emittedOutput) implements Action {}
 }

@@ -265,7 +265,7 @@ final class Conduit implements Runnable {
           JsonNode body = JSON.readTree(in.array());
           happen(new Event.StandbyWelcome(body.path("window").asInt(), body.path("window_bytes").asLong()));
         }
-        case Frames.OUTPUT -> happen(new Event.StandbyTaken(in.getLong()));
+        case Frames.OUTPUT -> happen(new Event.StandbyAcked(in.getLong()));
         case Frames.HEARTBEAT -> {}
         case Frames.ERROR -> {
           String reason = JSON.readTree(in.array()).path("message").asText();
@@ -310,8 +310,8 @@ final class Conduit implements Runnable {
     try {
       switch (frame.type()) {
         case Frames.OUTPUT -> output(in);
-        case Frames.SECURE -> secure(in);
-        case Frames.STABLE -> happen(new Event.Stable(in.getLong(), in.getLong()));
+        case Frames.FLUSH_LOG -> flushLog(in);
+        case Frames.CHECKPOINTED -> happen(new Event.Checkpointed(in.getLong(), in.getLong()));
         case Frames.HEARTBEAT -> happen(new Event.Heartbeat(in.getLong()));
         case Frames.WELCOME -> welcome(JSON.readTree(in.array()));
         case Frames.ENDED -> happen(new Event.Ended(in.getLong()));
@@ -348,8 +348,8 @@ final class Conduit implements Runnable {
   }
 
   private void output(ByteBuffer in) throws IOException {
-    long taken = in.getLong();
-    long passed = in.getLong();
+    long ackedInput = in.getLong();
+    long emittedOutput = in.getLong();
     long logStart = in.getLong();
     int logLength = in.getInt();
     int rows = in.getInt();
@@ -359,21 +359,21 @@ final class Conduit implements Runnable {
     byte[] log = new byte[logLength];
     in.get(log);
     if (rows == 0) {
-      happen(new Event.Output(taken, passed, logStart, log, 0, 0, 0));
+      happen(new Event.Output(ackedInput, emittedOutput, logStart, log, 0, 0, 0));
       return;
     }
     OutputBatch batch = OutputBatch.read(in, rows, outputSchema, allocator);
     long last = batch.position(rows - 1);
-    if (!happen(new Event.Output(taken, passed, logStart, log, rows, batch.position(0), last), batch)) {
+    if (!happen(new Event.Output(ackedInput, emittedOutput, logStart, log, rows, batch.position(0), last), batch)) {
       batch.close();
     }
   }
 
-  private void secure(ByteBuffer in) throws IOException {
+  private void flushLog(ByteBuffer in) throws IOException {
     long logStart = in.getLong();
     byte[] log = new byte[in.remaining()];
     in.get(log);
-    happen(new Event.Secure(logStart, log));
+    happen(new Event.FlushLog(logStart, log));
   }
 
   private void happen(Event event) throws IOException {
@@ -418,8 +418,8 @@ final class Conduit implements Runnable {
       if (!link.backlog()) {
         link.send(Frames.frame(Frames.TICK, new byte[0]));
       }
-    } else if (action instanceof Action.Secured secured) {
-      link.send(Frames.frame(Frames.SECURED, secured.logEnd()));
+    } else if (action instanceof Action.LogFlushed flushed) {
+      link.send(Frames.frame(Frames.LOG_FLUSHED, flushed.logEnd()));
     } else if (action instanceof Action.Forget forget) {
       inflight.forget(forget.seq());
     } else if (action instanceof Action.Spill spill) {
@@ -431,22 +431,22 @@ final class Conduit implements Runnable {
         lost("it was silent");
       }
     } else if (action instanceof Action.Hello hello) {
-      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.moves());
+      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.failovers());
       body.put("recovered", hello.recovered());
       link.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
     } else if (action instanceof Action.Resume resume) {
-      link.send(resume(resume.passed(), resume.logStart(), resume.log()));
+      link.send(resume(resume.emittedOutput(), resume.logStart(), resume.log()));
     } else if (action instanceof Action.ConnectStandby connect) {
       standby.disconnect();
       standbyAt = now() + connect.delayMs();
       standbyServer = connect.server();
     } else if (action instanceof Action.StandbyHello hello) {
-      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.moves());
+      ObjectNode body = hello(hello.fence(), hello.fresh(), hello.failovers());
       body.put("standby", true);
       body.put("recovered", hello.recovered());
       standby.send(Frames.frame(Frames.HELLO, JSON.writeValueAsBytes(body)));
     } else if (action instanceof Action.StandbyResume resume) {
-      standby.send(resume(resume.passed(), resume.logStart(), resume.log()));
+      standby.send(resume(resume.emittedOutput(), resume.logStart(), resume.log()));
     } else if (action instanceof Action.SendStandby send) {
       standby.send(inflight.frame(send.seq()));
     } else if (action instanceof Action.Follow follow) {
@@ -506,11 +506,11 @@ final class Conduit implements Runnable {
     standby = lost;
     FrameBuffer frame = new FrameBuffer(64);
     promote.fence().put(frame);
-    frame.putLong(promote.passed());
+    frame.putLong(promote.emittedOutput());
     link.send(frame.frame(Frames.PROMOTE));
   }
 
-  private ObjectNode hello(Fence fence, boolean fresh, List<Move> moves) {
+  private ObjectNode hello(Fence fence, boolean fresh, List<Failover> failovers) {
     ObjectNode body = JSON.createObjectNode();
     body.put("version", Frames.VERSION);
     body.put("token", spec.token());
@@ -520,9 +520,9 @@ final class Conduit implements Runnable {
     body.put("epoch", identity.epoch());
     body.put("fence", fence.text());
     body.put("fresh", fresh);
-    ArrayNode moved = body.putArray("moves");
-    for (Move move : moves) {
-      moved.addArray().add(move.fence().text()).add(move.logOffset());
+    ArrayNode said = body.putArray("failovers");
+    for (Failover failover : failovers) {
+      said.addArray().add(failover.fence().text()).add(failover.logOffset());
     }
     body.put("stage_attempt", identity.stageAttempt());
     body.put("task_attempt", identity.taskAttempt());
@@ -530,9 +530,9 @@ final class Conduit implements Runnable {
     return body;
   }
 
-  private static byte[] resume(long passed, long logStart, byte[] log) {
+  private static byte[] resume(long emittedOutput, long logStart, byte[] log) {
     FrameBuffer frame = new FrameBuffer(64 + log.length);
-    frame.putLong(passed);
+    frame.putLong(emittedOutput);
     frame.putLong(logStart);
     frame.write(ByteBuffer.wrap(log));
     return frame.frame(Frames.RESUME);
@@ -567,7 +567,7 @@ final class Conduit implements Runnable {
     body.put("version", Frames.VERSION);
     body.put("token", spec.token());
     body.putObject("admin")
-        .putObject("failed")
+        .put("kind", "ReportFailure")
         .put("generation", spec.generation())
         .put("node", identity.node())
         .put("instance", identity.instance())

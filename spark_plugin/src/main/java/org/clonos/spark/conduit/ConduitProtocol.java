@@ -6,8 +6,8 @@ import java.util.List;
 /**
  * The conduit's rules (docs/wire.md) as a state machine without IO: events and the time go in, actions come out.
  *
- * <p>Bundles are numbered once per task attempt and kept until the replica's state is stable beyond them. Three marks
- * walk along the numbers: {@code stable} (forgotten up to here), {@code taken} (this replica has them) and
+ * <p>Bundles are numbered once per task attempt and kept until a durable snapshot covers them. Three marks walk along
+ * the numbers: {@code checkpointed} (a durable snapshot covers them), {@code acked} (this replica has them) and
  * {@code sent} (on this connection). Losing a replica sets the last two back to the first; nothing else changes, so a
  * replacement sees the same bundles under the same numbers. With a standby there is a second connection, which is sent
  * every bundle and every increment of the log, and takes the place of the first when that is lost. The same scripted
@@ -33,8 +33,8 @@ public final class ConduitProtocol {
   private int connectFailures;
   private long connectingSince;
 
-  private long stable;
-  private long passed;
+  private long checkpointed;
+  private long emittedOutput;
 
   private int pendingRows;
   private long pendingBytes;
@@ -48,14 +48,14 @@ public final class ConduitProtocol {
   private long tickedAt;
 
   private int losses;
-  private long takenMark;
-  private long passedMark;
-  private boolean stableSinceLoss;
+  private long ackedMark;
+  private long emittedMark;
+  private boolean checkpointedSinceLoss;
   private String lastLoss = "";
 
   private int server;
   private int home = -1;
-  private final List<Move> moves = new ArrayList<>();
+  private final List<Failover> failovers = new ArrayList<>();
   private long recovered;
   private Standby standby = newStandby();
   private boolean snapshotted;
@@ -112,7 +112,7 @@ public final class ConduitProtocol {
     } else if (event instanceof Event.StandbyLost) {
       standbyLost();
     } else if (event instanceof Event.StandbyWelcome
-        || event instanceof Event.StandbyTaken
+        || event instanceof Event.StandbyAcked
         || event instanceof Event.StandbyHeard) {
       if (standby.link.connected) {
         standby.link.heardAt = now;
@@ -127,10 +127,10 @@ public final class ConduitProtocol {
   private void connectionEvent(Event event, long now) {
     if (event instanceof Event.Output output) {
       output(output, now);
-    } else if (event instanceof Event.Secure increment) {
-      secure(increment);
-    } else if (event instanceof Event.Stable mark) {
-      stable(mark, now);
+    } else if (event instanceof Event.FlushLog increment) {
+      flushLog(increment);
+    } else if (event instanceof Event.Checkpointed mark) {
+      checkpointed(mark, now);
     } else if (event instanceof Event.Welcome welcome) {
       welcome(welcome, now);
     } else if (event instanceof Event.Ended ended) {
@@ -164,8 +164,8 @@ public final class ConduitProtocol {
     replica.open(now);
     connectFailures = 0;
     tickedAt = now;
-    actions.add(new Action.Hello(fence, fresh, List.copyOf(moves), recovered));
-    actions.add(new Action.Resume(passed, log.start(), log.bytes()));
+    actions.add(new Action.Hello(fence, fresh, List.copyOf(failovers), recovered));
+    actions.add(new Action.Resume(emittedOutput, log.start(), log.bytes()));
   }
 
   private void connectFailed(Event.ConnectFailed failed, long now) {
@@ -199,7 +199,7 @@ public final class ConduitProtocol {
     replica.window(welcome.window(), welcome.windowBytes());
     recovered = welcome.logEnd();
     fresh = false;
-    movedTo(server);
+    recordFailover(server);
     state = State.OPEN;
     wantStandby(fence.equals(limits.fence()) ? 0 : limits.settleMs());
     pump(now);
@@ -220,7 +220,7 @@ public final class ConduitProtocol {
     sealing = false;
     pendingRows = 0;
     pendingBytes = 0;
-    if (memoryBytes > limits.inflightBytes() && forgotten < stable) {
+    if (memoryBytes > limits.inflightBytes() && forgotten < checkpointed) {
       closeStandby();
       wantStandby(0);
       forget();
@@ -265,9 +265,9 @@ public final class ConduitProtocol {
     }
   }
 
-  /** Bundles that the replica was sent and has not taken yet. */
+  /** Bundles that the replica was sent and has not acknowledged yet. */
   private long underWay() {
-    return replica.sent() - replica.taken();
+    return replica.sent() - replica.acked();
   }
 
   private boolean due(long now) {
@@ -287,47 +287,47 @@ public final class ConduitProtocol {
   }
 
   private void output(Event.Output output, long now) {
-    if (output.taken() > kept.last()) {
-      protocolError("OUTPUT says bundle " + output.taken() + " is taken, the last one is " + kept.last());
+    if (output.ackedInput() > kept.last()) {
+      protocolError("OUTPUT acknowledges bundle " + output.ackedInput() + ", the last one is " + kept.last());
     } else if (output.log().length > 0 && log.leavesHole(output.logStart())) {
       protocolError("OUTPUT leaves a hole in the causal log before offset " + output.logStart());
-    } else if (output.rows() > 0 && output.first() <= passed) {
-      protocolError("OUTPUT begins at " + output.first() + ", output up to " + passed + " is passed on already");
-    } else if (output.rows() > 0 && output.last() > output.passed()) {
-      protocolError("OUTPUT ends at " + output.last() + " but says it passed " + output.passed());
+    } else if (output.rows() > 0 && output.first() <= emittedOutput) {
+      protocolError("OUTPUT begins at " + output.first() + ", output up to " + emittedOutput + " is emitted already");
+    } else if (output.rows() > 0 && output.last() > output.emittedOutput()) {
+      protocolError("OUTPUT ends at " + output.last() + " but says it emitted " + output.emittedOutput());
     } else {
       learn(output.logStart(), output.log());
-      passed = Math.max(passed, output.passed());
+      emittedOutput = Math.max(emittedOutput, output.emittedOutput());
       if (output.rows() > 0) {
         actions.add(new Action.PassOn(output.rows()));
       }
-      replica.take(output.taken());
+      replica.acknowledge(output.ackedInput());
       forget();
       pump(now);
     }
   }
 
   /** The standby is shown it before the replica hears that it may go on, and acts. */
-  private void secure(Event.Secure increment) {
+  private void flushLog(Event.FlushLog increment) {
     if (log.leavesHole(increment.logStart())) {
-      protocolError("SECURE leaves a hole in the causal log before offset " + increment.logStart());
+      protocolError("FLUSH_LOG leaves a hole in the causal log before offset " + increment.logStart());
       return;
     }
     learn(increment.logStart(), increment.log());
-    actions.add(new Action.Secured(log.end()));
+    actions.add(new Action.LogFlushed(log.end()));
   }
 
-  private void stable(Event.Stable mark, long now) {
+  private void checkpointed(Event.Checkpointed mark, long now) {
     if (mark.seq() > kept.last()) {
-      protocolError("STABLE for bundle " + mark.seq() + ", the last one is " + kept.last());
+      protocolError("CHECKPOINTED for bundle " + mark.seq() + ", the last one is " + kept.last());
       return;
     }
     log.forgetBefore(mark.logOffset());
     snapshotted = true;
-    stableSinceLoss = true;
-    if (mark.seq() > stable) {
-      replica.take(mark.seq());
-      stable = mark.seq();
+    checkpointedSinceLoss = true;
+    if (mark.seq() > checkpointed) {
+      replica.acknowledge(mark.seq());
+      checkpointed = mark.seq();
       forget();
       advanceStandby();
     }
@@ -336,9 +336,9 @@ public final class ConduitProtocol {
 
   /** What neither a replacement, nor the standby, nor a standby that was behind when promoted needs any more. */
   private void forget() {
-    long upto = Math.min(stable, replica.taken());
+    long upto = Math.min(checkpointed, replica.acked());
     if (standby.link.connected) {
-      upto = Math.min(upto, standby.link.taken());
+      upto = Math.min(upto, standby.link.acked());
     }
     if (upto <= forgotten) {
       return;
@@ -361,8 +361,9 @@ public final class ConduitProtocol {
   private void ended(Event.Ended ended) {
     if (state != State.ENDING) {
       protocolError("ENDED before END was sent");
-    } else if (ended.passed() < passed) {
-      protocolError("ENDED at output " + ended.passed() + ", output up to " + passed + " is passed on already");
+    } else if (ended.emittedOutput() < emittedOutput) {
+      protocolError(
+          "ENDED at output " + ended.emittedOutput() + ", output up to " + emittedOutput + " is emitted already");
     } else {
       close();
       if (standby.link.connected) {
@@ -385,14 +386,14 @@ public final class ConduitProtocol {
 
   private void lost(String reason, long now) {
     close();
-    boolean progress = stableSinceLoss || replica.taken() > takenMark || passed > passedMark;
+    boolean progress = checkpointedSinceLoss || replica.acked() > ackedMark || emittedOutput > emittedMark;
     losses = progress ? 1 : losses + 1;
-    takenMark = Math.max(takenMark, replica.taken());
-    passedMark = Math.max(passedMark, passed);
-    stableSinceLoss = false;
+    ackedMark = Math.max(ackedMark, replica.acked());
+    emittedMark = Math.max(emittedMark, emittedOutput);
+    checkpointedSinceLoss = false;
     lastLoss = reason;
-    long firstNotTaken = replica.taken() + 1;
-    replica.beginAfter(stable);
+    long firstNotAcked = replica.acked() + 1;
+    replica.beginAfter(checkpointed);
     connectingSince = now;
     state = State.CONNECTING;
     String why = null;
@@ -402,7 +403,7 @@ public final class ConduitProtocol {
       why = "the replica was replaced as often as one task attempt can count";
     }
     if (why != null) {
-      fail("ReplicaLost", why + "; the first bundle not taken is " + firstNotTaken + "; last reason: " + reason);
+      fail("ReplicaLost", why + "; the first bundle not acknowledged is " + firstNotAcked + "; last reason: " + reason);
       return;
     }
     fence = fence.next();
@@ -439,14 +440,14 @@ public final class ConduitProtocol {
 
   /** It restores the newest snapshot, and hears what is known beyond. */
   private void beginStandby() {
-    standby.link.beginAfter(stable);
-    actions.add(new Action.StandbyHello(fence, !snapshotted, List.copyOf(moves), recovered));
-    actions.add(new Action.StandbyResume(passed, log.start(), log.bytes()));
+    standby.link.beginAfter(checkpointed);
+    actions.add(new Action.StandbyHello(fence, !snapshotted, List.copyOf(failovers), recovered));
+    actions.add(new Action.StandbyResume(emittedOutput, log.start(), log.bytes()));
   }
 
   /** A passive standby goes from snapshot to snapshot, one after the other. */
   private void advanceStandby() {
-    if (limits.passive() && standby.follows && !standby.restoring && standby.link.taken() < stable) {
+    if (limits.passive() && standby.follows && !standby.restoring && standby.link.acked() < checkpointed) {
       standby.restoring = true;
       beginStandby();
     }
@@ -457,9 +458,9 @@ public final class ConduitProtocol {
       standby.link.window(Math.max(welcome.window(), 1), Math.max(welcome.windowBytes(), 1));
       standby.follows = true;
       standby.failures = 0;
-    } else if (event instanceof Event.StandbyTaken mark) {
+    } else if (event instanceof Event.StandbyAcked mark) {
       standby.restoring = false;
-      standby.link.take(Math.min(mark.taken(), standby.link.sent()));
+      standby.link.acknowledge(Math.min(mark.ackedInput(), standby.link.sent()));
     }
     advanceStandby();
     pumpStandby();
@@ -501,9 +502,9 @@ public final class ConduitProtocol {
     return new Standby(new PeerLink(kept));
   }
 
-  private void movedTo(int where) {
+  private void recordFailover(int where) {
     if (home >= 0 && home != where) {
-      moves.add(new Move(fence, Math.max(log.end(), recovered)));
+      failovers.add(new Failover(fence, Math.max(log.end(), recovered)));
     }
     home = where;
   }
@@ -513,10 +514,10 @@ public final class ConduitProtocol {
     replica = standby.link;
     standby = newStandby();
     server = 1 - server;
-    movedTo(server);
+    recordFailover(server);
     // Its snapshots take the place of the lost replica's, and may reach less far: what they need is kept.
-    stable = Math.min(stable, replica.taken());
-    actions.add(new Action.Promote(fence, passed));
+    checkpointed = Math.min(checkpointed, replica.acked());
+    actions.add(new Action.Promote(fence, emittedOutput));
   }
 
   private void time(long now) {
@@ -542,8 +543,8 @@ public final class ConduitProtocol {
   private void connectDeadline() {
     fail(
         "ReplicaLost",
-        "no replica was ready within " + limits.connectMs() + " ms; the first bundle not taken is " + (replica.taken() + 1)
-            + "; last reason: " + (lastLoss.isEmpty() ? "no answer" : lastLoss));
+        "no replica was ready within " + limits.connectMs() + " ms; the first bundle not acknowledged is "
+            + (replica.acked() + 1) + "; last reason: " + (lastLoss.isEmpty() ? "no answer" : lastLoss));
   }
 
   private void protocolError(String message) {

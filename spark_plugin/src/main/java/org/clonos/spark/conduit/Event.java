@@ -27,17 +27,17 @@ public sealed interface Event {
   record Exhausted() implements Event {}
 
   /** OUTPUT; {@code first} and {@code last} are the positions of its first and last row, 0 without rows. */
-  record Output(long taken, long passed, long logStart, byte[] log, int rows, long first, long last)
+  record Output(long ackedInput, long emittedOutput, long logStart, byte[] log, int rows, long first, long last)
       implements Event {}
 
-  /** SECURE: ahead of its rows, what an effect depends on. The replica waits until it hears that the conduit has it. */
-  record Secure(long logStart, byte[] log) implements Event {}
+  /** FLUSH_LOG: what an effect depends on, ahead of its rows. The replica waits until the conduit says that it has it. */
+  record FlushLog(long logStart, byte[] log) implements Event {}
 
-  /** STABLE. */
-  record Stable(long seq, long logOffset) implements Event {}
+  /** CHECKPOINTED. */
+  record Checkpointed(long seq, long logOffset) implements Event {}
 
   /** ENDED. */
-  record Ended(long passed) implements Event {}
+  record Ended(long emittedOutput) implements Event {}
 
   /** HEARTBEAT. */
   record Heartbeat(long progress) implements Event {}
@@ -69,8 +69,8 @@ public sealed interface Event {
   /** The standby is restored and follows. */
   record StandbyWelcome(int window, long windowBytes) implements Event {}
 
-  /** The standby has taken bundles up to this number. */
-  record StandbyTaken(long taken) implements Event {}
+  /** The standby has acknowledged bundles up to this number. */
+  record StandbyAcked(long ackedInput) implements Event {}
 
   /** Bytes arrived from the standby. */
   record StandbyHeard() implements Event {}

@@ -10,7 +10,7 @@ import java.util.zip.CRC32;
  */
 final class Frames {
   /** Of the wire: both ends say it first, and refuse another one. */
-  static final int VERSION = 2;
+  static final int VERSION = 3;
 
   static final int HELLO = 1;
   static final int RESUME = 2;
@@ -19,14 +19,14 @@ final class Frames {
   static final int TICK = 5;
   static final int END = 6;
   static final int OUTPUT = 7;
-  static final int STABLE = 8;
+  static final int CHECKPOINTED = 8;
   static final int ENDED = 9;
   static final int HEARTBEAT = 10;
   static final int ERROR = 11;
   static final int FOLLOW = 12;
   static final int PROMOTE = 13;
-  static final int SECURE = 14;
-  static final int SECURED = 15;
+  static final int FLUSH_LOG = 14;
+  static final int LOG_FLUSHED = 15;
 
   static final int HEADER = 9;
   static final int MAX_LENGTH = 256 << 20;

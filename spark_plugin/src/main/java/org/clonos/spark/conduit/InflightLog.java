@@ -14,7 +14,7 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * The in-flight log: the bundles of a task attempt as complete frames, until the replica's state is stable beyond
+ * The in-flight log: the bundles of a task attempt as complete frames, until a durable snapshot covers
  * them. {@link ConduitProtocol} decides what is spilled; a spilled bundle lies in a segment file of the spill
  * directory, and a segment goes when its last bundle is forgotten. A segment has no name from the moment it is open,
  * so nothing stays behind however the process ends. What is read back is checked before it is sent.

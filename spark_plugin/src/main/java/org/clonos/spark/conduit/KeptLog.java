@@ -4,8 +4,8 @@ import java.util.ArrayDeque;
 
 /**
  * The instance's own causal log as far as the conduit must be able to hand it back: a contiguous run of increments,
- * from the last STABLE offset (or the first increment seen) to the last increment. The bytes are opaque. Increments
- * that come again are recognised by their offset and dropped.
+ * from the last CHECKPOINTED offset (or the first increment seen) to the last increment. The bytes are opaque.
+ * Increments that come again are recognised by their offset and dropped.
  */
 final class KeptLog {
   private static final long UNKNOWN = -1;

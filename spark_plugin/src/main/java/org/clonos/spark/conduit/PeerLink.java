@@ -2,7 +2,7 @@ package org.clonos.spark.conduit;
 
 /**
  * One connection of a conduit to a process: to the instance's replica, or to its standby. Two marks walk along the
- * numbers of the kept bundles: {@code taken} (the process has them) and {@code sent} (on this connection). The model has
+ * numbers of the kept bundles: {@code acked} (the process has them) and {@code sent} (on this connection). The model has
  * the same in {@code clonos/protocol/roles/peer_link.py}.
  */
 final class PeerLink {
@@ -15,7 +15,7 @@ final class PeerLink {
 
   long heardAt;
   private long sent;
-  private long taken;
+  private long acked;
   private long underWayBytes;
   private int window = 4;
   private long windowBytes = 1 << 20;
@@ -28,8 +28,8 @@ final class PeerLink {
     return sent;
   }
 
-  long taken() {
-    return taken;
+  long acked() {
+    return acked;
   }
 
   /** The connection stands. */
@@ -48,13 +48,13 @@ final class PeerLink {
   /** The process has what lies up to there, and is sent what follows. */
   void beginAfter(long bundle) {
     sent = bundle;
-    taken = bundle;
+    acked = bundle;
     underWayBytes = 0;
   }
 
   /** Whether one more bundle may be sent; one alone may be larger than the window. */
   boolean hasRoomFor(long size) {
-    return sent - taken < window && (underWayBytes == 0 || underWayBytes + size <= windowBytes);
+    return sent - acked < window && (underWayBytes == 0 || underWayBytes + size <= windowBytes);
   }
 
   /** The next bundle; its number. */
@@ -65,13 +65,13 @@ final class PeerLink {
   }
 
   /** The process has the bundles up to there. One that replaces another may have some that it was never sent. */
-  void take(long upto) {
+  void acknowledge(long upto) {
     if (upto > sent) {
       beginAfter(upto);
     }
-    while (taken < upto) {
-      taken++;
-      underWayBytes -= kept.get(taken);
+    while (acked < upto) {
+      acked++;
+      underWayBytes -= kept.get(acked);
     }
   }
 

@@ -103,8 +103,8 @@ public final class ScenarioMain {
     if (value instanceof Fence fence) {
       return fence.text();
     }
-    if (value instanceof Move move) {
-      return List.of(move.fence().text(), move.logOffset());
+    if (value instanceof Failover failover) {
+      return List.of(failover.fence().text(), failover.logOffset());
     }
     return value instanceof List<?> many ? many.stream().map(ScenarioMain::plain).toList() : value;
   }

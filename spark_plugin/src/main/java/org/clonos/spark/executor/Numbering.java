@@ -11,8 +11,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * The driver's desk for the numbers of source channels: tasks ask here, and whoever leads the query answers, when what
- * it says is durable. A table is named {@code QUERY/START/NODE}; of each query only the newest start is answered.
+ * Where tasks ask the driver for the numbers of source channels. Whoever leads the query answers, when what it says is
+ * durable. A table is named {@code QUERY/START/NODE}; of each query only the newest start is answered.
  */
 public final class Numbering {
   private static final Map<String, Numbering> OPEN = new ConcurrentHashMap<>();
@@ -75,7 +75,7 @@ public final class Numbering {
     return opened;
   }
 
-  /** The next one, or null when this desk is closed. */
+  /** The next one, or null when no more requests come. */
   public Request next() throws InterruptedException {
     Request request = requests.take();
     return request == end ? null : request;

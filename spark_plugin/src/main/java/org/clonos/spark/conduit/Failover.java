@@ -1,4 +1,4 @@
 package org.clonos.spark.conduit;
 
 /** The instance went on on another server: under which fence, and how far its log was common to both. */
-public record Move(Fence fence, long logOffset) {}
+public record Failover(Fence fence, long logOffset) {}

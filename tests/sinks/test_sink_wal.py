@@ -21,7 +21,7 @@ from clonos import sinks
 from clonos.errors import ClonosError, LogCorrupt, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.roles.sink_fence import Holder
-from clonos.sinks import jsonl_sink, sink_wal as ahead_log, wal_files as ahead_files
+from clonos.sinks import jsonl_sink, sink_wal, wal_files
 from clonos.sinks.patience import Patience
 from clonos.sinks.wal_format import HEADER, Kind, Record, Tail, decode, encode, scan
 
@@ -52,23 +52,23 @@ def test_golden_bytes() -> None:
 def test_golden_fence(tmp_path: Path) -> None:
     path = tmp_path / "fence"
     holder = Holder(Fence.of(1, 0, 1), "0123456789abcdef")
-    ahead_files.write_fence(path, holder, durable=True)
+    wal_files.write_fence(path, holder, durable=True)
     assert path.read_text() == "clonos-fence 2 00000000000000010000000000000001 0123456789abcdef 82888c7b\n"
-    assert ahead_files.read_fence(path) == holder
-    ahead_files.write_fence(path, Holder(Fence.of(1)), durable=True)
+    assert wal_files.read_fence(path) == holder
+    wal_files.write_fence(path, Holder(Fence.of(1)), durable=True)
     assert path.read_text() == "clonos-fence 2 00000000000000010000000000000000 - b21cc656\n"
-    assert ahead_files.read_fence(path) == Holder(Fence.of(1))
-    assert ahead_files.read_fence(tmp_path / "other") == Holder()
+    assert wal_files.read_fence(path) == Holder(Fence.of(1))
+    assert wal_files.read_fence(tmp_path / "other") == Holder()
 
 
 def test_a_fence_of_64_bits_is_read_as_what_it_meant(tmp_path: Path) -> None:
     path = tmp_path / "fence"
     path.write_text("clonos-fence 1 281474976710657 18e03a0f\n")
-    assert ahead_files.read_fence(path) == Holder(Fence.of(1, 0, 1))
+    assert wal_files.read_fence(path) == Holder(Fence.of(1, 0, 1))
     for damaged in ("", "clonos-fence 1 281474976710658 18e03a0f\n", "clonos-fence 2 1 00000000\n", "\xff"):
         path.write_bytes(damaged.encode("latin-1"))
         with pytest.raises(LogCorrupt, match="fence file"):
-            ahead_files.read_fence(path)
+            wal_files.read_fence(path)
 
 
 RECORDS = st.builds(
@@ -360,7 +360,7 @@ def test_a_lock_held_elsewhere_only_delays(tmp_path: Path) -> None:
         writing = threading.Thread(target=lambda: writer.write(**bundle(1, 2)))
         waiting = threading.Event()
         writer._patience._sleep = lambda _: waiting.set()
-        with ahead_files.locked(lock):
+        with wal_files.locked(lock):
             writing.start()
             assert waiting.wait(120)
             assert file_rows(tmp_path) == []
@@ -375,7 +375,7 @@ def test_a_failing_disk_delays_and_the_same_bundle_goes_on(
     """Writes fail half-way: once within patience, then until patience ends."""
     from clonos.sinks import jsonl_sink
 
-    module: Any = ahead_log if where == "log" else jsonl_sink
+    module: Any = sink_wal if where == "log" else jsonl_sink
     whole, failures = module.write_all, [1]
 
     def failing(descriptor: int, data: bytes, offset: int) -> None:
@@ -403,8 +403,8 @@ def test_paths_that_are_not_local_are_refused(tmp_path: Path) -> None:
     for wrong in ("s3://bucket/rows", "hdfs://host/rows", "file://other/rows", ""):
         with pytest.raises(QueryDefinitionError):
             sinks.jsonl(wrong)
-    assert ahead_files.local_path("file:///a%20b/c", "x") == "/a b/c"
-    assert ahead_files.local_path(tmp_path, "x") == str(tmp_path)
+    assert wal_files.local_path("file:///a%20b/c", "x") == "/a b/c"
+    assert wal_files.local_path(tmp_path, "x") == str(tmp_path)
 
 
 @pytest.mark.parametrize("query", ["../../evil", "a/b", "..", ".", "ü:%"])

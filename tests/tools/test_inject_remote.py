@@ -25,9 +25,9 @@ from clonos.wire.replica_client import ReplicaClient
 from clonos.wire.replica_service import ReplicaService, Wanted
 from clonos.wire.strikes import FaultCommand, Kind, NoProcess, Role
 from clonos.wire.tls import Tls
-from clonos_standby.cluster import server_directory as known
+from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.counted_hosts import CountedHosts
-from clonos_standby.cluster.leased_server import Named, NamedServer
+from clonos_standby.cluster.leased_server import LeasedServer, RemoteServers
 from clonos_standby.server import running
 from clonos_standby.server.processes import look_at
 from clonos_standby.service.environment import environment
@@ -38,13 +38,13 @@ LEASE = 1.0
 
 
 @dataclass
-class Elsewhere:
+class Remote:
     """A query whose driver's host runs instance 0 of its operator, and a service the rest."""
 
     checkpoint: Path
     query: str
     address: str
-    named: NamedServer
+    leased: LeasedServer
     data: Path
     here: Conduit
     primary: Conduit
@@ -58,8 +58,8 @@ class Elsewhere:
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
-    folder = tmp_path_factory.mktemp("elsewhere")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    folder = tmp_path_factory.mktemp("remote")
     checkpoint = folder / "checkpoint"
     checkpoint.mkdir()
     query, _ = make_checkpoint(checkpoint).shape()
@@ -70,114 +70,110 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     asked = ReplicaService(service, TOKEN, LOCAL, 0, tls)
     spec = msgpack.packb({**SPEC, "query": query, "checkpoint": str(checkpoint)})
     wanted = Wanted(query, 0, 2, spec, environment(), {})
-    to = Named(services=(asked.address,), service_token=TOKEN, token_file=str(token), tls=tls)
+    to = RemoteServers(services=(asked.address,), service_token=TOKEN, token_file=str(token), tls=tls)
     hosts = CountedHosts(str(checkpoint), lambda: None)
     with serve(checkpoint) as server:
-        named = NamedServer(asked.address, to, wanted, str(SPEC["token"]), lambda: None, hosts)
-        named.start()
-        assert named.known is not None
-        known.write(server.data, [named.known])
+        leased = LeasedServer(asked.address, to, wanted, str(SPEC["token"]), lambda: None, hosts)
+        leased.start()
+        assert leased.entry is not None
+        server_directory.write(server.data, [leased.entry])
         data = folder / "service" / query
         with Conduit(server, epoch=5).welcome() as here:
             over: Any = SimpleNamespace(socket_path=until(lambda: running.read(data)).socket)
             primary = Conduit(over, instance=1, epoch=5).welcome()
             standby = Conduit(over, epoch=5, standby=True).welcome()
-            yield Elsewhere(checkpoint, query, asked.address, named, data, here, primary, standby, tls)
-        named.stop()
+            yield Remote(checkpoint, query, asked.address, leased, data, here, primary, standby, tls)
+        leased.stop()
     asked.stop()
     service.close()
 
 
 @pytest.fixture
-def client(elsewhere: Elsewhere) -> Iterator[ReplicaClient]:
-    asking = ReplicaClient(elsewhere.address, TOKEN, elsewhere.tls)
+def client(remote: Remote) -> Iterator[ReplicaClient]:
+    asking = ReplicaClient(remote.address, TOKEN, remote.tls)
     yield asking
     asking.close()
 
 
-def test_a_primary_and_a_standby_there_are_stopped_and_go_on(elsewhere: Elsewhere) -> None:
+def test_a_primary_and_a_standby_there_are_stopped_and_go_on(remote: Remote) -> None:
     for conduit, whom, name in (
-        (elsewhere.primary, ("--operator", "review", "--instance", "1"), "review/1"),
-        (elsewhere.standby, (*FIRST, "--standby"), "review/0 (standby)"),
+        (remote.primary, ("--operator", "review", "--instance", "1"), "review/1"),
+        (remote.standby, (*FIRST, "--standby"), "review/0 (standby)"),
     ):
         pid = conduit.ask("pid")
-        with injecting(elsewhere.checkpoint, "--stop", "0.5", *whom) as process:
+        with injecting(remote.checkpoint, "--stop", "0.5", *whom) as process:
             until(lambda pid=pid: look_at(pid).stopped)
             out, _ = process.communicate(timeout=PATIENCE)
         assert not look_at(pid).stopped and conduit.ask("pid") == pid
-        place = f" (on {elsewhere.address})"
+        place = f" (on {remote.address})"
         said = [f"{name}, process {pid}: stopped for 0.5 s{place}", f"{name}, process {pid}: goes on{place}"]
         assert re.findall(r"Z  (.*)", out) == said
-    assert not look_at(elsewhere.here.ask("pid")).stopped
+    assert not look_at(remote.here.ask("pid")).stopped
 
 
-def test_what_is_stopped_there_goes_on_when_the_command_is_ended(elsewhere: Elsewhere) -> None:
-    pid = elsewhere.primary.ask("pid")
+def test_what_is_stopped_there_goes_on_when_the_command_is_ended(remote: Remote) -> None:
+    pid = remote.primary.ask("pid")
     arguments = ("--stop", "600", "--operator", "review", "--instance", "1")
-    with injecting(elsewhere.checkpoint, *arguments) as process:
+    with injecting(remote.checkpoint, *arguments) as process:
         until(lambda: look_at(pid).stopped)
         process.kill()
     until(lambda: not look_at(pid).stopped)
-    assert elsewhere.primary.ask("pid") == pid
+    assert remote.primary.ask("pid") == pid
 
 
-def test_a_log_there_is_damaged_and_its_owner_killed(elsewhere: Elsewhere) -> None:
-    over = elsewhere.server()
-    elsewhere.primary = Conduit(over, instance=1, epoch=5).welcome()
-    pid = elsewhere.primary.ask("pid")
-    folder = elsewhere.data / "logs" / "1" / "1"
+def test_a_log_there_is_damaged_and_its_owner_killed(remote: Remote) -> None:
+    over = remote.server()
+    remote.primary = Conduit(over, instance=1, epoch=5).welcome()
+    pid = remote.primary.ask("pid")
+    folder = remote.data / "logs" / "1" / "1"
     folder.mkdir(parents=True, exist_ok=True)
     store = LogStore(str(folder))
     store.append([], (0, b"x" * 1000))
     store.close()
-    said = inject(elsewhere.checkpoint, "--corrupt-log", "--operator", "review", "--instance", "1")
+    said = inject(remote.checkpoint, "--corrupt-log", "--operator", "review", "--instance", "1")
     assert re.search(
         rf"review/1, process {pid}: \d+ files? of its causal log damaged in {folder}, then killed", said
     )
-    assert elsewhere.primary.lost()
-    elsewhere.primary = Conduit(over, instance=1, epoch=5).welcome()
+    assert remote.primary.lost()
+    remote.primary = Conduit(over, instance=1, epoch=5).welcome()
 
 
-def test_whom_an_instance_has_left_behind_is_not_it(elsewhere: Elsewhere) -> None:
+def test_whom_an_instance_has_left_behind_is_not_it(remote: Remote) -> None:
     """The instance has moved there, and its old process here has not been told anything."""
-    over = elsewhere.server()
-    old = elsewhere.here.ask("pid")
+    over = remote.server()
+    old = remote.here.ask("pid")
     moved = Conduit(over, node=2, instance=0, epoch=5).welcome()  # the sink, for what it is worth
-    assert describe(find(str(elsewhere.checkpoint)))["operators"][1]["instances"][0]["pid"] == moved.ask(
-        "pid"
-    )
+    assert describe(find(str(remote.checkpoint)))["operators"][1]["instances"][0]["pid"] == moved.ask("pid")
     with Conduit(over, epoch=6).welcome() as moved_operator:
         pid = moved_operator.ask("pid")
-        assert f"review/0, process {pid}: killed (on {elsewhere.address})" in inject(
-            elsewhere.checkpoint, "--kill", *FIRST
+        assert f"review/0, process {pid}: killed (on {remote.address})" in inject(
+            remote.checkpoint, "--kill", *FIRST
         )
-    assert elsewhere.here.ask("pid") == old
+    assert remote.here.ask("pid") == old
 
 
-def test_a_server_there_is_killed_and_started_again(elsewhere: Elsewhere) -> None:
-    before = running.read(elsewhere.data)
+def test_a_server_there_is_killed_and_started_again(remote: Remote) -> None:
+    before = running.read(remote.data)
     assert before is not None
     old = Watched(before.pid)
-    assert f"replica server on {elsewhere.address}, process {before.pid}: killed" in inject(
-        elsewhere.checkpoint, "--server", elsewhere.address
+    assert f"replica server on {remote.address}, process {before.pid}: killed" in inject(
+        remote.checkpoint, "--server", remote.address
     )
     assert old.gone()
-    until(lambda: (found := running.read(elsewhere.data)) is not None and found.pid != before.pid)
+    until(lambda: (found := running.read(remote.data)) is not None and found.pid != before.pid)
 
 
 @pytest.mark.soak
 def test_a_service_that_is_cut_off_is_lost_to_its_driver_until_the_partition_is_over(
-    elsewhere: Elsewhere,
+    remote: Remote,
 ) -> None:
-    until(lambda: elsewhere.named.status() is not None)
-    with injecting(
-        elsewhere.checkpoint, "--partition", str(3 * LEASE), "--server", elsewhere.address
-    ) as process:
-        until(lambda: elsewhere.named.granted is None)
+    until(lambda: remote.leased.status() is not None)
+    with injecting(remote.checkpoint, "--partition", str(3 * LEASE), "--server", remote.address) as process:
+        until(lambda: remote.leased.granted is None)
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
-    assert f"cut off, with all that it runs, for {3 * LEASE:g} s (on {elsewhere.address})" in out
-    until(lambda: elsewhere.named.status() is not None)
+    assert f"cut off, with all that it runs, for {3 * LEASE:g} s (on {remote.address})" in out
+    until(lambda: remote.leased.status() is not None)
 
 
 # ------------------------------------------------------------------------- who may, and what
@@ -192,10 +188,10 @@ UNKNOWN = SimpleNamespace(
 )
 
 
-def test_without_the_token_nobody_is_struck(elsewhere: Elsewhere) -> None:
-    stranger = ReplicaClient(elsewhere.address, "another", elsewhere.tls)
+def test_without_the_token_nobody_is_struck(remote: Remote) -> None:
+    stranger = ReplicaClient(remote.address, "another", remote.tls)
     with pytest.raises(Unauthenticated, match="token is missing or not the one of this service"):
-        list(stranger.strike(elsewhere.query, command(), "x"))
+        list(stranger.strike(remote.query, command(), "x"))
     stranger.close()
 
 
@@ -212,10 +208,10 @@ def test_without_the_token_nobody_is_struck(elsewhere: Elsewhere) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_there_too(
-    elsewhere: Elsewhere, client: ReplicaClient, asked: Any, error: type[Exception], says: str
+    remote: Remote, client: ReplicaClient, asked: Any, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        list(client.strike(elsewhere.query, asked, "x"))
+        list(client.strike(remote.query, asked, "x"))
 
 
 def test_a_query_that_is_not_there_is_nobodys_loss(client: ReplicaClient) -> None:
@@ -223,23 +219,23 @@ def test_a_query_that_is_not_there_is_nobodys_loss(client: ReplicaClient) -> Non
         list(client.strike("q9", command(), "x"))
 
 
-def test_so_many_strikes_at_once(elsewhere: Elsewhere, client: ReplicaClient) -> None:
-    with Conduit(elsewhere.server(), instance=1, epoch=5).welcome():
+def test_so_many_strikes_at_once(remote: Remote, client: ReplicaClient) -> None:
+    with Conduit(remote.server(), instance=1, epoch=5).welcome():
         under_way = [
-            client.strike(elsewhere.query, command(role=Role.PRIMARY, node=1, instance=1, seconds=600.0), "x")
+            client.strike(remote.query, command(role=Role.PRIMARY, node=1, instance=1, seconds=600.0), "x")
             for _ in range(STRIKES)
         ]
         for one in under_way:
             assert "stopped for 600 s" in next(one)
         with pytest.raises(ConfigurationError, match="4 strikes are going on already"):
-            list(client.strike(elsewhere.query, command(), "x"))
-        assert elsewhere.named.granted is not None, "its lease is prolonged beside them"
+            list(client.strike(remote.query, command(), "x"))
+        assert remote.leased.granted is not None, "its lease is prolonged beside them"
         for one in under_way:
             one.close()
 
         def another() -> list[str]:
             with contextlib.suppress(ConfigurationError):  # one of them may just be ending
-                return list(client.strike(elsewhere.query, command(seconds=0.1), "x"))
+                return list(client.strike(remote.query, command(seconds=0.1), "x"))
             return []
 
         until(another)

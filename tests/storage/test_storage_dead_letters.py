@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from clonos.errors import LogCorrupt
-from clonos.storage import dead_letters as letters
+from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter, LetterBox
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store_letter_v1.bin"
@@ -29,7 +29,7 @@ def a_letter(position: int = 9) -> DeadLetter:
         channel=65,
         position=position,
         zone="UTC",
-        row=letters.row_stream(row),
+        row=dead_letters.row_stream(row),
         output=pa.schema([("card", pa.string())]).serialize().to_pybytes(),
         key=("c1",),
         state={b"\x91\xa2c1": {"spent": 1.5}},
@@ -42,7 +42,7 @@ def a_letter(position: int = 9) -> DeadLetter:
 
 def test_reads_back() -> None:
     letter = a_letter()
-    again = letters.decode(letters.encode(letter))
+    again = dead_letters.decode(dead_letters.encode(letter))
     assert again == letter
     assert again.table().to_pylist() == [{"card": "c1", "amount": 7}]
     assert again.table().schema == INPUT
@@ -54,7 +54,7 @@ def test_reads_back() -> None:
 
 def test_an_old_letter_is_read() -> None:
     """A difference here means a new version, not a new golden file. (Arrow's own bytes may change.)"""
-    old = letters.decode(GOLDEN.read_bytes())
+    old = dead_letters.decode(GOLDEN.read_bytes())
     new = a_letter()
     assert old.table().equals(new.table())
     assert old.output_schema().equals(new.output_schema())
@@ -71,7 +71,7 @@ def test_a_damaged_letter_is_refused(data: st.DataObject) -> None:
     else:
         raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(LogCorrupt):
-        letters.decode(bytes(raw))
+        dead_letters.decode(bytes(raw))
 
 
 def test_a_letter_has_one_name_however_often_it_is_written(tmp_path: Path) -> None:
@@ -81,4 +81,4 @@ def test_a_letter_has_one_name_however_often_it_is_written(tmp_path: Path) -> No
     assert place == str(tmp_path / "clonos/dead_letters/2/1/65-9.letter")
     found = sorted(path.name for path in (tmp_path / "clonos/dead_letters").rglob("*") if path.is_file())
     assert found == ["65-10.letter", "65-9.letter"]
-    assert letters.decode(Path(place).read_bytes()) == a_letter()
+    assert dead_letters.decode(Path(place).read_bytes()) == a_letter()

@@ -1,0 +1,197 @@
+"""What a replica server is asked on a connection that is no conduit's, and what it answers, as values.
+
+The driver tells it of commits and starts, a conduit why it fails its task, and whoever operates the query asks how it
+stands. Each request is one JSON object with its name and its fields, in the place of HELLO, whose version it shares;
+each answer is one in the place of WELCOME (docs/wire.md). Whoever speaks another version of the wire is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
+
+from clonos.errors import ProtocolError
+from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.wire.json_fields import MAX_INT, MAX_NODE, epoch_of, text, whole
+from clonos.wire.truncation_points import pack_points, parse_points
+
+_REQUEST: Final = "admin request"
+_ANSWER: Final = "admin answer"
+ParsedT = TypeVar("ParsedT")
+
+# ------------------------------------------------------------------- requests
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEpoch:
+    """An epoch is committed: replicas forget logs before the truncation points. The answer is `CommitTold`."""
+
+    epoch: Epoch
+    truncation_points: Mapping[Origin, LogOffset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginGeneration:
+    """A start of the query: replicas of older ones are dead when the answer, `Done`, comes."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetHolders:
+    """Where the determinant services of the query are. The answer is `Done`."""
+
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFailure:
+    """Why a conduit fails its task: the class and the text of the error. The answer is `Done`."""
+
+    origin: Origin
+    generation: int
+    epoch: Epoch
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetStatus:
+    """The answer is `Status`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopServer:
+    """The server ends after its answer, `Done`."""
+
+
+AdminRequest: TypeAlias = CommitEpoch | BeginGeneration | SetHolders | ReportFailure | GetStatus | StopServer
+
+# -------------------------------------------------------------------- answers
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was asked for has been done."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTold:
+    """How many replicas serve an instance."""
+
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Replicas, spare processes, deaths, failures and recoveries: for people, and so without a type of its own."""
+
+    said: Mapping[str, Any]
+
+
+AdminAnswer: TypeAlias = Done | CommitTold | Status
+
+# ---------------------------------------------------------------------- codec
+
+
+def pack_request(request: AdminRequest) -> dict[str, Any]:
+    """The JSON object of a request."""
+    match request:
+        case CommitEpoch(epoch, points):
+            said: dict[str, Any] = {"epoch": epoch, "truncation_points": pack_points(points)}
+        case BeginGeneration(generation):
+            said = {"generation": generation}
+        case SetHolders(addresses):
+            said = {"addresses": list(addresses)}
+        case ReportFailure((node, instance), generation, epoch, error, message):
+            said = {"node": node, "instance": instance, "generation": generation, "epoch": epoch}
+            said |= {"error": error, "message": message}
+        case GetStatus() | StopServer():
+            said = {}
+    return {"kind": type(request).__name__, **said}
+
+
+def parse_request(said: Mapping[str, Any]) -> AdminRequest:
+    """Raises ProtocolError for an object that is no request."""
+    return _parse(_REQUESTS, said, _REQUEST)
+
+
+def pack_answer(answer: AdminAnswer) -> dict[str, Any]:
+    """The JSON object of an answer."""
+    match answer:
+        case Done():
+            said: dict[str, Any] = {}
+        case CommitTold(replicas):
+            said = {"replicas": replicas}
+        case Status(status):
+            said = {"status": dict(status)}
+    return {"kind": type(answer).__name__, **said}
+
+
+def parse_answer(said: Mapping[str, Any]) -> AdminAnswer:
+    """Raises ProtocolError for an object that is no answer."""
+    return _parse(_ANSWERS, said, _ANSWER)
+
+
+def _parse(
+    parsers: Mapping[str, Callable[[Mapping[str, Any]], ParsedT]], said: Mapping[str, Any], name: str
+) -> ParsedT:
+    kind = said.get("kind")
+    parser = parsers.get(kind) if isinstance(kind, str) else None
+    if parser is None:
+        raise ProtocolError(f"{name}: the kind must be one of {', '.join(parsers)}, not {kind!r}")
+    return parser(said)
+
+
+def _parse_commit_epoch(said: Mapping[str, Any]) -> CommitEpoch:
+    points = parse_points(said.get("truncation_points"), _REQUEST)
+    return CommitEpoch(epoch_of(said, _REQUEST), points)
+
+
+def _parse_begin_generation(said: Mapping[str, Any]) -> BeginGeneration:
+    return BeginGeneration(whole(said, "generation", _REQUEST))
+
+
+def _parse_set_holders(said: Mapping[str, Any]) -> SetHolders:
+    addresses = said.get("addresses")
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+        raise ProtocolError(f"{_REQUEST}: {addresses!r} is not a list of addresses")
+    return SetHolders(tuple(addresses))
+
+
+def _parse_report_failure(said: Mapping[str, Any]) -> ReportFailure:
+    node, instance = whole(said, "node", _REQUEST, 1, MAX_NODE), whole(said, "instance", _REQUEST, 0, MAX_INT)
+    return ReportFailure(
+        Origin(node, instance),
+        whole(said, "generation", _REQUEST),
+        epoch_of(said, _REQUEST),
+        text(said, "error", _REQUEST),
+        text(said, "message", _REQUEST),
+    )
+
+
+def _parse_commit_told(said: Mapping[str, Any]) -> CommitTold:
+    return CommitTold(whole(said, "replicas", _ANSWER))
+
+
+def _parse_status(said: Mapping[str, Any]) -> Status:
+    status = said.get("status")
+    if not isinstance(status, dict):
+        raise ProtocolError(f"{_ANSWER}: status is not an object")
+    return Status(status)
+
+
+_REQUESTS: Final[Mapping[str, Callable[[Mapping[str, Any]], AdminRequest]]] = {
+    "CommitEpoch": _parse_commit_epoch,
+    "BeginGeneration": _parse_begin_generation,
+    "SetHolders": _parse_set_holders,
+    "ReportFailure": _parse_report_failure,
+    "GetStatus": lambda _said: GetStatus(),
+    "StopServer": lambda _said: StopServer(),
+}
+_ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], AdminAnswer]]] = {
+    "Done": lambda _said: Done(),
+    "CommitTold": _parse_commit_told,
+    "Status": _parse_status,
+}
