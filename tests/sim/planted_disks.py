@@ -158,6 +158,7 @@ DISKS: dict[str, Planted] = {
         ),
         planted(
             fences_are_not_synced,
+            first=90,
             rates={Fault.POWER_LOSS: 0.03, Fault.TASK_ZOMBIE: 0.1},
             **{**HOSTS, "realtime": False, "faults": 60, "records": 40},
         ),
