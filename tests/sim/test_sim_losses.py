@@ -12,6 +12,7 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.checks.held import Held, Intervals
 from clonos.sim.checks.losses import readable
+from clonos.sim.command import run_storm
 from clonos.sim.disk import Disk, LogStore
 from clonos.sim.plan import Fault, draw_plan
 from clonos.sim.run import run
@@ -117,3 +118,10 @@ def test_an_instance_of_which_everything_is_gone_is_taken_for_new(seed: int, who
     nothing is left that could say that it has run."""
     report = run(GONE.plan(draw_plan(seed)))
     assert str(report.violation).startswith(f"I5: {who} consumed record 7 of 1/0 too early"), str(report)
+
+
+def test_a_log_whose_input_is_lost_cannot_be_repeated_without_standbys() -> None:
+    """A limit that the documentation states: an instance had its log back from others, and before it had been sent
+    again what that depends on, their stores were lost as well. Nothing wrong becomes visible."""
+    report = run_storm(5004694)
+    assert str(report.violation).startswith("I10: replica 4/0.53 reports a divergence"), str(report)
