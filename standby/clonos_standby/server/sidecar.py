@@ -2,7 +2,7 @@
 
 It is started fresh, not forked, tells its address in one line on stdout, ends when its stdin does, and is started again
 when it dies, on the same port: who has been told that address tries again. One that lives but does not answer pings,
-because a signal has stopped it or its disk does not answer, is killed first.
+or does not tell its address in time, because a signal has stopped it or its disk does not answer, is killed first.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ PING = b"ping\n"
 PONG = b"\n"
 """What it writes on its standard output for whatever it reads on its standard input."""
 SILENCE_SECONDS = 10.0
+START_SECONDS = 30.0
+"""In which it has to tell its address. Whoever starts the supervisor waits for twice as long."""
 
 
 class Sidecar:
@@ -55,7 +57,7 @@ class Sidecar:
         self._closed = False
         self._silence = ServerSilence(SILENCE_SECONDS, 0.0)
         self._has_answered = True
-        self._ping_timer: Timer | None = None
+        self._watch: Timer | None = None  # the next look at it
 
     def start(self) -> None:
         command = [sys.executable, "-P", "-m", self._module, *self._arguments]
@@ -65,6 +67,7 @@ class Sidecar:
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
         self._loop.watch(self.process.stdout.fileno(), lambda _events: self._read())
+        self._watch = self._loop.later(START_SECONDS, self._kill_hung)
 
     def check(self) -> None:
         """To be called when some child has died."""
@@ -91,9 +94,9 @@ class Sidecar:
     def _forget(self) -> None:
         process = self.process
         assert process is not None and process.stdout is not None and process.stdin is not None
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
-            self._ping_timer = None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         self._loop.forget(process.stdout.fileno())
         process.stdout.close()
         with contextlib.suppress(OSError):
@@ -125,6 +128,8 @@ class Sidecar:
         with contextlib.suppress(OSError):  # only a later restart would look for it
             self._port_file.write_text(self.address.rpartition(":")[2])
         self._silence = ServerSilence(SILENCE_SECONDS, time.monotonic())
+        if self._watch is not None:
+            self._watch.cancel()
         self._ping()
         return self._on_ready(self.address)
 
@@ -135,7 +140,7 @@ class Sidecar:
         self._has_answered = False
         with contextlib.suppress(OSError):  # it is dead, which shows by itself, or has not read for long
             os.write(self.process.stdin.fileno(), PING)
-        self._ping_timer = self._loop.later(self._silence.step, self._look)
+        self._watch = self._loop.later(self._silence.step, self._look)
 
     def _hear(self) -> None:
         assert self.process is not None and self.process.stdout is not None
@@ -146,18 +151,18 @@ class Sidecar:
             self._loop.forget(fd)
 
     def _look(self) -> None:
-        process = self.process
-        assert process is not None
         if self._has_answered:
             self._silence.answered(time.monotonic())
         else:
             self._silence.unanswered(time.monotonic())
-        if not self._silence.is_hung:
-            return self._ping()
-        self._ping_timer = None
-        log(
-            "sidecar_hung",
-            f"{self._module} (process {process.pid}) has not answered for long; it is replaced",
-        )
-        process.kill()
-        return None
+        if self._silence.is_hung:
+            self._kill_hung()
+        else:
+            self._ping()
+
+    def _kill_hung(self) -> None:
+        """Its death shows to whoever calls `check`."""
+        assert self.process is not None
+        self._watch = None
+        log("sidecar_hung", f"{self._module} (process {self.process.pid}) does not answer; it is replaced")
+        self.process.kill()
