@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from clonos.errors import ProtocolError
 from clonos.protocol.ids import Epoch, LogOffset, Origin
-from clonos.wire.json_fields import MAX_INT, MAX_NODE, epoch_of, text, whole
+from clonos.wire.json_fields import epoch_of, origin_of, text, whole
 from clonos.wire.truncation_points import pack_points, parse_points
 
 _REQUEST: Final = "admin request"
@@ -161,9 +161,8 @@ def _parse_set_holders(said: Mapping[str, Any]) -> SetHolders:
 
 
 def _parse_report_failure(said: Mapping[str, Any]) -> ReportFailure:
-    node, instance = whole(said, "node", _REQUEST, 1, MAX_NODE), whole(said, "instance", _REQUEST, 0, MAX_INT)
     return ReportFailure(
-        Origin(node, instance),
+        origin_of(said, _REQUEST),
         whole(said, "generation", _REQUEST),
         epoch_of(said, _REQUEST),
         text(said, "error", _REQUEST),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from clonos.errors import ProtocolError
 from clonos.protocol.counters import LAST_LONG
-from clonos.protocol.ids import Epoch
+from clonos.protocol.ids import Epoch, Origin
 
 MAX_INT: Final = (1 << 31) - 1
 MAX_LONG: Final = LAST_LONG
@@ -38,6 +38,10 @@ def whole(said: Mapping[str, Any], key: str, name: str, low: int = 0, high: int 
 
 def epoch_of(said: Mapping[str, Any], name: str) -> Epoch:
     return Epoch(whole(said, "epoch", name))
+
+
+def origin_of(said: Mapping[str, Any], name: str) -> Origin:
+    return Origin(whole(said, "node", name, 1, MAX_NODE), whole(said, "instance", name, high=MAX_INT))
 
 
 def flag(said: Mapping[str, Any], key: str, name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from clonos.errors import ProtocolError
 from clonos.protocol.ids import LogOffset, Origin
-from clonos.wire.json_fields import MAX_INT, MAX_NODE, whole
+from clonos.wire.json_fields import origin_of, whole
 
 
 def pack_points(points: Mapping[Origin, LogOffset]) -> list[list[int]]:
@@ -24,8 +24,5 @@ def parse_points(said: Any, name: str) -> dict[Origin, LogOffset]:
         if not isinstance(point, list) or len(point) != 3:
             raise ProtocolError(f"{name}: {point!r} is not a node, an instance and a log offset")
         fields = dict(zip(("node", "instance", "offset"), point, strict=True))
-        origin = Origin(
-            whole(fields, "node", name, 1, MAX_NODE), whole(fields, "instance", name, high=MAX_INT)
-        )
-        points[origin] = LogOffset(whole(fields, "offset", name))
+        points[origin_of(fields, name)] = LogOffset(whole(fields, "offset", name))
     return points

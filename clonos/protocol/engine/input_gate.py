@@ -29,9 +29,7 @@ class InputGate:
     def __init__(self, journal: DeltaJournal, save_queue: SaveQueue, place: InstancePlace) -> None:
         self.waiting = Waiting()
         self.frontier = Frontier()
-        self.awaited_input: dict[
-            int, int
-        ] = {}  # by channel, the position up to which records have to come again
+        self.awaited_input: dict[int, int] = {}  # by channel, the position up to which records come again
         self.began: dict[int, int] = {}  # by channel, the last position of the epochs before
         self._arrivals = Arrivals(place.where())
         self._journal = journal

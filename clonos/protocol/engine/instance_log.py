@@ -50,10 +50,10 @@ class InstanceLog:
             self.epoch_start, self.epoch_digest = snapshot.epoch_log_offset, snapshot.log_digest
         self._unsent_start = self.end
         self._save_queue.begin(self.end)
+        history = snapshot.history if snapshot is not None and self._journal.elides else None
         for start, data in own_before:
-            reaches = snapshot is not None and start + len(data) == snapshot.log_offset
-            mark = snapshot.history if snapshot is not None and reaches and self._journal.elides else None
-            self._journal.append_own(self._origin, start, data, mark)
+            ends_there = history is not None and log_after(start, data) == history.ends
+            self._journal.append_own(self._origin, start, data, history if ends_there else None)
         self.recording = Recording(self.end, recorded)
         # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
         if recorded:

@@ -38,12 +38,11 @@ class HistoryMark:
                 log.merge(start, data)
         except LogConflict:
             return False  # it says both, and whoever puts the log together raises that
-        reaches = log.contiguous_end(self.begins) >= self.ends
-        return bool(self.digest) and reaches and not self.is_of(log)
+        return self.is_contradicted(log)
 
-    def is_contradicted(self, log: CausalLog, snapshot: HistoryMark | None) -> bool:
+    def is_contradicted(self, log: CausalLog, snapshot: HistoryMark | None = None) -> bool:
         """Whether an instance that returns to a snapshot, and repeats this log, would repeat another history. The
-        snapshot vouches for what comes before it."""
+        snapshot vouches for what comes before it; without one, all of the mark's log has to be there."""
         if not self.digest:
             return False
         if snapshot is not None and snapshot.begins == self.begins and snapshot.digest:
