@@ -37,10 +37,20 @@ def test_a_damaged_log_store_is_set_aside_and_the_others_are_asked(
     spark: Any, tmp_path: Path, mode: str
 ) -> None:
     setup = Run(tmp_path, mode=mode)
+
+    def hurt() -> bool:
+        """What an operator has begun to write may still be nowhere on the disk."""
+        nonlocal pid
+        pid, _ = stop_a_replica(query)
+        if damage(setup.data / "logs" / PLACE):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    pid = 0
     with running(spark, setup) as query:
         await_quarter(query, setup)
-        pid, _ = stop_a_replica(query)
-        assert damage(setup.data / "logs" / PLACE)
+        await_(query, setup, hurt)
         os.kill(pid, signal.SIGKILL)
         await_end(query, setup)
     assert_exact(setup)

@@ -176,6 +176,11 @@ def test_offsets_that_are_damaged_are_written_again_from_the_record_of_their_epo
     damaged = {4: "offsets/4: line 1 is cut off"}
     assert reconcile(found(4, 4, 4, offsets=cut, damaged=damaged)).repair == record(4)
     assert reconcile(found(3, 4, 4, offsets=cut, damaged=damaged)).repair == record(4)  # not planned anew
+    ahead = reconcile(found(5, 4, 4, offsets={**cut, 5: b"offsets 5"}, damaged=damaged))  # 5 was not recorded
+    assert (ahead.committed, ahead.repair) == (5, record(4))
+    with pytest.raises(CheckpointMismatch, match=r"file offsets/4 .* goes on to epoch 5"):
+        commits = {4: b"others", 5: b"commits 5"}
+        reconcile(found(5, 4, 4, offsets={**cut, 5: b"offsets 5"}, commits=commits, damaged=damaged))
     for unrecorded in (
         found(4, 3, 3, offsets=cut, damaged=damaged),  # the driver died before it recorded epoch 4
         found(3, 3, 3, offsets=cut, damaged=damaged),  # Spark has planned it

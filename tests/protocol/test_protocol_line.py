@@ -136,15 +136,21 @@ def test_resuming_takes_all_that_the_state_depends_on() -> None:
     check_resumable(snapshot(b"", 40), [], [], truncation_points, where=HERE)
 
 
-def test_a_store_of_another_history_than_the_snapshot_is_an_old_copy_of_a_disk() -> None:
+def test_a_store_of_another_history_than_the_snapshot_ends_the_query_or_only_the_resumption() -> None:
     taken = snapshot(b"history", 60)
-    check_same_history(taken, [(90, b"before....history and more")], where=HERE)
-    check_same_history(taken, [(100, b"his"), (103, b"tory")], where=HERE)
-    check_same_history(taken, [], where=HERE)
-    check_same_history(taken, [(100, b"anoth")], where=HERE)  # it does not reach as far as the snapshot
-    check_same_history(replace(taken, log_digest=0), [(100, b"another")], where=HERE)  # of an older version
+    check_same_history(taken, [(90, b"before....history and more")], resumes=False, where=HERE)
+    check_same_history(taken, [(100, b"his"), (103, b"tory")], resumes=False, where=HERE)
+    check_same_history(taken, [], resumes=False, where=HERE)
+    check_same_history(
+        taken, [(100, b"anoth")], resumes=False, where=HERE
+    )  # it does not reach as far as the snapshot
+    check_same_history(
+        replace(taken, log_digest=0), [(100, b"another")], resumes=False, where=HERE
+    )  # of an older version
+    with pytest.raises(ResumeFailed, match="another history of the epoch"):
+        check_same_history(taken, [(90, b"before....another")], resumes=True, where=HERE)
     with pytest.raises(LogConflict, match="another history of epoch 5") as raised:
-        check_same_history(taken, [(90, b"before....another")], where=HERE)
+        check_same_history(taken, [(90, b"before....another")], resumes=False, where=HERE)
     assert "aside" in str(raised.value)
 
 

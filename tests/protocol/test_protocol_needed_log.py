@@ -48,11 +48,18 @@ def store(steps: int, *incarnations: Writer, damaged: bool = False) -> HolderRep
 
 
 def test_what_others_hold_is_repeated_and_nothing_else_of_a_copy() -> None:
+    copy = store(5, Writer(OLD, 0, copy=True))
     assert needed() == 0
-    assert needed(store(5)) == 0
-    assert needed(store(5), HolderReply("downstream", upto(2))) == 2 * ONE
-    assert needed(store(5), HolderReply("downstream", upto(2), required=3 * ONE)) == 3 * ONE
-    assert needed(store(5), HolderReply("downstream", required=9 * ONE)) == 5 * ONE
+    assert needed(copy) == 0
+    assert needed(copy, HolderReply("downstream", upto(2))) == 2 * ONE
+    assert needed(copy, HolderReply("downstream", upto(2), required=3 * ONE)) == 3 * ONE
+    assert needed(copy, HolderReply("downstream", required=9 * ONE)) == 5 * ONE
+
+
+def test_a_store_of_a_version_that_named_no_writers_counts_as_written_live() -> None:
+    assert needed(store(5)) == 5 * ONE
+    assert needed(store(5, Writer(OLD, 3 * ONE, copy=True))) == 3 * ONE
+    assert needed(store(5, Writer(OLD, 3 * ONE, copy=True), Writer(NEW, 5 * ONE))) == 3 * ONE
 
 
 def test_what_has_acted_is_repeated() -> None:
@@ -185,8 +192,8 @@ def test_nothing_is_where_something_is_damaged_that_may_depend_on_it() -> None:
     assert repeated(begin(), damaged) == 4
 
 
-def test_an_instance_that_is_alone_repeats_all_that_its_store_holds() -> None:
-    assert repeated(begin(has_standby=False)) == 4
+def test_an_instance_without_standbys_tells_a_copy_from_what_it_wrote_itself_too() -> None:
+    assert repeated(begin(has_standby=False)) == 2
 
 
 def test_a_copy_takes_nobodys_place_and_is_told_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -261,6 +262,21 @@ def test_a_server_that_does_not_start_says_why(
     with pytest.raises(ConfigurationError, match=words):
         server.start()
     assert not list(short.iterdir())
+
+
+def test_a_server_that_hangs_while_it_starts_is_told_of_and_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hangs = tmp_path / "hangs"
+    hangs.write_text("#!/bin/sh\nexec sleep 600\n")
+    hangs.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(hangs))
+    server = ReplicaServer(SPEC, tmp_path / "data", entry=ENTRY, determinants=False, start_timeout=0.6)
+    with pytest.raises(ConfigurationError, match=r"was not ready within 0\.6 s"):
+        server.start()
+    (told,) = [record for record in caplog.records if "slow to start" in record.message]
+    (pid,) = re.findall(r"process (\d+)", told.message)
+    assert not os.path.exists(f"/proc/{pid}")
 
 
 def test_two_servers_do_not_share_a_data_directory(tmp_path: Path) -> None:

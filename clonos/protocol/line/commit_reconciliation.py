@@ -8,7 +8,8 @@ later one.
 - Spark's log is as new as the newest record, or newer: the query goes on from there. A record that has not been written
   for Spark's last epoch means that nothing was forgotten because of it.
 - Spark's log ends with the newest record, but its files of that epoch are not those that it committed with: they are
-  from another time, and written again. If Spark has gone on behind such files, that is another history, and refused.
+  from another time, or damaged, and written again. If Spark has gone on behind files of another time, that is another
+  history, and refused.
 - Spark's log is older, but what the record names stands: only Spark's files are lost. They are written again.
 - Else the checkpoint is an older copy than the sink, or has lost something. It is refused, with the difference.
 
@@ -115,12 +116,12 @@ def _course(found: Found) -> Course:
 
 def _other_files(found: Found, newest: CommitRecord) -> CommitRecord | None:
     """The record, where Spark's files of its epoch are not those that it holds. Raises CheckpointMismatch where Spark
-    has gone on from there."""
+    has gone on from there; damaged offsets are of no other time, though."""
     pairs = (("offsets", found.offsets, newest.offsets), ("commits", found.commits, newest.commits))
     differ = [name for name, said, was in pairs if said.get(newest.epoch, was) != was]
     if not differ:
         return None
-    if found.committed > newest.epoch:
+    if found.committed > newest.epoch and not (differ == ["offsets"] and newest.epoch in found.damaged):
         raise CheckpointMismatch(
             f"Spark's file {differ[0]}/{newest.epoch} is not the one that epoch {newest.epoch} committed with, and its "
             f"log goes on to epoch {found.committed}: one part of the checkpoint is from another time than the rest",

@@ -8,6 +8,7 @@ the sink.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -46,7 +47,7 @@ class CommitStore(Protocol):
     def keep_in_sink(self, record: CommitRecord) -> None: ...
 
     def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
-        """Where instances find it that wait for the record."""
+        """Where instances find it that wait for the record. Raises StorageUnavailable."""
         ...
 
     def repair(self, record: CommitRecord) -> None:
@@ -87,18 +88,20 @@ class CommitRecords:
             ends = {origin: final.ended for origin, final in self.final_snapshots(epoch).items()}
             record = self._store.record_of(epoch, generation, ends)
             record.check_follows(self.newest)
+            self.keep(record)
         except ClonosError as error:
             if not error.retryable:
                 self._keep_unrecorded(UnrecordedCommit.of(epoch, generation, error))
             raise
-        self.keep(record)
         return record
 
     def _keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
-        """Once: the driver tries again and again."""
+        """Once: the driver tries again and again. An error here would hide the one that is to be told; it is tried
+        again with the record."""
         if unrecorded != self._unrecorded:
-            self._store.keep_unrecorded(unrecorded)
-            self._unrecorded = unrecorded
+            with contextlib.suppress(ClonosError):
+                self._store.keep_unrecorded(unrecorded)
+                self._unrecorded = unrecorded
 
     def keep(self, record: CommitRecord) -> None:
         self._store.keep_in_checkpoint(record)

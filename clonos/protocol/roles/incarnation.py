@@ -211,8 +211,7 @@ class Incarnation(Generic[S]):
         """From this offset on the log is what this incarnation writes."""
         self.live.lead()
         self._since = since
-        if self._has_standby:
-            self._ports.begin_log(Writer(self.request.fence, since))
+        self._ports.begin_log(Writer(self.request.fence, since))
 
     def _check_newest(self) -> None:
         """An instance may not have run for some epochs; what it holds in memory must still be the newest there is."""
@@ -254,6 +253,8 @@ class Incarnation(Generic[S]):
         yield from self._ports.reached(Reached.STATE)
         opened = self._ports.open_log()
         held = opened.held
+        if not self._has_standby and snapshot is not None and not opened.damaged:
+            check_same_history(snapshot, opened.own.segments, resumes=resume is not None, where=self.where)
         recovered = yield from self._recover(snapshot, opened, found)
         yield from self._ports.reached(Reached.LOG)
         received = recovered.received
@@ -470,14 +471,12 @@ class Incarnation(Generic[S]):
         return not self._may_begin_anew(bound) or self._ports.effects_are_used
 
     def _may_begin_anew(self, bound: Candidate | None) -> bool:
-        return self.request.fresh and self._has_standby and bound is None
+        return self.request.fresh and bound is None
 
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         request, bound = self.request, self._bound_by
         begins = snapshot.log_offset if snapshot is not None else LOG_BEGIN
-        if not self._has_standby and snapshot is not None and not opened.damaged:
-            check_same_history(snapshot, opened.own.segments, where=self.where)
         settled, _ = self._settled()
         retrieval = retrieve(
             self._origin,
@@ -515,6 +514,5 @@ class Incarnation(Generic[S]):
             raise cut_short(bound.log_offset, reached, self.where)
         at, pieces = recovered.missing(opened.own)
         if pieces or at < self._ports.log_end:
-            copies = bool(pieces) and self._has_standby
-            self._ports.rewrite_log(at, pieces, Writer(request.fence, at, copy=True) if copies else None)
+            self._ports.rewrite_log(at, pieces, Writer(request.fence, at, copy=True) if pieces else None)
         return recovered

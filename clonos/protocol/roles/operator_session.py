@@ -268,9 +268,9 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
         ports = self._ports
         ports.send_ahead([ports.frame(self._acked_input, emit) for emit in due])
+        ports.keep_that_effects_are_used()
         if not self._has_standby:
             return  # the store here is where whoever takes over looks
-        ports.keep_that_effects_are_used()
         ports.show_log(log_start, log)
         # Whoever has claimed the instance since then has asked this store, and knows of the effect.
         ports.check_claim()

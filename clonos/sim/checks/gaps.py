@@ -43,7 +43,9 @@ class Gaps:
         known = self._losses.everybody(damaged=False)[origin]
         start = self._truncation.points().get(origin, LOG_BEGIN)
         needed = max([known.end, *(held.reach.get(origin, LOG_BEGIN) for held in holders)])
-        if known.covers(start, needed):
+        if start <= needed and known.covers(
+            start, needed
+        ):  # else its snapshot is gone, and what that stood for
             raise Violation(
                 "gaps",
                 f"{replica.name} stops with {error}, but everything from {start} to {needed} can be read",

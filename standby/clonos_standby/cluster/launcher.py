@@ -355,6 +355,14 @@ class ReplicaServer:
         assert process.stdout is not None
         fd = process.stdout.fileno()
         deadline = time.monotonic() + self._start_timeout
+        if not readable(fd, self._start_timeout / 6):
+            LOG.warning(
+                "the replica server (process %d, %s) is slow to start: in %g s it is killed",
+                process.pid,
+                self.data,
+                self._start_timeout * 5 / 6,
+                extra=about("server_slow", query=str(self._spec["query"])),
+            )
         line = b""
         while not line.endswith(b"\n") and len(line) < _LINE_LIMIT:
             left = deadline - time.monotonic()

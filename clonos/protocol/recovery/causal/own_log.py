@@ -79,13 +79,14 @@ class OwnLog:
     @property
     def written_live(self) -> LogOffset:
         """The offset before which it lacks nothing that it depends on: what an incarnation writes live comes behind
-        what it repeated, and it was sent all deltas of that meanwhile."""
+        what it repeated, and it was sent all deltas of that meanwhile. What lies before the first incarnation that the
+        store knows was written by a version that did not say so, and counts as live."""
         end = self.end
         for one in reversed(self.incarnations):
             if not one.copy and one.since < end:
                 return end
             end = min(end, one.since)
-        return LOG_BEGIN
+        return end
 
     def of_history(self, mark: HistoryMark | None) -> OwnLog:
         """Without what it says from the epoch of a snapshot on, if that is another history than the snapshot's. Then

@@ -42,18 +42,26 @@ def check_resumable(
     check_dependencies(snapshot, held, truncation_points, where=where)
 
 
-def check_same_history(snapshot: InstanceSnapshot, own: Iterable[Segment], *, where: Where) -> None:
-    """Whether a log store that holds the epoch of a snapshot holds what the snapshot was taken in. An old copy of a
-    disk may have come back: the store goes on as the instance did before the epoch was run anew.
+def check_same_history(
+    snapshot: InstanceSnapshot, own: Iterable[Segment], *, resumes: bool, where: Where
+) -> None:
+    """Whether a log store that holds the epoch of a snapshot holds what the snapshot was taken in.
 
-    Raises LogConflict."""
-    if snapshot.history.contradicts(own):
-        raise LogConflict(
-            f"the log store here holds another history of epoch {snapshot.epoch} than the snapshot at its end",
-            where=where,
-            hint="An old copy of its disk has come back: move this instance's folder of logs aside, and start the "
-            "query again",
-        )
+    An instance that `resumes` inside the epoch may have found a snapshot that an older copy of the checkpoint has
+    brought back: the epoch was run anew since then, and is run again, as the store has it. Elsewhere the disk is the
+    one that may be an old copy: the store goes on as the instance did before the epoch was run anew.
+
+    Raises ResumeFailed, LogConflict."""
+    if not snapshot.history.contradicts(own):
+        return
+    if resumes:
+        raise resume_failed("the log store here holds another history of the epoch", where)
+    raise LogConflict(
+        f"the log store here holds another history of epoch {snapshot.epoch} than the snapshot at its end",
+        where=where,
+        hint="An old copy of its disk has come back: move this instance's folder of logs aside, and start the "
+        "query again",
+    )
 
 
 def check_dependencies(

@@ -156,7 +156,8 @@ def retrieve(
         of_same_attempt(standing.fence, known.fence)
         and all(failover.fence <= standing.fence for failover in known.failovers)
     )
-    store = _told_by_own_store(standing, damaged, has_standby=has_standby)
+    anew = fresh and not repeats_all
+    store = _told_by_own_store(standing, damaged, by_writers=has_standby or anew)
     return Retrieval(
         origin,
         snapshot,
@@ -182,15 +183,16 @@ def retrieve(
         and opened.whole_since is not None
         and opened.whole_since <= snapshot
         and not damaged,
-        anew_from=max(known.log_end, recovered) if fresh and has_standby and not repeats_all else None,
+        anew_from=max(known.log_end, recovered) if anew else None,
         history=history,
     )
 
 
-def _told_by_own_store(standing: OwnLog, damaged: tuple[Damage, ...], *, has_standby: bool) -> HolderReply:
-    """Where others may hold a newer history, the store says who has written what it holds."""
+def _told_by_own_store(standing: OwnLog, damaged: tuple[Damage, ...], *, by_writers: bool) -> HolderReply:
+    """Where others may hold a newer history, or a copy may be done anew, the store says who has written what it
+    holds."""
     name = "the instance's own log store"
-    if has_standby or damaged:
+    if by_writers or damaged:
         return HolderReply(name, damaged=damaged, own=(replace(standing, damaged=bool(damaged)),))
     return HolderReply(name, standing.segments)
 
