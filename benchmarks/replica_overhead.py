@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -38,7 +38,7 @@ from clonos_standby.replica.operator_host import OperatorHost
 
 INPUT = arrow_schema("k string, input_id string")
 NODE = 2
-GENERATION = 1
+GENERATION = Generation(1)
 KEYS = 997
 SIZES = (1, 10, 100, 1000, 4096)
 ROWS_PER_ROUND = 20_000

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
-from replica_overhead import NODE, ledger_node
+from replica_overhead import GENERATION, NODE, ledger_node
 
 from clonos.protocol.destination import route_by_key
 from clonos.protocol.engine.instance import Bundle, Emit, Instance, InstanceConfig, Persist
@@ -150,10 +150,10 @@ def hand_over_seconds() -> float:
         query = QuerySpec(
             query="bench", token="bench", checkpoint=f"{base}/checkpoint", data=base, nodes={NODE: node}
         )
-        write_line(query.checkpoint, RecoveryLine(1, FIRST_EPOCH))
+        write_line(query.checkpoint, RecoveryLine(GENERATION, FIRST_EPOCH))
         server = ReplicaServer(query.to_document(), base).start()
         try:
-            server.set_generation(1)
+            server.set_generation(GENERATION)
             for kill in range(KILLS + 1):
                 while len(server.status()["spares"]) < 1:
                     time.sleep(0.05)
@@ -161,7 +161,7 @@ def hand_over_seconds() -> float:
                 if kill:
                     os.kill(server.status()["replicas"][0]["pid"], signal.SIGKILL)
                 hello = messages.Hello(
-                    "bench", 1, NODE, 0, FIRST_EPOCH, Fence.of(1, 1, kill), fresh=kill == 0
+                    "bench", GENERATION, NODE, 0, FIRST_EPOCH, Fence.of(GENERATION, 1, kill), fresh=kill == 0
                 )
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(server.socket_path)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Generator, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from clonos.errors import CheckpointMismatch
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.source_channels import ChannelNumbers, Numbered
 
 Steps: TypeAlias = Generator[None, None, None]
@@ -23,7 +24,7 @@ Steps: TypeAlias = Generator[None, None, None]
 class Page(NamedTuple):
     """The name of one."""
 
-    start: int
+    start: Generation
     number: int
 
 
@@ -71,10 +72,12 @@ class Numbering:
     def __init__(self, shelf: Shelf) -> None:
         self.numbers = ChannelNumbers()
         self._shelf = shelf
-        self._start = 0  # the one that it leads
+        self._start = NO_GENERATION  # the one that it leads
         self._next = 0
 
-    def begin(self, start: int, known: Iterable[Numbered] = (), *, heard_of: int = 0) -> Steps:
+    def begin(
+        self, start: Generation, known: Iterable[Numbered] = (), *, heard_of: Generation = NO_GENERATION
+    ) -> Steps:
         """Before anybody hears of this start: take over what earlier ones have given; `known` where there was no page,
         and numbers none the less. `heard_of` is the highest start of which the sinks have heard. Raises
         CheckpointMismatch, Fenced."""
@@ -109,7 +112,7 @@ class Numbering:
         self._shelf.check_leads()
 
 
-def older_copy(last: int, heard_of: int) -> CheckpointMismatch:
+def older_copy(last: Generation, heard_of: Generation) -> CheckpointMismatch:
     return CheckpointMismatch(
         f"the checkpoint knows the numbers of source channels up to start {last} of the query, and the sink has heard "
         f"of start {heard_of}: it was restored from an older copy, and channels that have been numbered since would "

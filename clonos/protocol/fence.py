@@ -17,7 +17,7 @@ what it meant (`Fence.widened`).
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NewType
 
 from clonos.errors import CounterExhausted, ProtocolError
 
@@ -26,6 +26,11 @@ ATTEMPT_BITS: Final = 48
 REPLACEMENT_BITS: Final = 16
 LAST_REPLACEMENT: Final = (1 << REPLACEMENT_BITS) - 1
 FENCE_BYTES: Final = 16
+
+Generation = NewType("Generation", int)
+"""A start of the query, counted over all that a driver has led: the first is 1, and each has a number of its own."""
+NO_GENERATION: Final = Generation(0)
+"""Before the first start: where nobody has led yet."""
 
 _GENERATION_SHIFT: Final = ATTEMPT_BITS + REPLACEMENT_BITS
 _ATTEMPT_MASK: Final = (1 << ATTEMPT_BITS) - 1
@@ -55,13 +60,13 @@ class Fence(int):
         return cls(generation << _GENERATION_SHIFT | attempt << REPLACEMENT_BITS | replacement)
 
     @classmethod
-    def first(cls, generation: int, task_attempt: int) -> Fence:
+    def first(cls, generation: Generation, task_attempt: int) -> Fence:
         """The first fence of the task attempt that Spark calls `task_attempt`."""
         return cls.of(generation, task_attempt + 1)
 
     @property
-    def generation(self) -> int:
-        return self >> _GENERATION_SHIFT
+    def generation(self) -> Generation:
+        return Generation(self >> _GENERATION_SHIFT)
 
     @property
     def attempt(self) -> int:
@@ -128,9 +133,14 @@ LOWEST_FENCE: Final = Fence(0)
 """Below every fence that a task attempt shows: where none was raised yet."""
 
 
-def generation_of(fence: Fence) -> int:
+def generation_of(fence: Fence) -> Generation:
     """The start of the query that a fence is of."""
-    return fence >> _GENERATION_SHIFT
+    return Generation(fence >> _GENERATION_SHIFT)
+
+
+def generation_after(generation: Generation) -> Generation:
+    """The next one."""
+    return Generation(generation + 1)
 
 
 def attempt_of(fence: Fence) -> int:

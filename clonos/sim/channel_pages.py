@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from clonos.protocol.channel_numbering import Numbering, Page
+from clonos.protocol.fence import Generation
 from clonos.protocol.source_channels import ChannelNumbers, Numbered
 from clonos.sim.kernel import Steps
 
@@ -49,7 +50,7 @@ class Channels:
     def numbers(self) -> ChannelNumbers:
         return self._numbering.numbers
 
-    def begin(self, start: int, *, heard_of: int) -> Steps:
+    def begin(self, start: Generation, *, heard_of: Generation) -> Steps:
         if not self._world.plan.topics:
             return
         for _ in self._numbering.begin(start, heard_of=heard_of):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from clonos.errors import Fenced, ResumeFailed, SnapshotCorrupt
 from clonos.protocol.channel_numbering import Page
 from clonos.protocol.engine.instance import InstanceSnapshot
-from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_before
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.recovery_line import Point, RecoveryLine, Resume, since_of
@@ -178,7 +178,7 @@ class Checkpoint:
         """The memberships that the last start kept."""
         return self.hosts[max(self.hosts)] if self.hosts else {}
 
-    def keep_hosts(self, generation: int, memberships: Mapping[str, str]) -> None:
+    def keep_hosts(self, generation: Generation, memberships: Mapping[str, str]) -> None:
         self.hosts[generation] = dict(memberships)
 
     def ended(self, origin: Origin, epoch: Epoch) -> Snapshot | None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from clonos.protocol.fence import LOWEST_FENCE, Fence, generation_of
+from clonos.protocol.fence import LOWEST_FENCE, NO_GENERATION, Fence, Generation, generation_of
 from clonos.protocol.ids import FIRST_EPOCH, Epoch, Origin
 from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
@@ -28,7 +28,7 @@ class Commits:
         self._world = world
         self._checkpoint = world.checkpoint
 
-    def record_of(self, epoch: Epoch, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+    def record_of(self, epoch: Epoch, generation: Generation, ends: Mapping[Origin, Ended]) -> CommitRecord:
         """Spark's files may be lost even now, unlike on a real disk: they are written again from the record."""
         return CommitRecord(
             query="simulated",
@@ -79,11 +79,11 @@ class Commits:
     def sync_spark_files(self) -> None:
         self._checkpoint.sync_spark_files()
 
-    def standing_generation(self) -> int:
+    def standing_generation(self) -> Generation:
         return generation_of(max(self._world.sink_commits.floor, LOWEST_FENCE))
 
-    def shown_generation(self) -> int:
-        return self._shown.generation if self._shown is not None else 0
+    def shown_generation(self) -> Generation:
+        return self._shown.generation if self._shown is not None else NO_GENERATION
 
     @property
     def newest(self) -> CommitRecord | None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import CheckpointMismatch, ClonosError, Fenced
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.sink_trim import Page
@@ -64,19 +64,19 @@ class Coordinator(QueryCoordinator):
 
     # ------------------------------------------------------------------ starts
 
-    def campaign(self, *, above: int) -> Steps:
+    def campaign(self, *, above: Generation) -> Steps:
         return self._driver.leaders.campaign(above=above)
 
     def check_leads(self) -> None:
         self._driver.leaders.check()
 
-    def begin_channels(self, generation: int, heard_of: int) -> Steps:
+    def begin_channels(self, generation: Generation, heard_of: Generation) -> Steps:
         return self.channels.begin(generation, heard_of=heard_of)
 
     def program_is_another(self) -> bool:
         return self._world.deployment.is_another
 
-    def take_over_program(self, generation: int) -> None:
+    def take_over_program(self, generation: Generation) -> None:
         try:
             self._world.deployment.take_over(epoch_after(self.passed()))
         except CheckpointMismatch as refused:
@@ -85,14 +85,14 @@ class Coordinator(QueryCoordinator):
     def program_changes_at(self, epoch: Epoch) -> bool:
         return self._world.deployment.history.changes_at(epoch)
 
-    def fence_sinks(self, generation: int) -> Steps:
+    def fence_sinks(self, generation: Generation) -> Steps:
         self._world.trace(self._driver.name, f"generation {generation}, passed is {self.passed()}")
         for place in self._world.sinks.values():
             yield self._world.choices.schedule.randint(10, 200)
             yield from self._reach(Place.SINKS)
             place.raise_fence(Fence.of(generation))
 
-    def fence_servers(self, generation: int) -> Steps:
+    def fence_servers(self, generation: Generation) -> Steps:
         for at in range(len(self._world.servers)):
             reached: list[bool] = []
             asked: Any = None
@@ -105,7 +105,7 @@ class Coordinator(QueryCoordinator):
         self._world.apply_store_losses()
         yield from self._reach(Place.STORAGE)
 
-    def begin_hosts(self, generation: int) -> Steps:
+    def begin_hosts(self, generation: Generation) -> Steps:
         yield from self._driver.leased.begins()
         self._world.begins_start(generation, self._driver)
 

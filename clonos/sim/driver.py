@@ -14,6 +14,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from clonos.errors import AlreadyRunning, ClonosError, Fenced, RecoveryTimeout
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin, epoch_after, epoch_before
 from clonos.protocol.roles.restart_policy import QueryFailed, RestartPolicy, cause_of, may_resume, named
 from clonos.protocol.topology import NodeKind
@@ -77,7 +78,7 @@ class Driver(Process):
     # ------------------------------------------------------------------ life
 
     @property
-    def generation(self) -> int:
+    def generation(self) -> Generation:
         return self._coordinator.generation
 
     def _run(self) -> Steps:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from clonos.errors import Fenced
+from clonos.protocol.fence import Generation
 from clonos.protocol.roles.leadership import LEASE_SECONDS, RENEWALS_PER_LEASE, Claim, Leadership, Lease
 from clonos.sim.checks.violation import Violation
 from clonos.sim.kernel import Steps
@@ -31,8 +32,8 @@ class Shelf:
         self._checkpoint = world.checkpoint
         self._driver = driver
 
-    def floor(self) -> int:
-        return self._world.plan.first_generation
+    def floor(self) -> Generation:
+        return Generation(self._world.plan.first_generation)
 
     def claims(self) -> list[Claim]:
         return list(self._checkpoint.claims)
@@ -77,7 +78,7 @@ class Leaders:
         self._rules = Leadership(Shelf(world, driver), driver.name, driver.name)
         self._renewed: list[int] = []
 
-    def campaign(self, *, above: int) -> Steps:
+    def campaign(self, *, above: Generation) -> Steps:
         steps = self._rules.campaign(above=above)
         while True:
             try:

@@ -13,7 +13,7 @@ from clonos.errors import ClonosError, LogCorrupt, StorageUnavailable, Where
 from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import (
     LOG_BEGIN,
     NO_OUTPUT,
@@ -164,7 +164,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
     def discard_from(self, epoch: Epoch) -> None:
         self._snapshots.discard_from(epoch, self.hello.fence)
 
-    def line(self, generation: int) -> RecoveryLine:
+    def line(self, generation: Generation) -> RecoveryLine:
         line = self._world.checkpoint.lines.get(generation)
         if line is None:
             raise StorageUnavailable(f"the line of start {generation} is not there")

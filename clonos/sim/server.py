@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.conduit_model import ReplicaError
 from clonos.protocol.roles.death import Death, Ending, classify_death
@@ -142,7 +143,7 @@ class ReplicaServer(Process):
         for replica in self._placement.not_given_up:
             self._tell(replica, Commit(epoch, truncation_points))
 
-    def set_generation(self, generation: int, done: Callable[[], None]) -> None:
+    def set_generation(self, generation: Generation, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""
         self.world.checks.fencing.told(self.name, generation)
         self._placement.begins(generation, done)

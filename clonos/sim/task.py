@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clonos.protocol.engine.instance import Bundle
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.roles import conduit_model as rules
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -41,7 +41,7 @@ class Task(Process):
         origin: Origin,
         *,
         epoch: Epoch,
-        generation: int,
+        generation: Generation,
         attempt: int,
         is_retry: bool,
         channels: list[int],

@@ -11,6 +11,7 @@ from typing import Any
 from clonos.errors import StorageUnavailable
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.destination import destination
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.source_channels import ChannelNumbers
@@ -229,14 +230,14 @@ class World:
             self, host=self.meetings.randrange(2), clock_speed=self.meetings.choice((0.5, 1.0, 2.0))
         )
 
-    def begins_start(self, generation: int, driver: Driver) -> None:
+    def begins_start(self, generation: Generation, driver: Driver) -> None:
         if generation in self.starts:
             raise Violation(
                 "leadership", f"start {generation} is {self.starts[generation]}'s and {driver.name}'s"
             )
         self.starts[generation] = self.told[generation] = driver.name
 
-    def check_told(self, generation: int) -> None:
+    def check_told(self, generation: Generation) -> None:
         """A replica runs the function of the driver in whose start it is."""
         starter, told = self.starts[generation], self.told[generation]
         if told != starter:

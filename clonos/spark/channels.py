@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from clonos.errors import CheckpointMismatch, ClonosError, StorageUnavailable
 from clonos.protocol.channel_numbering import Numbering
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import channel_origin, epoch_after
 from clonos.protocol.source_channels import Numbered
 from clonos.protocol.topology import Node, Topology
@@ -46,12 +47,14 @@ class SourceChannels:
         self._thread: threading.Thread | None = None
         self._open: Any = None
 
-    def begin(self, start: int, known: Iterable[Numbered] = (), *, heard_of: int = 0) -> None:
+    def begin(
+        self, start: Generation, known: Iterable[Numbered] = (), *, heard_of: Generation = NO_GENERATION
+    ) -> None:
         """As `Numbering.begin`, where there are channels with names."""
         if self._active:
             _carried_out(self._numbering.begin(start, known, heard_of=heard_of))
 
-    def tables(self, start: int) -> dict[int, str]:
+    def tables(self, start: Generation) -> dict[int, str]:
         """By source node whose channels go by name: under which name tasks ask for their numbers in this start."""
         nodes = self._only_named | self._numbering.numbers.nodes
         return {node: f"{self._query}/{start}/{node}" for node in nodes}
@@ -65,7 +68,7 @@ class SourceChannels:
 
         return _CHANNEL.sub(with_name, _NUMBER.sub(_come_from, text))
 
-    def open(self, start: int) -> None:
+    def open(self, start: Generation) -> None:
         """From now on tasks of this start of the query are answered, and no others."""
         if not self._active:
             return

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from clonos.errors import CheckpointMismatch, StorageUnavailable
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NO_EPOCH, NO_OUTPUT, Epoch, OutputNumber, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
@@ -51,7 +52,7 @@ _NUMBERS_BITS_BEFORE = 44
 class GivenUp:
     """The last start whose history was given up, 0 where none was, and the highest output number up to then."""
 
-    generation: int = 0
+    generation: Generation = NO_GENERATION
     numbers: OutputNumber = NO_OUTPUT
 
 
@@ -207,7 +208,7 @@ class Checkpoint:
         self._root.delete(f"{folder}/.{epoch}.crc")
         self._root.delete(f"{folder}/{epoch}")
 
-    def give_up(self, generation: int, numbers: OutputNumber) -> None:
+    def give_up(self, generation: Generation, numbers: OutputNumber) -> None:
         """What the starts so far have shown cannot be repeated any more; output goes on behind the last number."""
         self._folder.write(GIVEN_UP, sealed({"generation": generation, "numbers": numbers}))
 
@@ -216,7 +217,7 @@ class Checkpoint:
         if said is None:
             return GivenUp()
         body = unsealed(said, f"{self.location}/clonos/{GIVEN_UP}")
-        generation = int(body["generation"])
+        generation = Generation(int(body["generation"]))
         # The format before had no number: a start's began at its generation, this far apart.
         return GivenUp(generation, OutputNumber(int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE))))
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from clonos.errors import LogCorrupt
-from clonos.protocol.fence import Fence, generation_of
+from clonos.protocol.fence import NO_GENERATION, Fence, Generation, generation_of
 from clonos.protocol.ids import FIRST_EPOCH, NO_OUTPUT, Epoch, Origin, OutputNumber, epoch_before
 from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
@@ -48,7 +48,7 @@ class Commits:
 
     # ------------------------------------------------------- when one is seen
 
-    def record_of(self, epoch: Epoch, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+    def record_of(self, epoch: Epoch, generation: Generation, ends: Mapping[Origin, Ended]) -> CommitRecord:
         offsets, commits = self._checkpoint.spark_files(epoch)
         return CommitRecord(
             query=self._query,
@@ -142,12 +142,12 @@ class Commits:
     def sync_spark_files(self) -> None:
         self._checkpoint.sync_spark_files()
 
-    def standing_generation(self) -> int:
+    def standing_generation(self) -> Generation:
         return generation_of(self._sink.standing_fence(self._query))
 
-    def shown_generation(self) -> int:
+    def shown_generation(self) -> Generation:
         shown = _read(self._shown, [])
-        return shown.generation if shown is not None else 0
+        return shown.generation if shown is not None else NO_GENERATION
 
     def _shown(self) -> CommitRecord | None:
         said = self._sink.last_commit(self._query)

@@ -18,6 +18,7 @@ import cloudpickle
 
 from clonos.errors import QueryDefinitionError
 from clonos.operators.types import arrow_schema
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import NODE_BITS, NODE_MAX
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.protocol.versions.upgrade import History
@@ -56,7 +57,7 @@ class Address:
 
     servers: tuple[ServerAddress | None, ...]  # the driver's first; None of one that has not been reached
     token: str
-    generation: int
+    generation: Generation
     tls: Tls | None = None
     spread: bool = False  # conduits are on several hosts
     # Of sources whose channels go by name: under which name their numbers are asked for.

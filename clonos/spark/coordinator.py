@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ClonosError, Fenced, StorageUnavailable
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import NO_GENERATION, Fence, Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
@@ -229,7 +229,7 @@ class Coordinator(QueryCoordinator):
         resumes = self._is_realtime and may_resume(
             self._failed_with(),
             given_up=self._checkpoint.given_up().generation,
-            last_begun=line.generation if line is not None else 0,
+            last_begun=line.generation if line is not None else NO_GENERATION,
         )
         carry_out(self.begin_start(resumes=resumes))
         self._channels.open(self.generation)
@@ -248,14 +248,14 @@ class Coordinator(QueryCoordinator):
     def records(self) -> CommitRecords:
         return self._records
 
-    def campaign(self, *, above: int) -> Steps:
+    def campaign(self, *, above: Generation) -> Steps:
         yield from ()
         return self._leadership.next_generation(above=above)
 
     def check_leads(self) -> None:
         self._leadership.check()
 
-    def begin_channels(self, generation: int, heard_of: int) -> Steps:
+    def begin_channels(self, generation: Generation, heard_of: Generation) -> Steps:
         known, self._known_channels = self._known_channels, []
         self._channels.begin(generation, known, heard_of=heard_of)
         yield from ()
@@ -266,7 +266,7 @@ class Coordinator(QueryCoordinator):
     def program_is_another(self) -> bool:
         return is_another(self._checkpoint.history(), self._topology)
 
-    def take_over_program(self, generation: int) -> None:
+    def take_over_program(self, generation: Generation) -> None:
         self._history = take_over(
             self._checkpoint,
             self._topology,
@@ -280,7 +280,7 @@ class Coordinator(QueryCoordinator):
     def program_changes_at(self, epoch: Epoch) -> bool:
         return self._history.changes_at(epoch)
 
-    def depose(self, generation: int) -> Steps:
+    def depose(self, generation: Generation) -> Steps:
         """While nothing is forgotten."""
         with self._forgetting:
             yield from super().depose(generation)
@@ -288,22 +288,22 @@ class Coordinator(QueryCoordinator):
     def sweep(self) -> None:
         self._checkpoint.sweep()
 
-    def fence_sinks(self, generation: int) -> Steps:
+    def fence_sinks(self, generation: Generation) -> Steps:
         """What an old writer still makes visible must be in the logs that the new generation reads."""
         self._sink.raise_fence(self.query, Fence.of(generation))
         yield from ()
 
-    def fit_offsets(self, generation: int) -> None:
+    def fit_offsets(self, generation: Generation) -> None:
         changed = self._checkpoint.fit_offsets(self._fitted)
         newest = self._records.newest
         if newest is not None and newest.epoch in changed:
             self._records.keep(replace(newest, generation=generation, offsets=changed[newest.epoch]))
 
-    def fence_servers(self, generation: int) -> Steps:
+    def fence_servers(self, generation: Generation) -> Steps:
         self._servers.set_generation(generation)
         yield from ()
 
-    def begin_hosts(self, generation: int) -> Steps:
+    def begin_hosts(self, generation: Generation) -> Steps:
         if self._executors is not None:
             self._servers.settle(self._placement())
         self._servers.begins(generation)

@@ -24,11 +24,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from clonos.errors import ClonosError, ConfigurationError, Fenced
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.roles.leadership import (
     LEASE_SECONDS,
     RENEWALS_PER_LEASE,
     Leadership,
     Steps,
+    T,
     already_running,
 )
 from clonos.storage.folder import Folder, resolve
@@ -59,7 +61,7 @@ class DriverLeadership:
         self._renewer = threading.Thread(target=self._renew, name="clonos-leader", daemon=True)
         self.on_lost: Callable[[Fenced], None] = lambda error: None
 
-    def take(self) -> int:
+    def take(self) -> Generation:
         """The first generation of this driver. Raises AlreadyRunning, and has touched nothing then."""
         holder = (
             f"process {os.getpid()} on host {platform.node()}, "
@@ -76,7 +78,7 @@ class DriverLeadership:
         self._renewer.start()
         return number
 
-    def next_generation(self, *, above: int = 0) -> int:
+    def next_generation(self, *, above: Generation = NO_GENERATION) -> Generation:
         """For one more start of the Spark query, higher than `above`. Raises Fenced where another driver has taken
         over."""
         assert self._rules is not None
@@ -130,7 +132,7 @@ class DriverLeadership:
             self.on_lost(error)
 
 
-def carry_out(steps: Steps[int] | Steps[None]) -> int:
+def carry_out(steps: Steps[T]) -> T:
     """What a step asks to let pass, passes."""
     try:
         while True:
@@ -138,7 +140,8 @@ def carry_out(steps: Steps[int] | Steps[None]) -> int:
             if seconds:
                 time.sleep(seconds)
     except StopIteration as end:
-        return int(end.value or 0)
+        result: T = end.value
+        return result
 
 
 def lock_path(folder: Folder, location: str, data_dir: str) -> str:

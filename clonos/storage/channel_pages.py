@@ -11,6 +11,7 @@ from typing import Final
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.channel_numbering import Page, kept
+from clonos.protocol.fence import Generation
 from clonos.protocol.source_channels import ChannelNumbers, Numbered
 from clonos.storage.folder import Folder
 from clonos.storage.sealed import sealed, unsealed
@@ -28,7 +29,7 @@ class ChannelPages:
 
     def pages(self) -> list[Page]:
         matches = map(_NAME.fullmatch, self._folder.sizes(_FOLDER))
-        return [Page(int(match[1]), int(match[2])) for match in matches if match is not None]
+        return [Page(Generation(int(match[1])), int(match[2])) for match in matches if match is not None]
 
     def read(self, page: Page) -> list[Numbered]:
         """Raises CheckpointMismatch where it is damaged."""

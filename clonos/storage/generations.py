@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clonos.errors import CheckpointMismatch
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.roles.leadership import Claim, Lease
 from clonos.storage.folder import Folder
 from clonos.storage.sealed import sealed, unsealed
@@ -55,12 +56,12 @@ class Generations:
         self._owners: dict[str, str] = {}  # of claims by name; they do not change
         self._machines: dict[str, Machine] = {}
 
-    def floor(self) -> int:
+    def floor(self) -> Generation:
         try:
             raw = self._folder.read(FLOOR)
         except FileNotFoundError:
-            return 0
-        return int(unsealed(raw, self._folder.path(FLOOR))["generation"])
+            return NO_GENERATION
+        return Generation(int(unsealed(raw, self._folder.path(FLOOR))["generation"]))
 
     def claims(self) -> list[Claim]:
         found = []
@@ -68,7 +69,7 @@ class Generations:
             match = _NAME.fullmatch(name)
             owner = match and (match[2] or self._owner(name))
             if match is not None and owner:
-                found.append(Claim(int(match[1]), owner))
+                found.append(Claim(Generation(int(match[1])), owner))
         return found
 
     def _owner(self, name: str) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from clonos.protocol.fence import Generation
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
 
@@ -33,16 +34,16 @@ class HostMemberships:
         body = unsealed(self._folder.read(name), self._folder.path(name))
         return {str(host): str(token) for host, token in body["hosts"].items()}
 
-    def keep(self, generation: int, memberships: Mapping[str, str]) -> None:
+    def keep(self, generation: Generation, memberships: Mapping[str, str]) -> None:
         """Durably. Raises StorageUnavailable."""
         self._folder.write(_name(generation), sealed({"hosts": dict(memberships)}))
         for start in self._starts():
             if start <= generation - KEPT:
                 self._folder.delete(_name(start))
 
-    def _starts(self) -> list[int]:
-        return sorted(int(name) for name in self._folder.sizes(FOLDER) if name.isdecimal())
+    def _starts(self) -> list[Generation]:
+        return sorted(Generation(int(name)) for name in self._folder.sizes(FOLDER) if name.isdecimal())
 
 
-def _name(generation: int) -> str:
+def _name(generation: Generation) -> str:
     return f"{FOLDER}/{generation:020d}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from clonos.errors import StorageUnavailable
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
 from clonos.storage.folder import Folder, resolve
@@ -43,7 +44,7 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
             folder.delete(f"{FOLDER}/{name}")
 
 
-def read_line(checkpoint: str, generation: int) -> RecoveryLine:
+def read_line(checkpoint: str, generation: Generation) -> RecoveryLine:
     """That of a start. Raises StorageUnavailable, and CheckpointMismatch where it is damaged: the next start cannot do
     without it, for it says which snapshots count."""
     folder = _folder(checkpoint, "line")
@@ -52,7 +53,7 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
     try:
         body = unsealed(folder.read(name), where)
         line = RecoveryLine(
-            body["generation"],
+            Generation(body["generation"]),
             Epoch(body["epoch"]),
             {
                 Origin(node, at): Resume(name, dict(awaited_input))
@@ -71,11 +72,11 @@ def read_line(checkpoint: str, generation: int) -> RecoveryLine:
 
 def newest_line(checkpoint: str) -> RecoveryLine | None:
     """Of the last start that has one: no instance has run in any later. Raises as `read_line`."""
-    starts = [int(name) for name in _folder(checkpoint, "line").sizes(FOLDER) if name.isdecimal()]
+    starts = [Generation(int(name)) for name in _folder(checkpoint, "line").sizes(FOLDER) if name.isdecimal()]
     return read_line(checkpoint, max(starts)) if starts else None
 
 
-def _name(generation: int) -> str:
+def _name(generation: Generation) -> str:
     return f"{FOLDER}/{generation:020d}"
 
 

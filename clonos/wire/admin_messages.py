@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 from clonos.errors import ProtocolError
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
-from clonos.wire.json_fields import epoch_of, origin_of, text, whole
+from clonos.wire.json_fields import epoch_of, generation_in, origin_of, text, whole
 from clonos.wire.truncation_points import pack_points, parse_points
 
 _REQUEST: Final = "admin request"
@@ -35,7 +36,7 @@ class CommitEpoch:
 class BeginGeneration:
     """A start of the query: replicas of older ones are dead when the answer, `Done`, comes."""
 
-    generation: int
+    generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class ReportFailure:
     """Why a conduit fails its task: the class and the text of the error. The answer is `Done`."""
 
     origin: Origin
-    generation: int
+    generation: Generation
     epoch: Epoch
     error: str
     message: str
@@ -150,7 +151,7 @@ def _parse_commit_epoch(said: Mapping[str, Any]) -> CommitEpoch:
 
 
 def _parse_begin_generation(said: Mapping[str, Any]) -> BeginGeneration:
-    return BeginGeneration(whole(said, "generation", _REQUEST))
+    return BeginGeneration(generation_in(said, _REQUEST))
 
 
 def _parse_set_holders(said: Mapping[str, Any]) -> SetHolders:
@@ -163,7 +164,7 @@ def _parse_set_holders(said: Mapping[str, Any]) -> SetHolders:
 def _parse_report_failure(said: Mapping[str, Any]) -> ReportFailure:
     return ReportFailure(
         origin_of(said, _REQUEST),
-        whole(said, "generation", _REQUEST),
+        generation_in(said, _REQUEST),
         epoch_of(said, _REQUEST),
         text(said, "error", _REQUEST),
         text(said, "message", _REQUEST),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from clonos.errors import ProtocolError
 from clonos.protocol.counters import LAST_LONG
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin
 
 MAX_INT: Final = (1 << 31) - 1
@@ -38,6 +39,10 @@ def whole(said: Mapping[str, Any], key: str, name: str, low: int = 0, high: int 
 
 def epoch_of(said: Mapping[str, Any], name: str) -> Epoch:
     return Epoch(whole(said, "epoch", name))
+
+
+def generation_in(said: Mapping[str, Any], name: str) -> Generation:
+    return Generation(whole(said, "generation", name))
 
 
 def origin_of(said: Mapping[str, Any], name: str) -> Origin:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
-from clonos.protocol.fence import FENCE_BYTES, Fence
+from clonos.protocol.fence import FENCE_BYTES, Fence, Generation
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
 from clonos.protocol.recovery.causal.replacement import Failover
@@ -28,7 +28,17 @@ from clonos.wire.admin_messages import (
     parse_request,
 )
 from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
-from clonos.wire.json_fields import MAX_INT, MAX_LONG, MAX_NODE, epoch_of, flag, parse_json, text, whole
+from clonos.wire.json_fields import (
+    MAX_INT,
+    MAX_LONG,
+    MAX_NODE,
+    epoch_of,
+    flag,
+    generation_in,
+    parse_json,
+    text,
+    whole,
+)
 
 VERSION: Final = 3
 MODES: Final = ("microbatch", "realtime")
@@ -46,7 +56,7 @@ class Hello:
     """Who connects: one incarnation of one instance, for one epoch."""
 
     token: str = field(repr=False)
-    generation: int
+    generation: Generation
     node: int
     instance: int
     epoch: Epoch
@@ -78,7 +88,7 @@ class Hello:
         _version(said, "HELLO")
         hello = cls(
             token=text(said, "token", "HELLO"),
-            generation=whole(said, "generation", "HELLO", 0, MAX_LONG),
+            generation=generation_in(said, "HELLO"),
             node=whole(said, "node", "HELLO", 1, MAX_NODE),
             instance=whole(said, "instance", "HELLO", 0, MAX_INT),
             epoch=epoch_of(said, "HELLO"),

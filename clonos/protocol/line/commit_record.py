@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from clonos.errors import LogCorrupt, SnapshotCorrupt
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 
 _MAGIC: Final = b"CLCM"
@@ -43,7 +44,7 @@ class CommitRecord:
 
     query: str
     epoch: Epoch
-    generation: int
+    generation: Generation
     ends: Mapping[Origin, Ended] = field(default_factory=dict)
     cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
     versions: Mapping[int, str] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from typing import TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
@@ -66,7 +67,7 @@ class Resume:
 class RecoveryLine:
     """Of one start of the query. An instance that is not in it begins at the end of the last committed epoch."""
 
-    generation: int
+    generation: Generation
     epoch: Epoch
     resumes: Mapping[Origin, Resume] = field(default_factory=dict)
     truncation_points: Mapping[Origin, LogOffset] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class RecoveryLine:
             hint="Restore the checkpoint as it was after that epoch",
         )
 
-    def resume(self, origin: Origin, *, generation: int, epoch: Epoch) -> Resume | None:
+    def resume(self, origin: Origin, *, generation: Generation, epoch: Epoch) -> Resume | None:
         """Where an instance begins a task attempt."""
         return self.resumes.get(origin) if (generation, epoch) == (self.generation, self.epoch) else None
 
@@ -119,7 +120,7 @@ def recovery_line(
     standings: Mapping[Origin, Standing],
     cursors: Mapping[Origin, Mapping[int, int]],
     *,
-    generation: int,
+    generation: Generation,
     epoch: Epoch,
 ) -> RecoveryLine:
     """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from clonos.protocol.fence import Fence, generation_of, of_same_attempt
+from clonos.protocol.fence import Fence, Generation, generation_of, of_same_attempt
 from clonos.protocol.ids import Epoch
 from clonos.protocol.recovery.causal.replacement import binds
 
@@ -78,7 +78,7 @@ def in_epoch(names: Names, epoch: Epoch) -> list[SnapshotName]:
 class Since:
     """A start of the query, for one instance: the first epoch that it runs, and how the instance stood before that."""
 
-    generation: int
+    generation: Generation
     epoch: Epoch
     base: SnapshotName | None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos.errors import ClonosError
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch
 from clonos.protocol.roles.restart_policy import named
 
@@ -21,15 +22,15 @@ class UnrecordedCommit:
     """See the module. `generation` is the start of the query whose driver says so, `error` the class of its error."""
 
     epoch: Epoch
-    generation: int
+    generation: Generation
     error: str
     message: str
 
     @classmethod
-    def of(cls, epoch: Epoch, generation: int, error: ClonosError) -> UnrecordedCommit:
+    def of(cls, epoch: Epoch, generation: Generation, error: ClonosError) -> UnrecordedCommit:
         return cls(epoch, generation, type(error).__name__, str(error))
 
-    def is_of(self, epoch: Epoch, *, generation: int) -> bool:
+    def is_of(self, epoch: Epoch, *, generation: Generation) -> bool:
         """Whether it says so of this epoch in this start of the query: another start may have found it mended."""
         return (self.epoch, self.generation) == (epoch, generation)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from clonos.protocol.fence import NO_FENCE, Fence, generation_of
+from clonos.protocol.fence import NO_FENCE, NO_GENERATION, Fence, Generation, generation_of
 from clonos.protocol.ids import Epoch, Origin
 
 GENERATION: Final = Origin(0, 0)
@@ -55,8 +55,8 @@ class Fences:
         self._fences = dict(kept or {})
 
     @property
-    def generation(self) -> int:
-        return self._fences.get(GENERATION, 0)
+    def generation(self) -> Generation:
+        return Generation(self._fences.get(GENERATION, NO_GENERATION))
 
     def fence(self, origin: Origin) -> Fence | None:
         return self._fences.get(origin)
@@ -69,7 +69,7 @@ class Fences:
         """Takes the fence if it is not below an earlier one."""
         return self._take(origin, fence, standby=True)
 
-    def raise_generation(self, generation: int) -> None:
+    def raise_generation(self, generation: Generation) -> None:
         if generation > self.generation:
             self._raise(GENERATION, Fence(generation))
 
@@ -86,7 +86,7 @@ class Fences:
         self._fences[origin] = fence
 
 
-def admits(fence: Fence, *, standby: bool, highest: Fence, generation: int) -> bool:
+def admits(fence: Fence, *, standby: bool, highest: Fence, generation: Generation) -> bool:
     """Whether a connection may be served: `highest` is the highest fence that the instance was shown (-1: none),
     `generation` the start of the query that runs."""
     if generation_of(fence) < generation:

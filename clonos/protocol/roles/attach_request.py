@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clonos.protocol.fence import Fence, generation_of
+from clonos.protocol.fence import Fence, Generation, generation_of
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.recovery.causal.replacement import ConduitProgress, Failover
 from clonos.protocol.roles.death import Death
@@ -36,7 +36,7 @@ class AttachRequest:
     previous: Death | None = None
 
     @property
-    def generation(self) -> int:
+    def generation(self) -> Generation:
         return generation_of(self.fence)
 
     @property

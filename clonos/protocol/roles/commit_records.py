@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from clonos.errors import ClonosError
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.commit_reconciliation import Course, Found, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
@@ -30,7 +31,7 @@ class CommitStore(Protocol):
         """All that a start compares. Changes nothing. Raises LogCorrupt."""
         ...
 
-    def record_of(self, epoch: Epoch, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:
+    def record_of(self, epoch: Epoch, generation: Generation, ends: Mapping[Origin, Ended]) -> CommitRecord:
         """How an epoch ended that Spark has committed. Spark's files of it are durable when this returns."""
         ...
 
@@ -62,11 +63,11 @@ class CommitStore(Protocol):
         """Those that say with which epoch the query goes on."""
         ...
 
-    def standing_generation(self) -> int:
+    def standing_generation(self) -> Generation:
         """The highest that a sink is fenced by."""
         ...
 
-    def shown_generation(self) -> int:
+    def shown_generation(self) -> Generation:
         """Of the sink's record; 0 where it has none that can be read."""
         ...
 
@@ -80,7 +81,7 @@ class CommitRecords:
         self._store = store
         self._topology = topology
 
-    def record(self, epoch: Epoch, generation: int) -> CommitRecord:
+    def record(self, epoch: Epoch, generation: Generation) -> CommitRecord:
         """Spark has committed an epoch: when this returns, a power failure, a copy or an older checkpoint cannot make
         anybody believe otherwise unnoticed, and what lies before its end may be forgotten. Where that fails for good,
         those hear of it who wait for the record."""
@@ -112,7 +113,7 @@ class CommitRecords:
         """Where the query goes on. Changes nothing. Raises CheckpointMismatch, LogCorrupt."""
         return reconcile(self._store.found())
 
-    def settle(self, course: Course, generation: int) -> None:
+    def settle(self, course: Course, generation: Generation) -> None:
         """Carry it out, when older writers are fenced: what Spark has lost is there again, and both records say that
         this start knows them."""
         if course.repair is not None:
@@ -131,6 +132,6 @@ class CommitRecords:
         return finals
 
     @property
-    def last_generation(self) -> int:
+    def last_generation(self) -> Generation:
         """The highest start of this query that the sink has heard of; a copy of the checkpoint may not know it."""
         return max(self._store.standing_generation(), self._store.shown_generation())

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import NO_GENERATION, Fence
 from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, OutputNumber, log_after
 from clonos.protocol.messages import (
     Action as Action,
@@ -74,7 +74,7 @@ from clonos.protocol.messages import (
 from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.protocol.roles.peer_link import PeerLink
 
-FIRST_FENCE = Fence.first(0, 0)
+FIRST_FENCE = Fence.first(NO_GENERATION, 0)
 MAX_CONNECT_DELAY = 500
 MAX_REPLACE_DELAY = 2000
 MAX_STANDBY_DELAY = 2000

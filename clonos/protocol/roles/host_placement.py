@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from clonos.errors import ClonosError, Fenced, ReplicaLost
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.roles.admission import Fences, Said, goes_on
 from clonos.protocol.roles.death import Death, KillReason
@@ -242,7 +243,7 @@ class HostPlacement(Generic[ProcessT, ConnectionT]):
 
     # ---------------------------------------------------------------- the driver
 
-    def begins(self, generation: int, done: Callable[[], None]) -> None:
+    def begins(self, generation: Generation, done: Callable[[], None]) -> None:
         """A start of the query: from now on only it is served, and older processes are dead when `done` is called.
         Raises StorageUnavailable where the generation cannot be written down."""
         self._fences.raise_generation(generation)

@@ -28,6 +28,7 @@ from typing import Generic, TypeVar
 from clonos.errors import ReplicaLost, SnapshotCorrupt, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import (
     LOG_BEGIN,
     NO_EPOCH,
@@ -189,7 +190,7 @@ class Incarnation(Generic[S]):
         """Which snapshots count in this start of the query."""
         return self._line(self.request.generation).since(self._origin)
 
-    def _line(self, generation: int) -> RecoveryLine:
+    def _line(self, generation: Generation) -> RecoveryLine:
         """It does not change once it is written."""
         if self._drawn is None or self._drawn.generation != generation:
             self._drawn = self._ports.line(generation)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from clonos.protocol.engine.instance import Instance, InstanceSnapshot
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume
@@ -54,7 +54,7 @@ class IncarnationPorts(ABC, Generic[S]):
         """Whatever others left of an epoch that is run again (`snapshot_name.overtaken`)."""
 
     @abstractmethod
-    def line(self, generation: int) -> RecoveryLine:
+    def line(self, generation: Generation) -> RecoveryLine:
         """Where this start of the query resumes."""
 
     @abstractmethod

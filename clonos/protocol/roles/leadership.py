@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from clonos.errors import AlreadyRunning, Fenced
+from clonos.protocol.fence import NO_GENERATION, Generation, generation_after
 
 LEASE_SECONDS: Final = 10.0
 RENEWALS_PER_LEASE: Final = 5
@@ -38,7 +39,7 @@ Steps: TypeAlias = Generator[float, None, T]
 class Claim:
     """That a start of a query wants a number for itself. `owner` is random, one per driver."""
 
-    number: int
+    number: Generation
     owner: str
 
 
@@ -56,7 +57,7 @@ class Lease:
 class Shelf(Protocol):
     """Where claims and leases are kept. Each call is one step of the storage."""
 
-    def floor(self) -> int:
+    def floor(self) -> Generation:
         """The last number that was used before there were claims."""
         ...
 
@@ -104,7 +105,7 @@ def counts(claim: Claim, listed: Iterable[Claim]) -> bool:
     return [other for other in listed if other.number >= claim.number] == [claim]
 
 
-def is_overtaken(number: int, owner: str, listed: Iterable[Claim]) -> bool:
+def is_overtaken(number: Generation, owner: str, listed: Iterable[Claim]) -> bool:
     """Whether somebody else has claimed a higher number than the one that `owner` leads under."""
     return any(other.number > number and other.owner != owner for other in listed)
 
@@ -138,13 +139,13 @@ class Leadership:
     """One driver's, from the start of a query to its end."""
 
     def __init__(self, shelf: Shelf, owner: str, holder: str) -> None:
-        self.number = 0
+        self.number = NO_GENERATION
         self._shelf = shelf
         self._owner = owner
         self._lease = Lease(owner, holder=holder)
         self._watch = Watch()
 
-    def campaign(self, *, above: int = 0) -> Steps[int]:
+    def campaign(self, *, above: Generation = NO_GENERATION) -> Steps[Generation]:
         """Claim a generation for one more start, higher than all there are and than `above`. Raises AlreadyRunning
         where another driver leads, Fenced where another one has taken over from this one."""
         shelf = self._shelf
@@ -155,8 +156,8 @@ class Leadership:
                 yield LEASE_SECONDS / LOOKS_PER_LEASE
                 continue
             yield 0.0
-            highest = max((one.number for one in listed), default=0)
-            claim = Claim(max(highest, shelf.floor(), above) + 1, self._owner)
+            highest = max((one.number for one in listed), default=NO_GENERATION)
+            claim = Claim(generation_after(max(highest, shelf.floor(), above)), self._owner)
             if not shelf.claim(claim):
                 continue
             yield 0.0
@@ -175,7 +176,7 @@ class Leadership:
         if self.number:
             self._check(listed)
             return False
-        highest = max((one.number for one in listed), default=0)
+        highest = max((one.number for one in listed), default=NO_GENERATION)
         rivals = [one.owner for one in listed if one.number == highest]
         leases = self._shelf.leases(rivals)
         dead = [owner for owner, lease in leases.items() if self._shelf.is_dead(lease)]

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from clonos.errors import ClonosError
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.final_snapshot import FinalSnapshots
@@ -32,9 +33,9 @@ class QueryCoordinator(ABC):
     def __init__(self, topology: Topology, *, is_realtime: bool) -> None:
         self._topology = topology
         self._is_realtime = is_realtime
-        self.generation = 0  # of the start that is running; 0 before the first
-        self._claimed = 0  # by `begin_driver`, for the first start of the Spark query
-        self._deposed = 0  # all writers older than this generation
+        self.generation = NO_GENERATION  # of the start that is running
+        self._claimed = NO_GENERATION  # by `begin_driver`, for the first start of the Spark query
+        self._deposed = NO_GENERATION  # all writers older than this generation
         self.forgotten = NO_EPOCH  # what lies before the end of this epoch
 
     # ------------------------------------------------------------------ starts
@@ -64,15 +65,15 @@ class QueryCoordinator(ABC):
         line = self._draw_line(generation, resumes=resumes)
         self.keep_line(replace(line, realtime=self._is_realtime))
 
-    def _claim(self, heard_of: int) -> Steps:
+    def _claim(self, heard_of: Generation) -> Steps:
         """A generation above all that the sink has heard of: a checkpoint that was restored from an older copy does not
         know them all."""
-        claimed, self._claimed = self._claimed, 0
+        claimed, self._claimed = self._claimed, NO_GENERATION
         while claimed <= max(heard_of, self.generation):
             claimed = yield from self.campaign(above=heard_of)
         return claimed
 
-    def depose(self, generation: int) -> Steps:
+    def depose(self, generation: Generation) -> Steps:
         """No older writer shows anything any more, and what Spark has lost of its commits is there again."""
         if self._deposed == generation:
             return
@@ -83,7 +84,7 @@ class QueryCoordinator(ABC):
         self.fit_offsets(generation)
         self._deposed = generation
 
-    def _draw_line(self, generation: int, *, resumes: bool) -> RecoveryLine:
+    def _draw_line(self, generation: Generation, *, resumes: bool) -> RecoveryLine:
         """Where instances begin. What is not known for certain leaves them at the end of the last epoch that is not run
         again; so does an epoch with which another program begins."""
         passed = self.passed()
@@ -137,7 +138,7 @@ class QueryCoordinator(ABC):
     def records(self) -> CommitRecords: ...
 
     @abstractmethod
-    def campaign(self, *, above: int) -> Steps:
+    def campaign(self, *, above: Generation) -> Steps:
         """A generation of its own, by `protocol.roles.leadership`."""
 
     @abstractmethod
@@ -145,7 +146,7 @@ class QueryCoordinator(ABC):
         """Raises Fenced."""
 
     @abstractmethod
-    def begin_channels(self, generation: int, heard_of: int) -> Steps:
+    def begin_channels(self, generation: Generation, heard_of: Generation) -> Steps:
         """This start is the one that numbers channels."""
 
     def undisturbed(self) -> AbstractContextManager[None]:
@@ -157,7 +158,7 @@ class QueryCoordinator(ABC):
         """Whether it matters to this program what has been seen of the open epoch."""
 
     @abstractmethod
-    def take_over_program(self, generation: int) -> None:
+    def take_over_program(self, generation: Generation) -> None:
         """By `protocol.versions.upgrade`. Raises CheckpointMismatch."""
 
     @abstractmethod
@@ -168,18 +169,18 @@ class QueryCoordinator(ABC):
         return
 
     @abstractmethod
-    def fence_sinks(self, generation: int) -> Steps: ...
+    def fence_sinks(self, generation: Generation) -> Steps: ...
 
-    def fit_offsets(self, generation: int) -> None:
+    def fit_offsets(self, generation: Generation) -> None:
         """Spark's end offsets are as it expects them of this program; the records say the same."""
         return
 
     @abstractmethod
-    def fence_servers(self, generation: int) -> Steps:
+    def fence_servers(self, generation: Generation) -> Steps:
         """Of all hosts that count: when this ends, older replicas are dead."""
 
     @abstractmethod
-    def begin_hosts(self, generation: int) -> Steps:
+    def begin_hosts(self, generation: Generation) -> Steps:
         """Which hosts' logs count in this start is settled, and durable."""
 
     @abstractmethod

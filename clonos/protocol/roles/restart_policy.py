@@ -12,6 +12,7 @@ from typing import Final
 
 from clonos import errors
 from clonos.errors import ClonosError, Fenced, GapError, ResumeFailed
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.ids import Epoch
 
 LONGEST_BACKOFF_SECONDS: Final = 30.0
@@ -58,7 +59,9 @@ class RestartPolicy:
         return Restart(self._failures, pause, gives_up)
 
 
-def may_resume(failures: Collection[str], *, given_up: int = 0, last_begun: int = 0) -> bool:
+def may_resume(
+    failures: Collection[str], *, given_up: Generation = NO_GENERATION, last_begun: Generation = NO_GENERATION
+) -> bool:
     """Whether the next start may begin inside the epoch, by the errors that instances of the last one failed with.
 
     Not where one of them could not go on from where it was to. Nor before a start has begun since the history was

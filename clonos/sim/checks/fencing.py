@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clonos.protocol.fence import LOWEST_FENCE, NO_FENCE, Fence, generation_of, of_same_attempt
+from clonos.protocol.fence import LOWEST_FENCE, NO_FENCE, Fence, Generation, generation_of, of_same_attempt
 from clonos.protocol.ids import Origin
 from clonos.sim.checks.violation import Violation
 
@@ -31,7 +31,7 @@ class Fencing:
             )
         self._raised[server, origin] = fence
 
-    def told(self, server: str, generation: int) -> None:
+    def told(self, server: str, generation: Generation) -> None:
         """The server has said that it serves nobody of an older generation any more."""
         self._generations[server] = max(generation, self._generations.get(server, 0))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from clonos.protocol.fence import attempt_of, generation_of
+from clonos.protocol.fence import Generation, attempt_of, generation_of
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.topology import NodeKind
@@ -62,7 +62,7 @@ class Truncation:
     def starts(self) -> int:
         return len(self._starts)
 
-    def query_begins(self, generation: int, epoch: Epoch) -> None:
+    def query_begins(self, generation: Generation, epoch: Epoch) -> None:
         self._starts.append((generation, epoch))
 
     def _end(self, names: Iterable[SnapshotName], committed: Epoch) -> SnapshotName | None:

@@ -9,6 +9,7 @@ import secrets
 import threading
 from collections.abc import Callable
 
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.roles.membership import Memberships
 from clonos.storage.host_memberships import HostMemberships
 
@@ -19,7 +20,7 @@ class CountedHosts:
     def __init__(self, checkpoint: str, check_leads: Callable[[], None]) -> None:
         self._files = HostMemberships(checkpoint)
         self._lock = threading.Lock()
-        self._generation = 0  # of the start whose instances ask those that count
+        self._generation = NO_GENERATION  # of the start whose instances ask those that count
         self._memberships = Memberships(
             self._files.last(),
             lambda: secrets.token_hex(16),
@@ -37,7 +38,7 @@ class CountedHosts:
         with self._lock:
             return self._memberships.joins(host, token)
 
-    def begins(self, generation: int) -> None:
+    def begins(self, generation: Generation) -> None:
         """A start of the query; its instances ask the hosts that count by now. Raises StorageUnavailable."""
         with self._lock:
             self._generation = generation

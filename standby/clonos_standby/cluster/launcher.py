@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ConfigurationError, ReplicaLost, StorageUnavailable
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.storage.disk_errors import disk
 from clonos.wire.admin_messages import (
@@ -246,7 +247,7 @@ class ReplicaServer:
         """Tells all replicas that an epoch is committed; how many there are."""
         return self._ask(CommitEpoch(epoch, truncation_points), CommitTold).replicas
 
-    def set_generation(self, generation: int) -> None:
+    def set_generation(self, generation: Generation) -> None:
         """Fences everything older than this generation; its replicas are dead when this returns."""
         self._begin_anew_if_removed()
         self._ask(BeginGeneration(generation), Done)

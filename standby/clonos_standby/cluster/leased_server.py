@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clonos.errors import ClonosError, StorageUnavailable
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.lease import DriverLease
 from clonos.wire.admin_messages import (
@@ -72,7 +73,7 @@ class LeasedServer:
         token: str,
         changed: Callable[[], None],
         hosts: CountedHosts,
-        generation: int | None = None,
+        generation: Generation | None = None,
         may_ask: Callable[[], None] = lambda: None,
     ) -> None:
         """`changed` is called when the server may have come, gone or moved. `hosts` says which hosts count.
@@ -231,7 +232,7 @@ class LeasedServer:
             with contextlib.suppress(ClonosError, OSError):
                 self._ask(CommitEpoch(epoch, truncation_points), CommitTold)
 
-    def set_generation(self, generation: int) -> None:
+    def set_generation(self, generation: Generation) -> None:
         """Older replicas are dead when this returns, because the server says so; or its lease has ended, and what still
         runs there does not count (see the module)."""
         self._generation = generation

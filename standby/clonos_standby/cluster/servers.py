@@ -22,6 +22,7 @@ from typing import Any
 import msgpack
 
 from clonos.errors import ClonosError, StorageUnavailable
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.wire.replica_service import Wanted
 from clonos_standby.cluster import server_directory
@@ -76,7 +77,7 @@ class ReplicaServers:
         self._spread = placement.spread
         self._local: list[ReplicaServer] = []
         self._remote: list[LeasedServer] = []
-        self._generation: int | None = None
+        self._generation: Generation | None = None
         self._refused: set[str] = set()
         self._told: dict[tuple[object, int], list[str]] = {}
         self._telling = threading.Lock()
@@ -188,12 +189,12 @@ class ReplicaServers:
             self._committed = epoch, truncation_points
             self._look.set()
 
-    def set_generation(self, generation: int) -> None:
+    def set_generation(self, generation: Generation) -> None:
         self._generation = generation
         for server in self._all:
             server.set_generation(generation)
 
-    def begins(self, generation: int) -> None:
+    def begins(self, generation: Generation) -> None:
         """Instances of this start begin after that, and ask the hosts that count by now."""
         self._hosts.begins(generation)
 

@@ -22,7 +22,7 @@ from uuid import uuid4
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
-from clonos.protocol.fence import LOWEST_FENCE, Fence
+from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
@@ -242,7 +242,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def discard_from(self, epoch: Epoch) -> None:
         self._snapshots.discard_from(epoch)
 
-    def line(self, generation: int) -> RecoveryLine:
+    def line(self, generation: Generation) -> RecoveryLine:
         return read_line(self._query.checkpoint, generation)
 
     def commit_record(self) -> CommitRecord | None:

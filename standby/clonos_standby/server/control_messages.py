@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
+from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.death import Death
 from clonos.wire.messages import Hello
@@ -93,7 +94,7 @@ class AtEnd:
 class Failed:
     """The process ends, and its task fails: with which error class and message, in which start of the query."""
 
-    generation: int
+    generation: Generation
     error: str
     message: str
 

@@ -32,7 +32,7 @@ from clonos.errors import (
     ReplicaLost,
     StorageUnavailable,
 )
-from clonos.protocol.fence import Fence
+from clonos.protocol.fence import Fence, Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.death import Death, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
@@ -447,7 +447,7 @@ class Supervisor:
 
     # -- the driver --------------------------------------------------------------------------------------------
 
-    def set_generation(self, generation: int, done: Callable[[], None]) -> None:
+    def set_generation(self, generation: Generation, done: Callable[[], None]) -> None:
         """From now on only this generation: older replicas are dead when `done` is called."""
         self._placement.begins(generation, done)
 
