@@ -32,7 +32,7 @@ import pyarrow as pa
 from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, Epoch, Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, Epoch, InstanceId, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import carry_out
@@ -135,7 +135,9 @@ def make_host(data: Path, checkpoint: Path, interval: float) -> OperatorHost:
         data=str(data),
         settings=ReplicaSettings(snapshot_interval=interval, snapshot_work=float("inf")),
     )
-    return OperatorHost(query, node, 0, FaultInjector([], operator="remember", instance=0, marks=data))
+    return OperatorHost(
+        query, node, InstanceId(0), FaultInjector([], operator="remember", instance=0, marks=data)
+    )
 
 
 def open_host(host: OperatorHost, checkpoint: Path, *, fence: Fence, epoch: Epoch) -> Watched:
@@ -156,7 +158,7 @@ def begin_start(checkpoint: Path, epoch: Epoch, fence: Fence) -> None:
 def first_request(epoch: Epoch, fence: Fence) -> AttachRequest:
     """Of an epoch's first task attempt."""
     return AttachRequest(
-        Origin(2, 0),
+        Origin.of(2, 0),
         epoch,
         fence,
         fresh=True,

@@ -25,7 +25,7 @@ import pyarrow as pa
 from clonos.operators.process import ProcessOperator
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Fence, Generation
-from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, InstanceId, NodeId, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import carry_out
@@ -37,7 +37,8 @@ from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, Repli
 from clonos_standby.replica.operator_host import OperatorHost
 
 INPUT = arrow_schema("k string, input_id string")
-NODE = 2
+NODE = NodeId(2)
+INSTANCE = InstanceId(0)
 GENERATION = Generation(1)
 KEYS = 997
 SIZES = (1, 10, 100, 1000, 4096)
@@ -74,13 +75,16 @@ def make_host(base: str, recording: bool) -> OperatorHost:
         settings=ReplicaSettings(snapshot_interval=float("inf"), snapshot_work=float("inf")),
     )
     host = OperatorHost(
-        query, ledger_node(recording), 0, FaultInjector([], operator="ledger", instance=0, marks=Path(base))
+        query,
+        ledger_node(recording),
+        INSTANCE,
+        FaultInjector([], operator="ledger", instance=0, marks=Path(base)),
     )
     connection: Any = Discard()
     write_line(query.checkpoint, RecoveryLine(GENERATION, FIRST_EPOCH))
     host.attach(connection)
     request = AttachRequest(
-        Origin(NODE, 0),
+        Origin(NODE, INSTANCE),
         FIRST_EPOCH,
         Fence.of(GENERATION),
         fresh=True,

@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
-from replica_overhead import GENERATION, NODE, ledger_node
+from replica_overhead import GENERATION, INSTANCE, NODE, ledger_node
 
 from clonos.protocol.destination import route_by_key
 from clonos.protocol.engine.instance import Bundle, Emit, Instance, InstanceConfig, Persist
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, LogOffset, Origin
+from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, LogOffset, NodeId, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.delta_journal import FULL, DeltaJournal
@@ -42,6 +42,7 @@ from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.spec import QuerySpec
 
 KILLS = 15
+TARGET = NodeId(3)
 COLUMNS = (
     "layers",
     "parallelism",
@@ -101,10 +102,13 @@ def instance() -> tuple[Instance, Ports]:
         die=lambda *_: None,
         entropy=lambda: 1,
     )
-    operator = Ledger(2, 3, outside, Uses(False, False, False, False, False))
+    operator = Ledger(NODE, TARGET, outside, Uses(False, False, False, False, False))
     operator.open(services)
     config = InstanceConfig(
-        "op", Origin(2, 0), route_by_key([key_column(3)], 4), lambda rows: [(row[0],) for row in rows]
+        "op",
+        Origin(NODE, INSTANCE),
+        route_by_key([key_column(TARGET)], 4),
+        lambda rows: [(row[0],) for row in rows],
     )
     return Instance(config, operator, services, ports), ports
 
@@ -161,7 +165,13 @@ def hand_over_seconds() -> float:
                 if kill:
                     os.kill(server.status()["replicas"][0]["pid"], signal.SIGKILL)
                 hello = messages.Hello(
-                    "bench", GENERATION, NODE, 0, FIRST_EPOCH, Fence.of(GENERATION, 1, kill), fresh=kill == 0
+                    "bench",
+                    GENERATION,
+                    NODE,
+                    INSTANCE,
+                    FIRST_EPOCH,
+                    Fence.of(GENERATION, 1, kill),
+                    fresh=kill == 0,
                 )
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(server.socket_path)
@@ -193,7 +203,9 @@ def restore_rate() -> float:
 def log_rate() -> float:
     """Bytes of deltas per second that a journal takes in."""
     deltas = [
-        encode_delta(encode_entry(Origin(1, i), LogOffset(at * 100), 100, 1, bytes(100)) for i in range(100))
+        encode_delta(
+            encode_entry(Origin.of(1, i), LogOffset(at * 100), 100, 1, bytes(100)) for i in range(100)
+        )
         for at in range(200)
     ]
     journal = DeltaJournal(FULL)

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.fence import NO_GENERATION, Generation
+from clonos.protocol.ids import NodeId
 from clonos.protocol.source_channels import ChannelNumbers, Numbered
 
 Steps: TypeAlias = Generator[None, None, None]
@@ -98,7 +99,7 @@ class Numbering:
             if page.start < start:
                 self._shelf.forget(page)
 
-    def give(self, asked: Iterable[tuple[int, str]]) -> Steps:
+    def give(self, asked: Iterable[tuple[NodeId, str]]) -> Steps:
         """Numbers for these names, by node: `numbers` has them when this is over. Raises Fenced."""
         new = self.numbers.assign(asked)
         if new:

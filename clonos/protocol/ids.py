@@ -34,11 +34,22 @@ NO_OUTPUT: Final = OutputNumber(0)
 """The one before the first: where no row was put out."""
 
 
+NodeId = NewType("NodeId", int)
+"""A source, operator or sink of the query, by the number that the plan gives it, 1..63."""
+InstanceId = NewType("InstanceId", int)
+"""One of a node's parallel instances, or a partition of a source, counted from 0."""
+
+
 class Origin(NamedTuple):
     """An instance of a node, as the owner of a causal log."""
 
-    node: int
-    instance: int
+    node: NodeId
+    instance: InstanceId
+
+    @classmethod
+    def of(cls, node: int, instance: int) -> Origin:
+        """From numbers that were read or counted. It names no type, which would cost a call for each."""
+        return tuple.__new__(cls, (node, instance))
 
     @property
     def channel(self) -> int:
@@ -91,4 +102,4 @@ def channel_id(node: int, local: int) -> int:
 
 def channel_origin(channel: int) -> Origin:
     """The instance or source partition that a channel leaves."""
-    return Origin(channel & NODE_MAX, channel >> NODE_BITS)
+    return Origin.of(channel & NODE_MAX, channel >> NODE_BITS)

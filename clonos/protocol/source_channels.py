@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from clonos.errors import CheckpointMismatch
-from clonos.protocol.ids import LOCAL_MAX
+from clonos.protocol.ids import LOCAL_MAX, NodeId
 
 
 class Numbered(NamedTuple):
     """A name and its number, of a source node."""
 
-    node: int
+    node: NodeId
     number: int
     name: str
 
@@ -31,9 +31,9 @@ class ChannelNumbers:
     """What is durable."""
 
     def __init__(self, entries: Iterable[Numbered] = ()) -> None:
-        self._numbers: dict[tuple[int, str], int] = {}
-        self._names: dict[tuple[int, int], str] = {}
-        self._next: dict[int, int] = {}
+        self._numbers: dict[tuple[NodeId, str], int] = {}
+        self._names: dict[tuple[NodeId, int], str] = {}
+        self._next: dict[NodeId, int] = {}
         self.add(entries)
 
     def add(self, entries: Iterable[Numbered]) -> None:
@@ -53,14 +53,14 @@ class ChannelNumbers:
             self._names[node, number] = name
             self._next[node] = max(self._next.get(node, 0), number + 1)
 
-    def number(self, node: int, name: str) -> int | None:
+    def number(self, node: NodeId, name: str) -> int | None:
         return self._numbers.get((node, name))
 
-    def name(self, node: int, number: int) -> str | None:
+    def name(self, node: NodeId, number: int) -> str | None:
         return self._names.get((node, number))
 
     @property
-    def nodes(self) -> frozenset[int]:
+    def nodes(self) -> frozenset[NodeId]:
         """The source nodes that have numbered channels."""
         return frozenset(self._next)
 
@@ -68,7 +68,7 @@ class ChannelNumbers:
         """All, in the order in which they were added."""
         return [Numbered(node, number, name) for (node, name), number in self._numbers.items()]
 
-    def since(self, node: int, first: int) -> list[Numbered]:
+    def since(self, node: NodeId, first: int) -> list[Numbered]:
         """Those of a node from a number on: what is assigned later has a higher one."""
         given = range(first, self._next.get(node, 0))
         return [
@@ -77,7 +77,7 @@ class ChannelNumbers:
             if (node, number) in self._names
         ]
 
-    def assign(self, asked: Iterable[tuple[int, str]]) -> list[Numbered]:
+    def assign(self, asked: Iterable[tuple[NodeId, str]]) -> list[Numbered]:
         """Numbers for those names, by node, that have none: to be made durable, then added, then told."""
         following = dict(self._next)
         new: list[Numbered] = []

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from clonos.errors import CheckpointMismatch
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NodeId, Origin
 
 FORMAT_VERSION = 2
 FORMATS = (1, 2)
@@ -59,7 +59,7 @@ class Node:
     can still run, and what those bring up to date, as (version, state variable).
     """
 
-    number: int
+    number: NodeId
     kind: NodeKind
     name: str
     parallelism: int  # 0 for a source: as many partitions as it has
@@ -138,7 +138,7 @@ class Topology:
     def instances(self, *kinds: NodeKind) -> list[Origin]:
         """Of all nodes of these kinds, in order."""
         return [
-            Origin(node.number, instance)
+            Origin.of(node.number, instance)
             for node in self.nodes
             if node.kind in kinds
             for instance in range(node.parallelism)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.channel_numbering import Numbering, Page
 from clonos.protocol.fence import Generation
+from clonos.protocol.ids import NodeId
 from clonos.protocol.source_channels import ChannelNumbers, Numbered
 from clonos.sim.kernel import Steps
 
@@ -58,6 +59,6 @@ class Channels:
                 yield self._world.meetings.randint(50, 500)
                 yield from self._driver.until_reachable()
 
-    def give(self, asked: Iterable[tuple[int, str]]) -> Steps:
+    def give(self, asked: Iterable[tuple[NodeId, str]]) -> Steps:
         for _ in self._numbering.give(asked):
             yield self._world.choices.schedule.randint(10, 500)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NodeId, Origin
 from clonos.protocol.topology import Node, NodeKind, Topology
 
 
@@ -37,7 +37,7 @@ class Dataflow:
 
     @property
     def source_partitions(self) -> list[Origin]:
-        return [Origin(node, local) for node, count in self.partitions for local in range(count)]
+        return [Origin.of(node, local) for node, count in self.partitions for local in range(count)]
 
     def instances(self, *kinds: NodeKind) -> list[Origin]:
         return self.topology.instances(*kinds)
@@ -107,12 +107,12 @@ def build_dataflow(
         upstream.setdefault(first + operator, []).append(at)
     for operator, target in sorted(feeds.items()):
         upstream.setdefault(first + target, []).append(first + operator)
-    nodes = [Node(at, NodeKind.SOURCE, f"source{at}", 0) for at in range(1, first)]
+    nodes = [Node(NodeId(at), NodeKind.SOURCE, f"source{at}", 0) for at in range(1, first)]
     for at, count in enumerate(parallelism):
-        number = first + at
+        number = NodeId(first + at)
         nodes.append(Node(number, NodeKind.OPERATOR, f"op{number}", count, tuple(upstream[number])))
     for at, count in enumerate(sinks):
-        number = first + len(parallelism) + at
+        number = NodeId(first + len(parallelism) + at)
         nodes.append(Node(number, NodeKind.SINK, f"sink{number}", count, tuple(upstream[number])))
     partitions = tuple((at, count) for at, (count, _) in enumerate(sources, 1))
     return Dataflow(Topology(tuple(nodes)), partitions)

@@ -134,5 +134,5 @@ def origin_in(where: str) -> Origin | None:
     for word in where.replace("#", " ").replace(".", " ").split():
         node, _, instance = word.partition("/")
         if node.isdigit() and instance.isdigit():
-            return Origin(int(node), int(instance))
+            return Origin.of(int(node), int(instance))
     return None

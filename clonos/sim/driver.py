@@ -309,7 +309,7 @@ class Driver(Process):
                 partition, begin[partition], upto, self._coordinator.channels.numbers
             )
         for stage in self.world.plan.dataflow.stages():
-            instances = [Origin(node.number, at) for node in stage for at in range(node.parallelism)]
+            instances = [Origin.of(node.number, at) for node in stage for at in range(node.parallelism)]
             if self.world.plan.skips_idle and not any(self._input_of(each) for each in instances):
                 continue
             yield from self._run_over_losses(epoch, instances)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clonos.protocol.ids import Epoch, Origin, channel_id
+from clonos.protocol.ids import Epoch, NodeId, Origin, channel_id
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.sim.records import Record
 
@@ -40,7 +40,7 @@ class Naming:
     def _recreate(self) -> None:
         """A source's second partition takes the name of its first, when that has been read."""
         for partition in self._names:
-            first = Origin(partition.node, 0)
+            first = Origin.of(partition.node, 0)
             if partition.instance == 1:
                 self._names[partition], self._replaces[partition] = self._names[first], first
 
@@ -54,7 +54,7 @@ class Naming:
         """When a real-time epoch has its first record: what is made anew is so while the query runs."""
         return duration * 9 // 10 if partition in self._replaces else 0
 
-    def names(self, partitions: list[Origin]) -> list[tuple[int, str]]:
+    def names(self, partitions: list[Origin]) -> list[tuple[NodeId, str]]:
         """What those who read these ask for, in the order in which they happen to."""
         asked = [
             (partition.node, self._names[partition]) for partition in partitions if partition in self._names

@@ -21,6 +21,7 @@ from clonos.errors import StateError
 from clonos.protocol.destination import KeyColumn, KeyKind
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.event_time import is_late
+from clonos.protocol.ids import NodeId
 from clonos.protocol.operator import Services
 from clonos.sim.fake_services import Refused
 from clonos.sim.records import Tag
@@ -31,12 +32,12 @@ EVENT_STEP = 10
 EVENT_DELAY = 40
 
 
-def key_at(node: int, record: int) -> str:
+def key_at(node: NodeId, record: int) -> str:
     """The key under which a node sees a record."""
     return f"{node}k{zlib.crc32(b'%d:%d' % (node, record)) % KEYS}"
 
 
-def routing_key(node: int, record: int) -> Any:
+def routing_key(node: NodeId, record: int) -> Any:
     """The same key as a value of one of the types that a key may have; which one, the node decides."""
     number = zlib.crc32(b"%d:%d" % (node, record)) % KEYS
     day = dt.datetime(2026, 11, 1 + number, 12)
@@ -67,7 +68,7 @@ _KEY_KINDS = (
 )
 
 
-def key_column(node: int) -> KeyColumn:
+def key_column(node: NodeId) -> KeyColumn:
     """The column of `routing_key`."""
     return KeyColumn(0, _KEY_KINDS[node % len(_KEY_KINDS)])
 
@@ -118,8 +119,8 @@ class Ledger:
 
     def __init__(
         self,
-        node: int,
-        target: int,
+        node: NodeId,
+        target: NodeId,
         outside: Outside,
         uses: Uses,
         version: str = "1",

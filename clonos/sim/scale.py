@@ -72,7 +72,7 @@ def simulate(cluster: Cluster, *, seed: int = 0) -> Figures:
 
 def step_of(cluster: Cluster, rng: Random) -> bytes:
     """One step of a ledger: a bundle from all upstream channels, the clock, the end."""
-    channels = [Origin(1, rng.randrange(cluster.parallelism)).channel for _ in range(cluster.bundle)]
+    channels = [Origin.of(1, rng.randrange(cluster.parallelism)).channel for _ in range(cluster.bundle)]
     entries = bytearray()
     codec.append_order(entries, runs_of(channels))
     codec.append_clock(entries, 1_780_000_000_000_000)
@@ -89,7 +89,7 @@ class Representative:
         self._step = step
         self._rng = rng
         self._journal = DeltaJournal(cluster.sharing)
-        self._origin = Origin(layer, 0)
+        self._origin = Origin.of(layer, 0)
         self._last_heard = [
             -1
         ] * cluster.parallelism  # by upstream instance: the last bundle it sent us pieces of
@@ -128,7 +128,9 @@ class Representative:
         for sender in sorted({self._rng.randrange(parallelism) for _ in range(self._cluster.bundle)}):
             first = self._last_heard[sender] + 1
             self._last_heard[sender] = number
-            pieces = [self._entry(self._layer - 1, sender, at, 1) for at in range(first, number + 1)]
+            pieces = [
+                self._entry(Origin.of(self._layer - 1, sender), at, 1) for at in range(first, number + 1)
+            ]
             for hop in range(2, self._layer):
                 pieces += [self._of_layer(hop, at - hop + 1) for at in range(first, number + 1)]
             self._journal.receive(encode_delta(pieces))
@@ -140,10 +142,12 @@ class Representative:
         known = self._blobs.get((hop, at))
         if known is None:
             layer = self._layer - hop
-            known = b"".join(self._entry(layer, each, at, hop) for each in range(self._cluster.parallelism))
+            known = b"".join(
+                self._entry(Origin.of(layer, each), at, hop) for each in range(self._cluster.parallelism)
+            )
             self._blobs[hop, at] = known
         return known
 
-    def _entry(self, layer: int, instance: int, at: int, hop: int) -> bytes:
+    def _entry(self, origin: Origin, at: int, hop: int) -> bytes:
         data = bytes(self._step) if hop <= self._cluster.sharing else None
-        return encode_entry(Origin(layer, instance), LogOffset(at * self._step), self._step, hop, data)
+        return encode_entry(origin, LogOffset(at * self._step), self._step, hop, data)

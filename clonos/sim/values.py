@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from clonos.protocol.destination import KeyColumn, KeyKind, Router, conform, route_by_key
 from clonos.protocol.engine.instance import Row
+from clonos.protocol.ids import NodeId
 from clonos.sim.operator import KEYS, MIGRATES, Ledger, Outside, Uses, held_by, key_at
 from clonos.sim.records import Rows
 from clonos.values.bundle_state import BundleState
@@ -55,11 +56,11 @@ class Text(str):
         return "another text"
 
 
-def key_kind(seed: int, node: int) -> KeyKind:
+def key_kind(seed: int, node: NodeId) -> KeyKind:
     return _KINDS[(seed + node) % len(_KINDS)]
 
 
-def key_value(kind: KeyKind, node: int, record: int) -> Any:
+def key_value(kind: KeyKind, node: NodeId, record: int) -> Any:
     """The key under which a node sees a record, as its receiver reads it."""
     number = zlib.crc32(b"%d:%d" % (node, record)) % KEYS
     values: dict[KeyKind, Any] = {
@@ -160,8 +161,8 @@ class RealLedger(Ledger):
 
     def __init__(
         self,
-        node: int,
-        target: int,
+        node: NodeId,
+        target: NodeId,
         outside: Outside,
         uses: Uses,
         version: str = "1",

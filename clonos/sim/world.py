@@ -12,7 +12,7 @@ from clonos.errors import StorageUnavailable
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.destination import destination
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Node, NodeKind
@@ -433,7 +433,7 @@ class World:
             raise Refused(f"try later {answer}")
         return answer
 
-    def act(self, node: int, key: str, record: int, draw: int) -> None:
+    def act(self, node: NodeId, key: str, record: int, draw: int) -> None:
         self.checks.acted(node, key, record, draw)
 
     def next_number(self, what: str) -> int:
@@ -470,7 +470,7 @@ class Wires:
         self._world.kernel.after(duration, self.end, partition)
 
     def send(self, writer: Origin, target: int, record: Record) -> None:
-        task = self.tasks[Origin(self._world.plan.dataflow.target(writer.node).number, target)]
+        task = self.tasks[Origin.of(self._world.plan.dataflow.target(writer.node).number, target)]
         self._plan(writer, task, task.arrive, writer.channel, record)
 
     def end(self, writer: Origin) -> None:
@@ -478,7 +478,7 @@ class Wires:
             return
         target = self._world.plan.dataflow.target(writer.node)
         for instance in range(target.parallelism):
-            task = self.tasks[Origin(target.number, instance)]
+            task = self.tasks[Origin.of(target.number, instance)]
             self._plan(writer, task, task.end_of, writer.channel)
 
     def _plan(self, writer: Origin, task: Task, act: Callable[..., None], *arguments: Any) -> None:

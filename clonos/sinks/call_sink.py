@@ -32,7 +32,7 @@ from clonos.errors import (
     Where,
 )
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import InstanceId, NodeId, Origin
 from clonos.sinks.bundle import channel_of, check_bundle, position_of
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
@@ -158,7 +158,7 @@ class CallableWriter:
         # Logged as an intent, and not known to have arrived.
         self._intent: Record | None = None
 
-    def open(self, *, query: str, node: int, instance: int, fence: Fence) -> SinkPosition:
+    def open(self, *, query: str, node: NodeId, instance: InstanceId, fence: Fence) -> SinkPosition:
         self.close()
         if self._last_written is not None and instance != 0:
             raise SinkError("a checkable sink has one instance: its function cannot tell instances apart")

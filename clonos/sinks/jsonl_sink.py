@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from clonos.errors import ConfigurationError, LogCorrupt, QueryDefinitionError, SinkError
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import InstanceId, NodeId, Origin
 from clonos.sinks.bundle import check_bundle, check_counts
 from clonos.sinks.file_sink import FileSink
 from clonos.sinks.patience import Patience
@@ -120,7 +120,7 @@ class JsonlWriter:
         # In the log but not yet wholly in the visible file.
         self._unfinished: Record | None = None
 
-    def open(self, *, query: str, node: int, instance: int, fence: Fence) -> SinkPosition:
+    def open(self, *, query: str, node: NodeId, instance: InstanceId, fence: Fence) -> SinkPosition:
         self.close()
         self._file = self._folder / f"part-{file_name(query)}-{node}-{instance}.jsonl"
         self._patience.run(lambda _: self._recover(self._log.open(query, Origin(node, instance), fence)))

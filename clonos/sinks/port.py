@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ class SinkPosition:
 class SinkWriter(Protocol):
     """One sink instance's way out. Used by one thread at a time."""
 
-    def open(self, *, query: str, node: int, instance: int, fence: Fence) -> SinkPosition:
+    def open(self, *, query: str, node: NodeId, instance: InstanceId, fence: Fence) -> SinkPosition:
         """Take the fence and say what is visible. Raises Fenced, SinkUnavailable, SinkError."""
         ...
 

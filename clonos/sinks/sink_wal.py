@@ -62,7 +62,7 @@ class SinkWal:
         self._segment_bytes = segment_bytes
         self._owner = secrets.token_hex(8)
         self._directory = self._base
-        self._origin: Origin = Origin(0, 0)
+        self._origin: Origin = Origin.of(0, 0)
         self._mine = Holder(NO_FENCE)
         self._descriptor = -1
         self._number = 0
@@ -171,7 +171,7 @@ def instances(base: str, query: str) -> list[tuple[Origin, Path]]:
     except FileNotFoundError:
         return []
     matches = (_INSTANCE.fullmatch(name) for name in names)
-    return sorted((Origin(int(match[1]), int(match[2])), whole / match[0]) for match in matches if match)
+    return sorted((Origin.of(int(match[1]), int(match[2])), whole / match[0]) for match in matches if match)
 
 
 def raise_floor(base: str, query: str, fence: Fence, *, durable: bool) -> None:

@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection
 
 from clonos.errors import SinkError
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import NodeId
 from clonos.protocol.roles.sink_fence import NOBODY
 from clonos.sinks.sql_dialect import lock_schema
 from clonos.sinks.sql_tables import FLOOR, Books
@@ -38,7 +39,7 @@ def prepare(
     *,
     create: bool,
     query: str,
-    node: int,
+    node: NodeId,
 ) -> Written | None:
     """Create what is missing (if we may) and check that what is there fits, also to what the query has written before;
     gives that. Needs a write transaction."""

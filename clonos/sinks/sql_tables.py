@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from clonos.protocol.ids import Origin
 from clonos.sinks.sql_dialect import SQLITE, column_type
 
-FLOOR = Origin(0, -1)
+FLOOR = Origin.of(0, -1)
 _Id = sa.String(255)
 _S = TypeVar("_S", bound=sa.Select[Any])
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from clonos.errors import SinkError
+from clonos.protocol.ids import NodeId
 from clonos.sinks.sql_tables import Books
 
 
@@ -31,7 +32,7 @@ class Written:
         return self.table == table.name and self.columns == _columns(table)
 
 
-def read_written(connection: Connection, books: Books, query: str, node: int) -> Written | None:
+def read_written(connection: Connection, books: Books, query: str, node: NodeId) -> Written | None:
     """None where nothing is out yet."""
     cursor, target = books.cursor, books.target
     reached = sa.func.max(cursor.c.position).label("reached")
@@ -46,7 +47,7 @@ def read_written(connection: Connection, books: Books, query: str, node: int) ->
     return Written(int(rows), found.table_name, frozenset(json.loads(found.column_names)))
 
 
-def keep_target(connection: Connection, books: Books, query: str, node: int, table: sa.Table) -> None:
+def keep_target(connection: Connection, books: Books, query: str, node: NodeId, table: sa.Table) -> None:
     """In the transaction with rows."""
     quoted = connection.dialect.identifier_preparer.format_table(books.target)
     connection.execute(

@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import InstanceId, NodeId, Origin
 from clonos.protocol.line.sink_trim import numbers
 from clonos.protocol.roles.sink_fence import Holder
 from clonos.sinks.bundle import check_bundle
@@ -68,7 +68,7 @@ class SqlWriter:
         self._patience = patience
         self._engine: Engine | None = None
         self._connection: Connection | None = None
-        self._query, self._origin = "", Origin(0, 0)
+        self._query, self._origin = "", Origin.of(0, 0)
         self._owner = secrets.token_hex(8)
         self._mine: Holder | None = None
         self._cursors: Cursors = {}
@@ -78,7 +78,7 @@ class SqlWriter:
         # Whether the database knows that this query's rows are in this table.
         self._target_kept = False
 
-    def open(self, *, query: str, node: int, instance: int, fence: Fence) -> SinkPosition:
+    def open(self, *, query: str, node: NodeId, instance: InstanceId, fence: Fence) -> SinkPosition:
         # The same at each attempt of one writer, so that it knows what it took when it was not told.
         self._query, self._origin, self._mine = query, Origin(node, instance), Holder(fence, self._owner)
         self._patience.run(lambda _: self._transact(self._take_over))

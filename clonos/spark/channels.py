@@ -18,7 +18,7 @@ from typing import Any, Final
 from clonos.errors import CheckpointMismatch, ClonosError, StorageUnavailable
 from clonos.protocol.channel_numbering import Numbering
 from clonos.protocol.fence import NO_GENERATION, Generation
-from clonos.protocol.ids import channel_origin, epoch_after
+from clonos.protocol.ids import NodeId, channel_origin, epoch_after
 from clonos.protocol.source_channels import Numbered
 from clonos.protocol.topology import Node, Topology
 from clonos.spark.checkpoint import Checkpoint
@@ -63,7 +63,7 @@ class SourceChannels:
         """A message about channels, with where they come from, and their names."""
 
         def with_name(match: re.Match[str]) -> str:
-            name = self._numbering.numbers.name(int(match[1]), int(match[2]))
+            name = self._numbering.numbers.name(NodeId(int(match[1])), int(match[2]))
             return match[0] if name is None else f"{match[0]} ({name!r})"
 
         return _CHANNEL.sub(with_name, _NUMBER.sub(_come_from, text))
@@ -97,7 +97,7 @@ class SourceChannels:
                 except OSError as error:
                     request.refuse(StorageUnavailable.__name__, str(error))
 
-    def _give(self, node: int, name: str, known: int) -> list[str]:
+    def _give(self, node: NodeId, name: str, known: int) -> list[str]:
         _carried_out(self._numbering.give([(node, name)]))
         new = self._numbering.numbers.since(node, known)
         return [text for one in new for text in (one.name, str(one.number))]

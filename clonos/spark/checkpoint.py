@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.protocol.fence import NO_GENERATION, Generation
-from clonos.protocol.ids import NO_EPOCH, NO_OUTPUT, Epoch, OutputNumber, epoch_before
+from clonos.protocol.ids import NO_EPOCH, NO_OUTPUT, Epoch, Origin, OutputNumber, epoch_before
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.source_channels import ChannelNumbers
@@ -156,9 +156,9 @@ class Checkpoint:
         """Where the data directory is by default, if the checkpoint is on this host."""
         return os.path.join(self._folder.local, "local") if self._folder.local is not None else None
 
-    def dead_letters(self, node: int, instance: int) -> int:
+    def dead_letters(self, origin: Origin) -> int:
         """Records of an instance that were passed over and kept."""
-        names = self._root.sizes(f"{dead_letters.FOLDER}/{node}/{instance}")
+        names = self._root.sizes(f"{dead_letters.FOLDER}/{origin}")
         return sum(name.endswith(dead_letters.SUFFIX) for name in names)
 
     def committed_at(self) -> float | None:

@@ -19,7 +19,7 @@ import cloudpickle
 from clonos.errors import QueryDefinitionError
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import NODE_BITS, NODE_MAX
+from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.spark import facts, routing
@@ -89,8 +89,8 @@ class Compiled:
         self._nodes = in_order(sink.upstream)
         if len(self._nodes) + 1 > NODE_MAX:
             raise QueryDefinitionError(f"a query has at most {NODE_MAX} sources, operators and sinks")
-        self._numbers = {id(node): number for number, node in enumerate(self._nodes, 1)}
-        self.sink_number = len(self._nodes) + 1
+        self._numbers = {id(node): NodeId(number) for number, node in enumerate(self._nodes, 1)}
+        self.sink_number = NodeId(len(self._nodes) + 1)
         self._names = self._named()
         self._check()
         sink.sink.validate(arrow_schema(sink.input))

@@ -383,11 +383,11 @@ class Coordinator(QueryCoordinator):
 
     # ------------------------------------------------------------- sink logs
 
-    def _lookup(self, node: int, instance: int, from_offset: LogOffset) -> HolderReply:
+    def _lookup(self, origin: Origin, from_offset: LogOffset) -> HolderReply:
         """What the sink keeps of an instance's log."""
         reader = self._sink.log_reader(self.query)
         try:
-            return told("the sink's log", Origin(node, instance), from_offset, [lambda: sinks_index(reader)])
+            return told("the sink's log", origin, from_offset, [lambda: sinks_index(reader)])
         finally:
             reader.close()
 

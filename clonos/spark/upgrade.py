@@ -178,7 +178,7 @@ def _stores(data: str) -> Iterator[Path]:
 def read_store(path: Path, own: list[tuple[Origin, Segment]], deltas: list[bytes]) -> bool:
     """What a store holds, its own log and what others were sent; whether that is all that it ever held: one that is in
     the place of a damaged one holds what could be read of it."""
-    origin = Origin(int(path.parent.name), int(path.name))
+    origin = Origin.of(int(path.parent.name), int(path.name))
     try:
         reader = LogReader(str(path))
         try:

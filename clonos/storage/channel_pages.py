@@ -12,6 +12,7 @@ from typing import Final
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.channel_numbering import Page, kept
 from clonos.protocol.fence import Generation
+from clonos.protocol.ids import NodeId
 from clonos.protocol.source_channels import ChannelNumbers, Numbered
 from clonos.storage.folder import Folder
 from clonos.storage.sealed import sealed, unsealed
@@ -40,7 +41,9 @@ class ChannelPages:
             self._check_leads()
             raise CheckpointMismatch(f"{self._folder.path(path)} is gone since it was listed") from error
         try:
-            return [Numbered(int(node), int(number), str(name)) for node, number, name in body["entries"]]
+            return [
+                Numbered(NodeId(int(node)), int(number), str(name)) for node, number, name in body["entries"]
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointMismatch(f"{self._folder.path(path)} cannot be read: {error!r}") from error
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from clonos.errors import LogCorrupt, StateError
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch
+from clonos.protocol.ids import Epoch, InstanceId, NodeId
 from clonos.storage.folder import Folder, resolve
 from clonos.values import state_codec as values
 
@@ -34,8 +34,8 @@ class DeadLetter:
     operator: str
     operator_version: str
     form: str  # which of the API's methods the function was given to
-    node: int
-    instance: int
+    node: NodeId
+    instance: InstanceId
     epoch: Epoch
     channel: int
     position: int
@@ -92,7 +92,7 @@ def row_stream(batch: pa.RecordBatch) -> bytes:
 class LetterBox:
     """The letters of one instance."""
 
-    def __init__(self, checkpoint: str, node: int, instance: int, *, fence: Fence) -> None:
+    def __init__(self, checkpoint: str, node: NodeId, instance: InstanceId, *, fence: Fence) -> None:
         filesystem, root = resolve(checkpoint)
         self._folder = Folder(filesystem, f"{root}/{FOLDER}", tag=f"{node}-{instance}-{Fence(fence).text}")
         self._place = f"{node}/{instance}"

@@ -94,9 +94,9 @@ class LiveQuery:
         """All of that in one."""
         return merged([said for _, said in self.statuses()])
 
-    def bytes_of(self, kind: str, node: int, instance: int) -> int:
+    def bytes_of(self, kind: str, origin: Origin) -> int:
         """Size on disk of the `logs` or the `state` of an instance; files that come and go are not missed."""
-        return sum(_file_bytes(entry) for entry in _files(self.data / kind / str(node) / str(instance)))
+        return sum(_file_bytes(entry) for entry in _files(self.data / kind / str(origin)))
 
     def spilled(self) -> dict[Origin, int] | None:
         """Bytes of the conduits' in-flight logs that are on this host's disk.
@@ -116,7 +116,7 @@ class LiveQuery:
                     target = os.readlink(entry)
                     if target.startswith(folder):
                         node, instance, *_ = target.removeprefix(folder).split("-")
-                        origin = Origin(int(node), int(instance))
+                        origin = Origin.of(int(node), int(instance))
                         found[origin] = found.get(origin, 0) + entry.stat().st_size
         return found
 

@@ -18,7 +18,7 @@ import grpc
 
 from clonos.errors import ProtocolError, Unauthenticated
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, InstanceId, LogOffset, NodeId, Origin
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
@@ -73,8 +73,8 @@ class _Holder:
 def fetch(
     addresses: Sequence[str],
     token: str,
-    node: int,
-    instance: int,
+    node: NodeId,
+    instance: InstanceId,
     from_offset: LogOffset = LOG_BEGIN,
     *,
     timeout: float = 10.0,

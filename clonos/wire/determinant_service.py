@@ -18,7 +18,7 @@ import grpc
 
 from clonos.errors import ClonosError
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, LogOffset
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.protocol.recovery.causal.causal_log import Segment, pieces_from
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.wire._gen import determinants_pb2, determinants_pb2_grpc
@@ -32,8 +32,8 @@ _DAMAGED_LINES: Final = 50
 _THREADS: Final = 4
 _AT_ONCE: Final = 16
 
-Lookup: TypeAlias = Callable[[int, int, LogOffset], HolderReply]
-"""(node, instance, from_offset) -> what is known. May be called from several threads at once."""
+Lookup: TypeAlias = Callable[[Origin, LogOffset], HolderReply]
+"""(origin, from_offset) -> what is known. May be called from several threads at once."""
 
 
 class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
@@ -49,7 +49,7 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
             abort(context, grpc.StatusCode.CANCELLED, "the caller is gone")
         from_offset = LogOffset(request.from_offset)
         try:
-            reply = self._lookup(request.node, request.instance, from_offset)
+            reply = self._lookup(Origin.of(request.node, request.instance), from_offset)
         except ClonosError as error:
             code = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.INTERNAL
             abort(context, code, f"{type(error).__name__}: {error}")

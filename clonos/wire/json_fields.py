@@ -46,7 +46,7 @@ def generation_in(said: Mapping[str, Any], name: str) -> Generation:
 
 
 def origin_of(said: Mapping[str, Any], name: str) -> Origin:
-    return Origin(whole(said, "node", name, 1, MAX_NODE), whole(said, "instance", name, high=MAX_INT))
+    return Origin.of(whole(said, "node", name, 1, MAX_NODE), whole(said, "instance", name, high=MAX_INT))
 
 
 def flag(said: Mapping[str, Any], key: str, name: str) -> bool:

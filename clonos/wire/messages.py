@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import FENCE_BYTES, Fence, Generation
-from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import LOG_BEGIN, Epoch, InstanceId, LogOffset, NodeId, Origin, OutputNumber
 from clonos.protocol.messages import End as End, Follow as Follow, Promote as Promote, Tick as Tick
 from clonos.protocol.recovery.causal.replacement import Failover
 from clonos.wire.admin_messages import (
@@ -31,10 +31,10 @@ from clonos.wire.framing import Buffer, Frame, FrameType, Packed, pack
 from clonos.wire.json_fields import (
     MAX_INT,
     MAX_LONG,
-    MAX_NODE,
     epoch_of,
     flag,
     generation_in,
+    origin_of,
     parse_json,
     text,
     whole,
@@ -57,8 +57,8 @@ class Hello:
 
     token: str = field(repr=False)
     generation: Generation
-    node: int
-    instance: int
+    node: NodeId
+    instance: InstanceId
     epoch: Epoch
     fence: Fence
     fresh: bool
@@ -86,11 +86,12 @@ class Hello:
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Hello:
         _version(said, "HELLO")
+        origin = origin_of(said, "HELLO")
         hello = cls(
             token=text(said, "token", "HELLO"),
             generation=generation_in(said, "HELLO"),
-            node=whole(said, "node", "HELLO", 1, MAX_NODE),
-            instance=whole(said, "instance", "HELLO", 0, MAX_INT),
+            node=origin.node,
+            instance=origin.instance,
             epoch=epoch_of(said, "HELLO"),
             fence=_fence(said.get("fence"), "HELLO"),
             fresh=flag(said, "fresh", "HELLO"),

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from clonos.errors import ClonosError, ConfigurationError
+from clonos.protocol.ids import Origin
 
 LONGEST: Final = 1e6
 SLOWEST: Final = 100.0
@@ -49,6 +50,11 @@ class FaultCommand:
     instance: int = 0
     seconds: float = 0.0
     factor: float = 1.0
+
+    @property
+    def origin(self) -> Origin:
+        """Of the replica."""
+        return Origin.of(self.node, self.instance)
 
     def check(self) -> None:
         """Raises ConfigurationError."""

@@ -39,7 +39,7 @@ def holdings(data: Path, **options: Any) -> Holdings:
 
 
 def ask(held: Holdings, start: int = 0) -> HolderReply:
-    return held.lookup(ORIGIN.node, ORIGIN.instance, start)
+    return held.lookup(ORIGIN, start)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_directory_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
     (tmp_path / "logs" / "3" / "0").mkdir(parents=True)
     (tmp_path / "logs" / "other").mkdir()
-    reply = Holdings(tmp_path / "logs", "here", broken).lookup(*ORIGIN, 0)
+    reply = Holdings(tmp_path / "logs", "here", broken).lookup(ORIGIN, 0)
     assert len(reply.damaged) == 1 and "no log in" in reply.damaged[0].what
 
 
@@ -145,7 +145,7 @@ def test_an_unchanged_directory_is_read_once_and_kept_within_bounds(
         store.append([delta(0, 40)], None)
     held = Holdings(tmp_path / "logs", "here", counting)
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda instance: held.lookup(2, instance % 6, 0), range(24)))
+        replies = list(pool.map(lambda instance: held.lookup(Origin(2, instance % 6), 0), range(24)))
     assert sum(bool(reply.segments) for reply in replies) == 4
     assert len(opened) == 3
     stores["1"].append([delta(40, 50)], None)

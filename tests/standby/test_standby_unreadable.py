@@ -61,7 +61,7 @@ def holdings(data: Path) -> Holdings:
 
 
 def look(data: Path) -> HolderReply:
-    return holdings(data).lookup(*ORIGIN, 0)
+    return holdings(data).lookup(ORIGIN, 0)
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def test_a_service_without_files_refuses_until_it_has_some_again(tmp_path: Path)
 def test_more_than_it_takes_at_once_are_refused_and_come_again() -> None:
     release, begun = threading.Event(), threading.Semaphore(0)
 
-    def slow(node: int, instance: int, start: int) -> HolderReply:
+    def slow(origin: Origin, start: int) -> HolderReply:
         begun.release()
         release.wait(120)
         return HolderReply("slow", [(0, LOG)])
@@ -153,7 +153,7 @@ def test_more_than_it_takes_at_once_are_refused_and_come_again() -> None:
 def test_a_reply_that_breaks_off_counts_for_nothing() -> None:
     pages = iter([0])
 
-    def breaks(node: int, instance: int, start: int) -> HolderReply:
+    def breaks(origin: Origin, start: int) -> HolderReply:
         if next(pages, None) is None:
             raise StorageUnavailable("the disk is away")
         return HolderReply("h", [(0, LOG)], 99)
@@ -175,8 +175,8 @@ def test_what_cannot_be_looked_at_makes_no_reply(
     held = holdings(tmp_path)
     with monkeypatch.context() as patch, pytest.raises(StorageUnavailable, match="Too many open files"):
         patch.setattr(os, call, no_more_files)
-        held.lookup(*ORIGIN, 0)
-    assert held.lookup(*ORIGIN, 0).required == 30
+        held.lookup(ORIGIN, 0)
+    assert held.lookup(ORIGIN, 0).required == 30
 
 
 def test_a_file_in_the_place_of_a_directory_makes_no_reply(tmp_path: Path) -> None:

@@ -30,14 +30,14 @@ LOG = bytes(range(256)) * 40
 PIECE = Damage("one piece", Origin(3, 1), acts=False)
 
 
-def lookup(node: int, instance: int, start: int) -> HolderReply:
-    if node == 13:
+def lookup(origin: Origin, start: int) -> HolderReply:
+    if origin.node == 13:
         raise StorageUnavailable("the disk is away")
-    if node == 14:
+    if origin.node == 14:
         raise LogCorrupt("nothing of it can be read")
-    if node == 15:
+    if origin.node == 15:
         raise KeyError("a mistake")
-    return HolderReply(f"holder of {node}-{instance}", [(start, LOG[start:])], len(LOG) + 7, (PIECE,))
+    return HolderReply(f"holder of {origin}", [(start, LOG[start:])], len(LOG) + 7, (PIECE,))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_log_comes_back(server: DeterminantServer) -> None:
     fetched = fetch([server.address], TOKEN, 2, 3, 100, query="q")
     assert fetched.unreachable == []
     assert list(fetched.replies.values()) == [
-        HolderReply("holder of 2-3", [(100, LOG[100:])], len(LOG) + 7, (PIECE,))
+        HolderReply("holder of 2/3", [(100, LOG[100:])], len(LOG) + 7, (PIECE,))
     ]
 
 
@@ -62,7 +62,7 @@ def test_own_logs_come_back_in_pages_too() -> None:
 
     marks = (HistoryMark(0, 40, 2**32 - 1), HistoryMark(40, 2**63 - 1, 0))
 
-    def both(node: int, instance: int, start: int) -> HolderReply:
+    def both(origin: Origin, start: int) -> HolderReply:
         return HolderReply("h", [(10, LOG[10:3000])], 3000, (), own, marks)
 
     with DeterminantServer(both, TOKEN, page_bytes=1000) as running:
@@ -122,9 +122,9 @@ def test_a_holder_that_fails_is_reported_as_not_asked(
 def test_all_are_asked_at_once_and_the_absent_are_named() -> None:
     together = threading.Barrier(4)
 
-    def meet(node: int, instance: int, start: int) -> HolderReply:
+    def meet(origin: Origin, start: int) -> HolderReply:
         together.wait(120)
-        return lookup(node, instance, start)
+        return lookup(origin, start)
 
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -17,7 +17,7 @@ import numpy as np
 
 from clonos.errors import Where
 from clonos.protocol.frontier import Arrivals, Frontier, runs_of
-from clonos.protocol.ids import Epoch, channel_origin
+from clonos.protocol.ids import Epoch, InstanceId, channel_origin
 from clonos.protocol.ports import Bundle, Row
 from clonos.protocol.recovery.causal.delta_journal import Receipts
 
@@ -35,7 +35,9 @@ class Write:
 class SinkInstance:
     """The sans-IO sink. A Write must have taken effect, or be repeated, before the next bundle is taken."""
 
-    def __init__(self, name: str, instance: int, cursors: dict[int, int], held: Iterable[bytes] = ()) -> None:
+    def __init__(
+        self, name: str, instance: InstanceId, cursors: dict[int, int], held: Iterable[bytes] = ()
+    ) -> None:
         self._name = name
         self._instance = instance
         self._frontier = Frontier(dict(cursors))

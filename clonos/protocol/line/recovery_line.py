@@ -134,10 +134,10 @@ def recovery_line(
     for node in _receivers_first(topology):
         receivers = topology.downstream(node.number)
         for instance in range(node.parallelism if len(receivers) == 1 else 0):
-            origin = Origin(node.number, instance)
+            origin = Origin.of(node.number, instance)
             for point in reversed(standings.get(origin, Standing()).inside):
                 if all(
-                    reached(Origin(receivers[0].number, target)).get(origin.channel, -1) >= number
+                    reached(Origin.of(receivers[0].number, target)).get(origin.channel, -1) >= number
                     for target, number in point.sent.items()
                 ):
                     chosen[origin] = point

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from clonos.protocol.fence import NO_FENCE, NO_GENERATION, Fence, Generation, generation_of
 from clonos.protocol.ids import Epoch, Origin
 
-GENERATION: Final = Origin(0, 0)
+GENERATION: Final = Origin.of(0, 0)
 """Where the generation is kept among the fences: no node has number 0."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import InstanceId, NodeId, Origin
 
 KILLED: Final = "SIGKILL"
 REPORTED: Final = 70
@@ -42,8 +42,8 @@ class Death:
 
     kind: str
     message: str
-    node: int | None
-    instance: int | None
+    node: NodeId | None
+    instance: InstanceId | None
     pid: int
     at: float
     uptime: float

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from clonos.protocol.ids import NodeId
 from clonos.protocol.topology import Columns, Node, NodeKind, StateVariable, Topology
 
 NEW_CHECKPOINT = "restore the old value, or use a new checkpointLocation"
@@ -35,7 +36,7 @@ class Change:
     says: str
     when: When
     todo: str = ""
-    node: int | None = None
+    node: NodeId | None = None
 
     def __str__(self) -> str:
         return f"{self.what} of {self.where} {self.says}"

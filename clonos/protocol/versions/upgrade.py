@@ -22,6 +22,7 @@ from clonos.protocol.ids import (
     NO_OUTPUT,
     Epoch,
     LogOffset,
+    NodeId,
     Origin,
     OutputNumber,
     channel_origin,
@@ -97,7 +98,7 @@ class History:
                 left[node.number].pop(variable.name, None)
         return left
 
-    def schedule(self, node: int) -> Schedule:
+    def schedule(self, node: NodeId) -> Schedule:
         entries: list[tuple[Epoch, str]] = []
         migrates: dict[str, frozenset[str]] = {}
         for one in self.bindings:

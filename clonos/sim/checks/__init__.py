@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, Origin, OutputNumber, log_after
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, NodeId, Origin, OutputNumber, log_after
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.attach_request import AttachRequest
@@ -184,7 +184,7 @@ class Checks:
     def effects(self, host: OperatorHost, store: LogStore) -> None:
         self.orphans.acts(host, store)
 
-    def acted(self, node: int, key: str, record: int, draw: int) -> None:
+    def acted(self, node: NodeId, key: str, record: int, draw: int) -> None:
         self.outputs.acted(node, key, record, draw)
 
     def snapshots(self, host: OperatorHost, snapshot: Snapshot) -> None:

@@ -38,7 +38,7 @@ def entries_of(raw: bytes) -> Iterator[Said]:
                 return value
 
     while at < stop:
-        origin = Origin(varint(), varint())
+        origin = Origin.of(varint(), varint())
         start, flags, length = LogOffset(varint()), varint(), varint()
         data = None if flags & 1 else raw[at : at + length]
         at += len(data or b"")

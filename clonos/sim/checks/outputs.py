@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import attempt_of
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber, output_after
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, NodeId, Origin, OutputNumber, output_after
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
@@ -83,7 +83,7 @@ class Outputs:
                 "I3", f"output {identity} comes again as {text}, it was {self._visible.get(identity)}"
             )
 
-    def acted(self, node: int, key: str, record: int, draw: int) -> None:
+    def acted(self, node: NodeId, key: str, record: int, draw: int) -> None:
         if self._acts.setdefault((node, record), (key, draw)) != (key, draw):
             raise Violation(
                 "I3",

@@ -25,7 +25,7 @@ from clonos.testing.conformance.checks import check_name, refused, same
 
 __all__ = ["LOG_CHECKS", "OTHER", "OWNER", "KeepsLog", "LogPlace", "check_name"]
 
-OWNER, OTHER = Origin(2, 0), Origin(1, 3)
+OWNER, OTHER = Origin.of(2, 0), Origin.of(1, 3)
 """Whose store it is, and an instance that its owner has received determinants of."""
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from clonos.errors import Fenced, SinkError
 from clonos.protocol.fence import LOWEST_FENCE, Fence
-from clonos.protocol.ids import Epoch, Origin, channel_id
+from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, channel_id
 from clonos.sinks.port import Cursors, Sink, SinkLogReader, SinkWriter
 from clonos.testing.conformance.checks import check_name, refused, same
 
@@ -38,7 +38,7 @@ __all__ = [
 SCHEMA = pa.schema([("card", pa.string()), ("n", pa.int64())])
 """The columns of the rows that the checks write: `card string, n long`."""
 
-QUERY, NODE, OTHER_NODE = "query-1", 5, 6
+QUERY, NODE, OTHER_NODE, INSTANCE = "query-1", NodeId(5), NodeId(6), InstanceId(0)
 CHANNEL = channel_id(3, 0)
 
 Written = tuple[str, Any, Any]
@@ -111,9 +111,9 @@ def rows(first: int, last: int) -> list[Written]:
     return [(f"3-0-{number}", f"card{number % 7}", number) for number in range(first, last + 1)]
 
 
-def opened(place: SinkPlace, fence: Fence, *, node: int = NODE) -> SinkWriter:
+def opened(place: SinkPlace, fence: Fence, *, node: NodeId = NODE) -> SinkWriter:
     writer = place.sink().writer()
-    writer.open(query=QUERY, node=node, instance=0, fence=fence)
+    writer.open(query=QUERY, node=node, instance=INSTANCE, fence=fence)
     return writer
 
 
@@ -140,9 +140,9 @@ def rows_determinants_and_cursor_take_effect_together(place: SinkPlace) -> None:
         writer.write(**bundle(6, 7))
     same("all rows", place.shown(), rows(1, 3) + rows(6, 7))
     same("all determinants", place.deltas(), [b"delta up to 3", b"no rows", b"delta up to 7"])
-    same("the cursors", place.cursors(), {(NODE, 0): {CHANNEL: 7}})
+    same("the cursors", place.cursors(), {(NODE, INSTANCE): {CHANNEL: 7}})
     with closing(place.sink().writer()) as writer:
-        position = writer.open(query=QUERY, node=NODE, instance=0, fence=Fence(4))
+        position = writer.open(query=QUERY, node=NODE, instance=INSTANCE, fence=Fence(4))
     same("where the next writer begins", position.cursors, {CHANNEL: 7})
 
 
@@ -176,7 +176,7 @@ def a_bundle_that_does_not_continue_is_refused(place: SinkPlace) -> None:
                 writer.write(**{**bundle(6, 8), **instead})
         same("the rows", place.shown(), rows(1, 5))
         same("the determinants", place.deltas(), [b"delta up to 5"])
-        same("the cursors", place.cursors(), {(NODE, 0): {CHANNEL: 5}})
+        same("the cursors", place.cursors(), {(NODE, INSTANCE): {CHANNEL: 5}})
         writer.write(**bundle(6, 8))
     same("the rows", place.shown(), rows(1, 8))
 
@@ -220,11 +220,11 @@ def the_same_writer_may_come_again(place: SinkPlace) -> None:
     """When it was not told that it had taken the fence, or a bundle's outcome is in doubt."""
     writer = place.sink().writer()
     for _ in range(2):
-        position = writer.open(query=QUERY, node=NODE, instance=0, fence=Fence(3))
+        position = writer.open(query=QUERY, node=NODE, instance=INSTANCE, fence=Fence(3))
     same("the cursors at first", position.cursors, {})
     writer.write(**bundle(1, 2))
     for fence in (Fence(3), Fence(5)):
-        position = writer.open(query=QUERY, node=NODE, instance=0, fence=fence)
+        position = writer.open(query=QUERY, node=NODE, instance=INSTANCE, fence=fence)
         same("the cursors when it comes again", position.cursors, {CHANNEL: 2})
     writer.close()
 
@@ -256,7 +256,7 @@ def each_sink_node_has_its_own_fence(place: SinkPlace) -> None:
     """A writer of another node may hold a lower one, as long as it is not below what was raised."""
     with closing(opened(place, Fence(4))) as first, closing(opened(place, Fence(1), node=OTHER_NODE)):
         first.write(**bundle(1, 2))
-    same("the cursors", place.cursors(), {(NODE, 0): {CHANNEL: 2}})
+    same("the cursors", place.cursors(), {(NODE, INSTANCE): {CHANNEL: 2}})
 
 
 def a_raised_fence_refuses_writers_that_never_were(place: SinkPlace) -> None:
@@ -284,7 +284,7 @@ def truncation_drops_what_is_not_wanted_and_nothing_else(place: SinkPlace) -> No
     left = place.deltas()
     same("the deltas to be kept", left[-2:], [b"delta up to 2", b"delta up to 3"])
     same("the rows", place.shown(), rows(1, 3))
-    same("the cursors", place.cursors(), {(NODE, 0): {CHANNEL: 3}})
+    same("the cursors", place.cursors(), {(NODE, INSTANCE): {CHANNEL: 3}})
 
 
 def a_deposed_driver_drops_nothing(place: SinkPlace) -> None:

@@ -90,7 +90,7 @@ class Life:
         self._entropy = entropy
         self._rows: list[Row] = []
         self._operator: Any = None
-        self._origin = Origin(node.number, 0)
+        self._origin = Origin.of(node.number, 0)
         self._writer = OutputWriter(node.output, node.zone, node.name, self._origin)
         self._closed = False
         folder.mkdir(parents=True)

@@ -49,7 +49,7 @@ def _where(query: LiveQuery, target: Target | Server, command: FaultCommand) -> 
         raise NoProcess(f"the query does without {target} now")
     statuses = query.statuses()
     every = [replica for _, said in statuses for replica in said["replicas"]]
-    found = local.playing(every, command.node, command.instance, standby=target.standby)
+    found = local.playing(every, command.origin, standby=target.standby)
     if found is None:
         raise NoProcess(f"{target} has no process now")
     return next(server for server, said in statuses if any(one is found for one in said["replicas"]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.protocol.ids import Origin
-from clonos.tools.live_query import LiveNode, LiveQuery
+from clonos.tools.live_query import LiveQuery
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.strike import playing
 
@@ -26,12 +26,10 @@ def describe(query: LiveQuery) -> dict[str, Any]:
     def named(event: dict[str, Any]) -> dict[str, Any]:
         return {"operator": names.get(event.get("node") or 0), **event}
 
-    def instance(node: LiveNode, number: int) -> dict[str, Any]:
-        replica, standby = (
-            playing(status["replicas"], node.number, number, standby=standby) for standby in (False, True)
-        )
+    def instance(origin: Origin) -> dict[str, Any]:
+        replica, standby = (playing(status["replicas"], origin, standby=standby) for standby in (False, True))
         return {
-            "instance": number,
+            "instance": origin.instance,
             "pid": replica["pid"] if replica else None,
             "state": _state(replica),
             **{
@@ -40,10 +38,10 @@ def describe(query: LiveQuery) -> dict[str, Any]:
             },
             "place": replica["place"] if replica else None,
             "standby": standby and {name: standby[name] for name in ("pid", "follows", "place")},
-            "log_disk": query.bytes_of("logs", node.number, number),
-            "state_disk": query.bytes_of("state", node.number, number),
-            "dead_letters": query.checkpoint.dead_letters(node.number, number),
-            "spill_disk": None if spilled is None else spilled.get(Origin(node.number, number), 0),
+            "log_disk": query.bytes_of("logs", origin),
+            "state_disk": query.bytes_of("state", origin),
+            "dead_letters": query.checkpoint.dead_letters(origin),
+            "spill_disk": None if spilled is None else spilled.get(origin, 0),
         }
 
     return {
@@ -64,7 +62,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
                 "node": node.number,
                 "operator": node.name,
                 "kind": node.kind,
-                "instances": [instance(node, number) for number in range(node.parallelism)],
+                "instances": [instance(Origin.of(node.number, number)) for number in range(node.parallelism)],
             }
             for node in query.nodes
         ],

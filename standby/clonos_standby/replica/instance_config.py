@@ -9,7 +9,7 @@ from clonos.operators.rows import zone_of
 from clonos.operators.types import key_kind
 from clonos.protocol.destination import KeyColumn, KeyKind, Router, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import InstanceId, Origin
 from clonos.protocol.versions.programs import Programs
 from clonos.values.grouping_keys import key_of
 from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
@@ -33,7 +33,7 @@ def instance_config(
     )
 
 
-def _router(node: NodeSpec, instance: int) -> Router:
+def _router(node: NodeSpec, instance: InstanceId) -> Router:
     route = node.route
     assert route is not None
     if route.kind is RouteKind.KEY:

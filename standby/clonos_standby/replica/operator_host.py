@@ -23,7 +23,7 @@ from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import Epoch, InstanceId, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.recovery_line import RecoveryLine, Resume as Resumption
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
@@ -99,9 +99,9 @@ _STRUCK_AT = {
 class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     """See the module. One per process; single-threaded but for the upload of snapshots."""
 
-    def __init__(self, query: QuerySpec, node: NodeSpec, instance: int, faults: FaultInjector) -> None:
+    def __init__(self, query: QuerySpec, node: NodeSpec, instance: InstanceId, faults: FaultInjector) -> None:
         assert node.output is not None and node.operator is not None
-        self._origin = Origin(node.number, instance)
+        self._origin = Origin.of(node.number, instance)
         self._query = query
         self._node = node
         self._faults = faults

@@ -7,7 +7,7 @@ from typing import Any
 
 from clonos.protocol.engine.instance import Bundle as Records
 from clonos.protocol.engine.output_commit import Write
-from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, Origin
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, InstanceId, Origin
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.sink_session import SinkPorts, SinkSession
 from clonos.protocol.roles.steps import Steps
@@ -22,7 +22,7 @@ from clonos_standby.replica.progress import Recovery
 class SinkHost(SinkPorts):
     """See the module."""
 
-    def __init__(self, query: QuerySpec, node: NodeSpec, instance: int, faults: FaultInjector) -> None:
+    def __init__(self, query: QuerySpec, node: NodeSpec, instance: InstanceId, faults: FaultInjector) -> None:
         self._query = query
         self._node = node
         self._number = instance
@@ -30,7 +30,7 @@ class SinkHost(SinkPorts):
         self._reader = BundleReader(node.input, node.zone, instants=node.sink.instants)
         self._writer: Any = None
         self.recovered: dict[str, Any] | None = None
-        self._session = SinkSession(node.name, Origin(node.number, instance), self)
+        self._session = SinkSession(node.name, Origin.of(node.number, instance), self)
 
     @property
     def session(self) -> SinkSession:

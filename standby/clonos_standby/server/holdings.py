@@ -80,11 +80,11 @@ class Holdings:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
 
-    def lookup(self, node: int, instance: int, from_offset: LogOffset) -> HolderReply:
+    def lookup(self, origin: Origin, from_offset: LogOffset) -> HolderReply:
         """What this host knows about one instance's log from an offset on. Raises StorageUnavailable where any of it
         cannot be read now."""
         readings = [partial(self._index, directory) for directory in self._directories()]
-        reply = told(self._holder, Origin(node, instance), from_offset, readings)
+        reply = told(self._holder, origin, from_offset, readings)
         self._evict()
         return replace(reply, segments=merged(reply.segments))
 
@@ -147,7 +147,7 @@ class Holdings:
 
 
 def _owner(directory: Path) -> Origin:
-    return Origin(int(directory.parent.name), int(directory.name))
+    return Origin.of(int(directory.parent.name), int(directory.name))
 
 
 def _numbered(directory: Path) -> list[Path]:

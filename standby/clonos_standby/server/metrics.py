@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE, generate_latest
 from prometheus_client.registry import Collector
 
+from clonos.protocol.ids import InstanceId, NodeId
 from clonos_standby.server.server_stats import BUCKETS, ServerStats
 
 __all__ = ["CONTENT_TYPE", "render"]
@@ -55,7 +56,7 @@ def _processes(status: Mapping[str, Any], stats: ServerStats) -> Iterable[Metric
 
 
 def _instances(status: Mapping[str, Any], stats: ServerStats, names: Mapping[int, str]) -> Iterable[Metric]:
-    def place(node: int, instance: int) -> list[str]:
+    def place(node: NodeId, instance: InstanceId) -> list[str]:
         return [names.get(node, str(node)), str(instance)]
 
     def gauge(name: str, says: str, value: Callable[[Mapping[str, Any]], float | None]) -> Metric:

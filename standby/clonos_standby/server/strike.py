@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos.errors import ClonosError, ConfigurationError
+from clonos.protocol.ids import Origin
 from clonos.wire.strikes import FaultCommand, Kind, NoProcess, Role
 from clonos_standby.server.damage import damage
 
@@ -88,16 +89,10 @@ def hold(look: Callable[[], int], who: str, gone: Callable[[], bool] = lambda: F
         os.close(descriptor)
 
 
-def playing(
-    replicas: Iterable[dict[str, Any]], node: int, instance: int, *, standby: bool
-) -> dict[str, Any] | None:
+def playing(replicas: Iterable[dict[str, Any]], origin: Origin, *, standby: bool) -> dict[str, Any] | None:
     """The replica that is an instance's primary, or its standby, now. One that the instance has left behind on another
     server is idle, and has acted under an older fence."""
-    mine = (
-        one
-        for one in replicas
-        if (one["node"], one["instance"]) == (node, instance) and one["standby"] is standby
-    )
+    mine = (one for one in replicas if (one["node"], one["instance"]) == origin and one["standby"] is standby)
     return max(mine, key=lambda one: (one["fence"] or "", one["busy"] is not None), default=None)
 
 
@@ -105,7 +100,7 @@ def pid_of(status: Mapping[str, Any], command: FaultCommand, who: str) -> int:
     """Whose process it is, by a server's status. Raises NoProcess."""
     if command.role is Role.SERVER:
         return int(status["pid"])
-    found = playing(status["replicas"], command.node, command.instance, standby=command.role is Role.STANDBY)
+    found = playing(status["replicas"], command.origin, standby=command.role is Role.STANDBY)
     if found is None:
         raise NoProcess(f"{who} has no process now")
     return int(found["pid"])

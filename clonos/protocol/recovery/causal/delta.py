@@ -106,7 +106,7 @@ def decode_delta(raw: bytes) -> list[DeltaEntry]:
             mark, at = _decode_mark(raw, at, stop, LogOffset(start + length))
         if at > stop:
             raise LogCorrupt("an entry of a delta is cut off")
-        entries.append(DeltaEntry(Origin(node, instance), start, length, flags >> flag_bits, data, mark))
+        entries.append(DeltaEntry(Origin.of(node, instance), start, length, flags >> flag_bits, data, mark))
     return entries
 
 
