@@ -6,6 +6,9 @@ that does not end, a replica that nobody replaces, a recovery that waits for not
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from clonos.protocol.recovery.causal.delta_journal import FULL
@@ -56,7 +59,8 @@ def run(plan: Plan, *, tracing: bool = False) -> Report:
     world = World(plan, tracing=tracing)
     violation: Violation | None = None
     try:
-        play(world)
+        with _without_collection():
+            play(world)
     except Violation as found:
         violation = found
         world.trace("checker", f"!!! {found}")
@@ -65,6 +69,18 @@ def run(plan: Plan, *, tracing: bool = False) -> Report:
         world.trace("checker", str(beyond))
     outcome = world.outcome or "unfinished"
     return Report(plan, outcome, world.kernel.events, tuple(world.faults.struck), violation, str(world.trace))
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """A run is short, and looking for cycles of garbage meanwhile takes a sixth of its time, of a storm's a third."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def play(world: World) -> None:

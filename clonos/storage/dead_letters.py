@@ -20,6 +20,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, InstanceId, NodeId
 from clonos.storage.folder import Folder, resolve
 from clonos.values import state_codec as values
+from clonos.values.sealed_value import seal, unseal
 
 MAGIC: Final = b"CLDL"
 VERSION: Final = 1
@@ -63,14 +64,14 @@ class DeadLetter:
 
 def encode(letter: DeadLetter) -> bytes:
     said = {field.name: getattr(letter, field.name) for field in fields(letter)}
-    return MAGIC + values.seal(values.encode({"version": VERSION, **said}), MAGIC)
+    return MAGIC + seal(values.encode({"version": VERSION, **said}), MAGIC)
 
 
 def decode(raw: bytes, what: str = "a dead letter") -> DeadLetter:
     """Raises LogCorrupt."""
     if raw[: len(MAGIC)] != MAGIC:
         raise LogCorrupt(f"{what} does not begin as a dead letter does")
-    payload = values.unseal(raw[len(MAGIC) :], MAGIC, what=what, corrupt=LogCorrupt)
+    payload = unseal(raw[len(MAGIC) :], MAGIC, what=what, corrupt=LogCorrupt)
     try:
         said: dict[str, Any] = values.decode(payload)
         if said["version"] != VERSION:

@@ -15,9 +15,9 @@ RocksDB with its write-ahead log and without fsync: what `append` has returned f
 A store from when fences had 64 bits (`protocol.fence`) has 00 "incarnations" instead, pairs of 8 + 8 bytes.
 
 One `append` is one write batch: after a crash there is all of it or nothing, and, the log being sequential, nothing
-after a hole. Each value carries a version and a checksum that also covers its key (see `values.seal`); one that does
-not fit is never returned. The owner raises `LogCorrupt`. A reader collects what is wrong in `corrupt`, since it answers
-for somebody else's recovery and the rest of the log is still worth having.
+after a hole. Each value carries a version and a checksum that also covers its key (see `clonos.values.sealed_value`);
+one that does not fit is never returned. The owner raises `LogCorrupt`. A reader collects what is wrong in `corrupt`,
+since it answers for somebody else's recovery and the rest of the log is still worth having.
 
 A reader opens the directory while its owner is alive, or after it was killed, and sees everything acknowledged before
 the reader was opened. It does not follow later appends.
@@ -45,7 +45,7 @@ from clonos.storage.database import MIB, Batch, Database, prefix_end, tuned
 from clonos.storage.disk_errors import unavailable
 from clonos.storage.durable_files import make_directory
 from clonos.storage.write_ahead import Hole, find_hole, link_up_to
-from clonos.values.state_codec import seal, unseal
+from clonos.values.sealed_value import seal, unseal
 
 DEFAULT_LOG_MEMORY_BYTES: Final = 24 * MIB
 

@@ -30,7 +30,8 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from clonos.errors import SnapshotCorrupt, StateError
-from clonos.values.state_codec import Encoded, bytes_of, decode, disowned, is_own, own, packer, seal, unseal
+from clonos.values.sealed_value import seal, unseal
+from clonos.values.state_codec import Encoded, bytes_of, decode, disowned, is_own, own, packer
 
 MIB: Final = 1 << 20
 _BATCH_BYTES: Final = MIB

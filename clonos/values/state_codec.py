@@ -21,8 +21,7 @@ encoded: subclasses (named tuples, enums, ordered dicts), arrays, custom time zo
          12 bytearray   raw bytes
          13 complex     two little-endian doubles
 
-On disk a value is *sealed*: one version byte, a CRC-32 over its context (the key that it is stored under) and the
-payload, then the payload. A value that was altered, cut, or moved to another key does not open.
+On disk a value is sealed (`clonos.values.sealed_value`).
 
 What no format can keep is that one object is referenced twice, inside a value or from elsewhere, and the order in
 which a set has grown. So a user's state is never the user's object: `own` makes what is kept of it, at once and
@@ -37,7 +36,6 @@ from __future__ import annotations
 import datetime as dt
 import struct
 import uuid
-import zlib
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
@@ -47,13 +45,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgpack
 import numpy as np
 
-from clonos.errors import ClonosError, StateError
+from clonos.errors import StateError
 from clonos.values.grouping_keys import FoldedKey
 
-VERSION: Final = 1
 DEEPEST: Final = 64
 """Tuples and sets in each other: reading one takes 40 kB of the C stack for each, and the process dies at its end."""
-_SEAL: Final = struct.Struct("<BI")
 _COMPLEX: Final = struct.Struct("<dd")
 
 _TUPLE, _SET, _FROZENSET, _INTEGER, _DECIMAL, _DATE, _DATETIME, _TIME = 1, 2, 3, 4, 5, 6, 7, 8
@@ -160,25 +156,6 @@ def decode(data: bytes) -> Any:
         raise
     except Exception as error:
         raise StateError(f"a kept state value of {len(data)} bytes cannot be read: {error}") from error
-
-
-def seal(payload: bytes, context: bytes) -> bytes:
-    """`payload` with version and checksum; `context` (its key) is covered but not stored."""
-    return _SEAL.pack(VERSION, zlib.crc32(payload, zlib.crc32(context))) + payload
-
-
-def unseal(data: bytes, context: bytes, *, what: str, corrupt: type[ClonosError]) -> bytes:
-    """What was sealed under `context`, or the error `corrupt` saying what is wrong with `what`."""
-    if len(data) < _SEAL.size:
-        raise corrupt(f"{what} is cut off: {len(data)} bytes, its header alone has {_SEAL.size}")
-    version, checksum = _SEAL.unpack_from(data)
-    if version != VERSION:
-        raise corrupt(f"{what} has format version {version}; this library reads version {VERSION}")
-    payload = data[_SEAL.size :]
-    found = zlib.crc32(payload, zlib.crc32(context))
-    if found != checksum:
-        raise corrupt(f"{what} is damaged: checksum {found:08x}, recorded {checksum:08x}")
-    return payload
 
 
 def _pack(value: Any, depth: int = 0) -> bytes:

@@ -550,7 +550,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
-            first=240,
+            first=259,
             rates={Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_SLOW: 0.02},
             snapshot_rate=0.6,
             **{**STANDBYS, "faults": 60, "realtime": True},
@@ -562,7 +562,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(
             bugs.promoted_standby_takes_over_what_is_checkpointed,
-            first=20,
+            first=22,
             rates={Fault.REPLICA_CRASH: 0.01, Fault.TASK_CRASH: 0.003},
             snapshot_rate=0.5,
             **{**PASSIVE, **MANY_BUNDLES},
@@ -570,12 +570,13 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.effects_do_not_wait_for_the_conduit, rates=CRASHES, **{**STANDBYS, "effects": True}),
         planted(
             bugs.overtaken_replica_acts,
-            first=76,
+            first=108,
             rates={Fault.TASK_ZOMBIE: 0.02},
             **{**STANDBYS, "effects": True, "executors": True, "realtime": False},
         ),
         planted(
             bugs.passive_standby_is_at_a_snapshot_that_its_primary_is_past,
+            first=21,
             rates=CRASHES,
             **{**PASSIVE, "snapshot_rate": 0.3},
         ),
@@ -635,7 +636,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(
             hole_in_the_bundles_is_not_noticed,
-            first=25,
+            first=55,
             rates={Fault.LINK_BREAK: 0.02, Fault.SNAPSHOT_PAGE: 0.5, Fault.QUERY_RESTART: 0.02},
             seeds=500,
             snapshot_rate=0.8,
@@ -646,7 +647,7 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(
             snapshot_of_another_attempt_is_taken,
-            first=225,
+            first=234,
             rates={Fault.QUERY_RESTART: 0.05, Fault.REPLICA_CRASH: 0.05},
             snapshot_rate=0.2,
             realtime=True,

@@ -78,6 +78,7 @@ def plan_of_an_epoch_is_not_kept(patch: Patch) -> None:
 LATE = {"lateness": True, "event_time": True}
 GATHERED = {"per_epoch": True, "realtime": False, "poison": 0, "timers": True}
 
+ANEW = {**GATHERED, "skips_idle": False, "faults": 20, "first": 84}
 BEGUN_ANEW = {Fault.OFFSETS_LOST: 0.7, Fault.DRIVER_LOSS: 0.02}
 
 BATCHES: dict[str, Planted] = {
@@ -87,11 +88,7 @@ BATCHES: dict[str, Planted] = {
         (late_is_told_by_the_watermark_of_now, CRASHES, LATE),
         (snapshot_while_records_are_gathered, CRASHES, {**GATHERED, "snapshot_rate": 0.3}),
         (replay_of_an_epochs_end_fires_timers_alone, CRASHES, GATHERED),
-        (plan_of_an_epoch_is_not_kept, BEGUN_ANEW, {**GATHERED, "skips_idle": False, "faults": 20}),
-        (
-            what_comes_after_a_repeated_end_is_not_processed,
-            BEGUN_ANEW,
-            {**GATHERED, "skips_idle": False, "faults": 20},
-        ),
+        (plan_of_an_epoch_is_not_kept, BEGUN_ANEW, ANEW),
+        (what_comes_after_a_repeated_end_is_not_processed, BEGUN_ANEW, ANEW),
     )
 }

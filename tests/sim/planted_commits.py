@@ -87,8 +87,8 @@ COMMITS: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
         planted(nothing_is_recorded_before_it_is_forgotten, rates=LOST, **WORLD),
-        planted(start_does_not_make_durable_what_it_begins_behind, first=200, rates=LOST_AT_ONCE, **WORLD),
-        planted(start_goes_back_behind_the_one_before, first=270, rates=LOST_AT_ONCE, **WORLD),
+        planted(start_does_not_make_durable_what_it_begins_behind, first=210, rates=LOST_AT_ONCE, **WORLD),
+        planted(start_goes_back_behind_the_one_before, first=284, rates=LOST_AT_ONCE, **WORLD),
         planted(commits_are_recorded_in_the_checkpoint_alone, rates=OLDER, **WORLD),
         planted(checkpoint_is_believed_before_the_sink, rates=OLDER, **WORLD),
         planted(commit_is_repaired_whatever_snapshots_there_are, rates=OLDER, **WORLD),
@@ -96,6 +96,7 @@ COMMITS: dict[str, Planted] = {
         planted(instance_without_a_snapshot_begins_from_nothing, rates=GONE, **WORLD),
         planted(
             an_instance_of_which_no_snapshot_is_there_is_new,
+            first=21,
             rates={**GONE, Fault.QUERY_RESTART: 0.02},
             **{**WORLD, "realtime": True},
         ),

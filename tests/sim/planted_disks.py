@@ -133,9 +133,10 @@ DISKS: dict[str, Planted] = {
         ),
         planted(an_old_copy_of_the_own_store_is_enough, rates=OLD_RATES, **OLD),
         planted(an_old_copy_says_that_it_is_whole, rates=OLD_RATES | {Fault.SINK_LOG_PAGE: 0.5}, **OLD),
-        planted(what_nobody_depends_on_is_repeated, first=300, rates=STORES_LOST, **COPIES),
+        planted(what_nobody_depends_on_is_repeated, first=341, rates=STORES_LOST, **COPIES),
         planted(
             a_copy_counts_as_written_live,
+            first=768,
             rates={Fault.HOST_LOST: 0.04, Fault.SERVER_CRASH: 0.02},
             **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
         ),
@@ -158,7 +159,7 @@ DISKS: dict[str, Planted] = {
         ),
         planted(
             fences_are_not_synced,
-            first=90,
+            first=99,
             rates={Fault.POWER_LOSS: 0.03, Fault.TASK_ZOMBIE: 0.1},
             **{**HOSTS, "realtime": False, "faults": 60, "records": 40},
         ),

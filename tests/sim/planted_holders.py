@@ -69,21 +69,22 @@ OVERTAKEN = {
 SHARED = {"depth": FULL, "effects": False, **OTHERS}
 ACTING = {"depth": FULL, "effects": True, **OTHERS, "faults": 30}
 HOLDING: dict[str, Planted] = {
-    "unreadable_counts_as_empty": planted(unreadable_counts_as_empty, rates=UNREADABLE, **SHARED),
+    "unreadable_counts_as_empty": planted(unreadable_counts_as_empty, first=29, rates=UNREADABLE, **SHARED),
     "a_half_reply_counts_as_empty": planted(
-        a_half_reply_counts_as_empty, rates={**UNREADABLE, Fault.REPLY_CUT: 0.3}, **SHARED
+        a_half_reply_counts_as_empty, first=104, rates={**UNREADABLE, Fault.REPLY_CUT: 0.3}, **SHARED
     ),
     "busy_counts_as_empty": planted(
         busy_counts_as_empty, rates={**UNREADABLE, Fault.SERVICE_BUSY: 0.3}, **SHARED
     ),
     "an_unknown_list_of_holders_counts_as_nobody_else": planted(
         an_unknown_list_of_holders_counts_as_nobody_else,
+        first=56,
         rates={**UNREADABLE, Fault.HOLDERS_UNKNOWN: 0.3},
         **SHARED,
     ),
     "another_history_is_as_good": planted(
         another_history_is_as_good,
-        first=30,
+        first=38,
         rates=OVERTAKEN,
         snapshot_rate=0.3,
         window=4,

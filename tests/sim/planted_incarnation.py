@@ -57,6 +57,7 @@ STARTING: dict[str, Planted] = {
         ),
         planted(
             who_took_a_snapshot_went_its_own_way_where_its_log_begins,
+            first=30,
             rates={
                 Fault.QUERY_RESTART: 0.02,
                 Fault.HOST_LOST: 0.02,

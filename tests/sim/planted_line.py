@@ -113,7 +113,7 @@ RESUMING: dict[str, Planted] = {
         planted(snapshots_of_an_overtaken_attempt_count, first=5, rates=LOST, **RESTARTS),
         planted(determinants_that_are_not_held_are_depended_on, first=54, rates=LOST, **RESTARTS),
         planted(own_log_before_the_snapshot_is_not_needed, first=5, rates=LOST, **RESTARTS),
-        planted(replacement_forgets_where_the_attempt_resumed, first=810, rates=RATES, **RESTARTS),
+        planted(replacement_forgets_where_the_attempt_resumed, first=814, rates=RATES, **RESTARTS),
         planted(
             what_an_overtaken_start_made_of_an_epoch_counts,
             rates={Fault.OFFSETS_LOST: 0.7, Fault.DRIVER_LOSS: 0.03},

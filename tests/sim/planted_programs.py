@@ -120,13 +120,13 @@ DAMAGE = {Fault.PROGRAM_CHANGED: 0.05, Fault.REPLICA_CRASH: 0.08, Fault.STORE_PA
 CHANGING: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
-        planted(new_version_repeats_the_old_epoch, rates=RATES, **CHANGES),
+        planted(new_version_repeats_the_old_epoch, first=2, rates=RATES, **CHANGES),
         planted(binding_is_accepted_while_an_epoch_is_open, rates=RATES, **CHANGES),
         planted(remains_of_the_open_epoch_are_not_dropped, first=1340, rates=RATES, **CHANGES),
         planted(version_changes_in_the_middle_of_an_epoch, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
         planted(state_is_migrated_twice, rates=RATES, **{**CHANGES, "snapshot_rate": 0.3}),
         planted(state_is_not_migrated_after_a_restore, rates=RATES, **CHANGES),
-        planted(an_earlier_version_need_not_bring_state_up_to_date, rates=RATES, **CHANGES),
+        planted(an_earlier_version_need_not_bring_state_up_to_date, first=10, rates=RATES, **CHANGES),
         planted(version_of_an_epoch_is_not_recorded, rates=RATES, **CHANGES),
         planted(
             what_is_left_of_a_damaged_store_counts_as_all_of_it,
@@ -134,6 +134,6 @@ CHANGING: dict[str, Planted] = {
             rates=DAMAGE,
             **{**CHANGES, "effects": True, "realtime": False, "standbys": 0, "faults": 60},
         ),
-        planted(zone_is_not_bound, rates=RATES, **CHANGES),
+        planted(zone_is_not_bound, first=21, rates=RATES, **CHANGES),
     )
 }

@@ -159,10 +159,10 @@ VALUES = {
         (digest_leaves_out_where_rows_go, 55),
         (digest_is_of_the_text_of_the_rows, 3),
         (state_is_the_live_object, 3),
-        (aliases_survive_in_the_cache, 24),
+        (aliases_survive_in_the_cache, 44),
         (sets_keep_their_history_in_the_cache, 44),
         (flat_state_is_not_copied, 3),
-        (zeros_lose_their_sign_when_they_are_written, 24),
+        (zeros_lose_their_sign_when_they_are_written, 44),
         (two_instants_are_one_key, 3),
         (time_of_a_key_is_read_in_another_zone, 8),
     )

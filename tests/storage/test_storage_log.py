@@ -21,7 +21,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.storage.database import MIB
 from clonos.storage.log_store import LogReader, LogStore
-from clonos.values.state_codec import seal
+from clonos.values.sealed_value import seal
 
 
 @pytest.fixture

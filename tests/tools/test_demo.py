@@ -360,6 +360,7 @@ def demo(tmp_path: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], st
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_the_real_thing(tmp_path: Path, plugin_jar: Path) -> None:
     # The task fails right after a row became visible; what is killed inside a transaction may have shown nothing yet.
     code, lines, said = demo(

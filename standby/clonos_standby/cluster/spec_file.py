@@ -74,3 +74,11 @@ def _unpacked(raw: bytes) -> dict[str, Any] | None:
     except Exception:  # msgpack raises many kinds
         return None
     return document if isinstance(document, dict) else None
+
+
+def read_spec(path: str) -> dict[str, Any]:
+    """The query's spec, of which the server reads the token and its own settings. Raises as read_document does."""
+    spec = read_document(path)
+    if not isinstance(spec.get("token"), str) or not spec["token"]:
+        raise ConfigurationError(f"the spec file {path} has no token")
+    return spec

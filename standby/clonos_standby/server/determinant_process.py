@@ -21,10 +21,10 @@ from clonos.errors import ClonosError
 from clonos.storage.log_store import LogStore
 from clonos.wire.determinant_service import DeterminantServer
 from clonos.wire.tls import Tls
+from clonos_standby.cluster.spec_file import read_spec
 from clonos_standby.server.holdings import Holdings
 from clonos_standby.server.log import Level, log
 from clonos_standby.server.processes import die_with_parent
-from clonos_standby.server.replica_server import read_spec
 from clonos_standby.server.sidecar import PONG
 
 _TIDY_SECONDS = 10.0

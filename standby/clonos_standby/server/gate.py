@@ -21,10 +21,11 @@ from collections.abc import Sequence
 
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.wire.tls import Tls
+from clonos_standby.cluster.spec_file import read_spec
 from clonos_standby.server.event_loop import READ, WRITE, Loop, Timer
+from clonos_standby.server.listeners import bind_tcp
 from clonos_standby.server.log import Level, log
 from clonos_standby.server.processes import die_with_parent, raise_descriptor_limit
-from clonos_standby.server.replica_server import bind_tcp, read_spec
 from clonos_standby.server.seldom import Seldom
 from clonos_standby.server.sidecar import PONG
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -43,13 +42,14 @@ from clonos.wire.admin_messages import (
 from clonos.wire.messages import Admin, pack_admin_answer
 from clonos_standby.cluster.launcher import LEASE_ENDED
 from clonos_standby.cluster.server_watch import PING
-from clonos_standby.cluster.spec_file import read_document
+from clonos_standby.cluster.spec_file import read_spec
 from clonos_standby.replica import holders
 from clonos_standby.replica.holders import PORT_FILE
 from clonos_standby.server import running, spares
 from clonos_standby.server.acceptor import Acceptor
 from clonos_standby.server.endpoint import Endpoint
 from clonos_standby.server.event_loop import Loop, Timer
+from clonos_standby.server.listeners import bind_tcp, bind_unix
 from clonos_standby.server.log import Level, log, name_operators
 from clonos_standby.server.processes import go_on_when_parent_dies, raise_descriptor_limit
 from clonos_standby.server.sidecar import Sidecar
@@ -59,14 +59,6 @@ DEFAULT_ENTRY = "clonos_standby.replica.process:main"
 GATE_PORT_FILE = "gate.port"
 _PARENT_SECONDS = 1.0
 _LOCK_SECONDS = 5.0
-
-
-def read_spec(path: str) -> dict[str, Any]:
-    """The query's spec, of which the server reads the token and its own settings. Raises as read_document does."""
-    spec = read_document(path)
-    if not isinstance(spec.get("token"), str) or not spec["token"]:
-        raise ConfigurationError(f"the spec file {path} has no token")
-    return spec
 
 
 def lock_data(data: Path) -> int:
@@ -81,46 +73,6 @@ def lock_data(data: Path) -> int:
             if time.monotonic() > deadline:
                 raise ConfigurationError(f"another replica server uses {data}") from None
             time.sleep(0.02)
-
-
-def bind_unix(path: str) -> socket.socket:
-    """Listens at the path, in place of a predecessor that has left its socket behind, but not of a living one."""
-    if len(os.fsencode(path)) > 100:
-        raise ConfigurationError(f"the socket path {path} is longer than 100 bytes")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(path)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise ConfigurationError(f"the socket {path} cannot be made: {error}") from None
-        if _listening(path):
-            raise ConfigurationError(f"another replica server listens at {path}") from None
-        os.unlink(path)
-        listener.bind(path)
-    os.chmod(path, 0o600)
-    listener.listen(512)
-    return listener
-
-
-def _listening(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-    return True
-
-
-def bind_tcp(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host or "127.0.0.1", int(port)))
-    except (OSError, ValueError, OverflowError) as error:
-        raise ConfigurationError(f"cannot listen at {address!r}: {error}") from None
-    listener.listen(512)
-    return listener
 
 
 class Server:
