@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clonos.errors import ClonosError, Fenced
-from clonos.protocol.recovery.causal.longest_prefix import OnGap
+from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.restart_policy import QueryFailed, Restart, RestartPolicy
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.failure import SessionStopped, translate

@@ -25,7 +25,7 @@ from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
-from clonos.protocol.recovery.causal.longest_prefix import OnGap
+from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.roles.restart_policy import cause_of, may_resume, named

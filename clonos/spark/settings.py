@@ -14,7 +14,7 @@ from typing import Any
 
 from clonos.errors import ConfigurationError
 from clonos.protocol.recovery.causal.delta_journal import FULL
-from clonos.protocol.recovery.causal.longest_prefix import OnGap
+from clonos.protocol.recovery.on_gap import OnGap
 from clonos.spark.plan import STANDBY
 from clonos_standby.server.log import LogFormat
 

@@ -17,7 +17,7 @@ from clonos.protocol.event_time import is_late, later
 from clonos.protocol.frontier import Arrivals, Frontier, runs_of
 from clonos.protocol.ids import Origin, channel_id
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
-from clonos.protocol.recovery.causal.longest_prefix import HolderReply, OnGap, longest_prefix
+from clonos.protocol.recovery.causal.longest_prefix import HolderReply, longest_prefix
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -117,8 +117,6 @@ def test_longest_prefix_of_any_holders(replies: list[tuple[list[tuple[int, int]]
             longest_prefix(ORIGIN, start, answers, where=HERE)
     else:
         assert longest_prefix(ORIGIN, start, answers, where=HERE) == LOG[start:reached]
-    got = longest_prefix(ORIGIN, start, answers, where=HERE, on_gap=OnGap.AT_LEAST_ONCE)
-    assert got == LOG[start:reached]
 
 
 def test_gap_says_who_was_asked_and_what_to_do() -> None:
@@ -134,9 +132,8 @@ def test_gap_says_who_was_asked_and_what_to_do() -> None:
 
 def test_conflicting_holders_are_named() -> None:
     replies = [HolderReply("a", [(0, b"abc")]), HolderReply("b", [(0, b"abX")])]
-    for on_gap in OnGap:
-        with pytest.raises(LogConflict, match=r"holder b disagrees with a about the log of 2/1"):
-            longest_prefix(ORIGIN, 0, replies, where=HERE, on_gap=on_gap)
+    with pytest.raises(LogConflict, match=r"holder b disagrees with a about the log of 2/1"):
+        longest_prefix(ORIGIN, 0, replies, where=HERE)
 
 
 def test_what_lies_before_the_snapshot_does_not_matter() -> None:

@@ -6,7 +6,7 @@
 An instance that returns to a snapshot needs its own log from the snapshot's offset on. Every holder says which pieces
 it has and how far it knows the log to have reached (`required`). The longest contiguous prefix is taken; if somebody
 knows of more than the prefix holds, that somebody depends on determinants that nobody can hand back, and going live
-would contradict what it has seen: `GapError`, or, by the user's own choice, at-least-once from there.
+would contradict what it has seen: `GapError`. By the user's own choice the query then gives up its history (`on_gap`).
 
 Damage is a gap, too, unless something proves that nothing was forgotten with it (`check_complete`): the conduit that
 lives, through which every row went, and, where there are standbys, which every effect was announced to; the instance's
@@ -42,20 +42,12 @@ class RecoveryState(enum.Enum):
     FAILED = "failed"
 
 
-class OnGap(enum.Enum):
-    """What to do where somebody depends on determinants that nobody has."""
-
-    FAIL = "fail"
-    AT_LEAST_ONCE = "at_least_once"
-
-
 def longest_prefix(
     origin: Origin,
     start: LogOffset,
     replies: Iterable[HolderReply],
     *,
     where: Where,
-    on_gap: OnGap = OnGap.FAIL,
 ) -> bytes:
     """The instance's log from offset `start`, as far as the holders together know it.
 
@@ -85,7 +77,7 @@ def longest_prefix(
         if not store.damaged:
             required = max(required, upto)
     reached = log.contiguous_end(start)
-    if reached < required and on_gap is OnGap.FAIL:
+    if reached < required:
         raise GapError(
             f"log bytes {reached}..{required} of {origin} are needed but nobody holds them (asked: "
             f"{', '.join(asked) or 'nobody'})",

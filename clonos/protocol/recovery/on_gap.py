@@ -1,0 +1,11 @@
+"""What the user wants done where somebody depends on determinants that nobody has (`GapError`)."""
+
+from __future__ import annotations
+
+import enum
+
+
+class OnGap(enum.Enum):
+    FAIL = "fail"
+    AT_LEAST_ONCE = "at_least_once"
+    """The history is given up, and what was shown since the last committed epoch may be shown again, otherwise."""
