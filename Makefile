@@ -7,10 +7,9 @@ INSTALLED := $(VENV)/.installed
 JAR := clonos/jars/clonos-spark-plugin.jar
 JAVA := $(shell find spark_plugin/src/main -type f 2>/dev/null)
 ARGS ?=
-# How many processes share the tests, each of which gets the next file: one more than there are cores, since those with a
-# query wait for much of their time, and not more than four, since each may have a Spark of its own. One after the
-# other: make test PROCESSES=0
-PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# How many processes share the tests, each of which gets the next file: "auto" is one per core, and more than four
+# would ask for much memory, since each may have a Spark of its own. One after the other: make test PROCESSES=0
+PROCESSES ?= auto
 SHARED := -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 NAME ?= replica_overhead
 

@@ -22,12 +22,23 @@ def one_session(builder: Any, *, log_level: str = "OFF", begin: Callable[[Any], 
     if _session is not None and asked == _asked and not is_stopped(_session):
         return _session
     stop()
+    _forget_what_the_jvm_was_started_with(asked)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel(log_level)
     _asked, _session = asked, made
     if begin is not None:
         begin(made)
     return made
+
+
+def _forget_what_the_jvm_was_started_with(asked: dict[str, Any]) -> None:
+    """The settings of a process's first session are properties of its JVM, which every later session would have, too."""
+    from pyspark import SparkContext
+
+    system = SparkContext._jvm.java.lang.System if SparkContext._jvm is not None else None
+    for key in list(system.getProperties().stringPropertyNames()) if system is not None else ():
+        if key.startswith(("spark.clonos.", "spark.pyspark.")) and key not in asked:
+            system.clearProperty(key)
 
 
 def stop() -> None:

@@ -37,7 +37,7 @@ def reported(error: Exception) -> tuple[dict[str, Any], dict[str, Any]]:
     except Exception as raised:
         replica._report(hello, conduit, raised)  # type: ignore[arg-type]
     frame = b"".join(bytes(piece) for piece in conduit.said[0])
-    return supervisor.said[0], json.loads(frame[frame.index(b"{") :])
+    return supervisor.said[0], json.loads(frame[frame.index(b'{"error"') :])
 
 
 def test_a_spec_that_is_gone_is_the_storages_fault(tmp_path: Path) -> None:
