@@ -32,7 +32,7 @@ def one_session(builder: Any, *, log_level: str = "OFF", begin: Callable[[Any], 
 
 
 def _forget_what_the_jvm_was_started_with(asked: dict[str, Any]) -> None:
-    """The settings of a process's first session are properties of its JVM, which every later session would have, too."""
+    """The settings of a process's first session are properties of its JVM, which each later one would have, too."""
     from pyspark import SparkContext
 
     system = SparkContext._jvm.java.lang.System if SparkContext._jvm is not None else None
