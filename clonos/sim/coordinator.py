@@ -93,7 +93,7 @@ class Coordinator(QueryCoordinator):
             place.raise_fence(Fence.of(generation))
 
     def fence_servers(self, generation: Generation) -> Steps:
-        for at in range(len(self._world.servers)):
+        for at in range(self._world.servers_wanted):
             reached: list[bool] = []
             asked: Any = None
             while not reached and self._driver.leased.counts(at):

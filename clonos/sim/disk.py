@@ -381,7 +381,8 @@ class Disk:
         self.stores[origin] = damaged.salvaged()
         return self.stores[origin]
 
-    def lookup(self, origin: Origin, now: int) -> HolderReply:
-        """What all directories of this host say about an instance. Raises StorageUnavailable."""
-        readings = [partial(store.index, now) for store in self.stores.values()]
-        return told(self.holder, origin, LOG_BEGIN, readings)
+
+def lookup(disks: Sequence[Disk], origin: Origin, now: int) -> HolderReply:
+    """What all directories of these say about an instance, in the name of the first. Raises StorageUnavailable."""
+    readings = [partial(store.index, now) for disk in disks for store in disk.stores.values()]
+    return told(disks[0].holder, origin, LOG_BEGIN, readings)

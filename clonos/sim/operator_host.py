@@ -86,7 +86,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             self._node.name,
             replica.origin,
             self,
-            has_standby=bool(world.plan.standbys),
+            has_standby=world.may_have_moved,
             crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,
         )
@@ -219,7 +219,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             damaged, self._store = self._store, disk.put_aside(self._origin)
             self._world.checks.truncation.salvaged(damaged, self._store)
             opened = self._store.open()
-        if self._world.plan.standbys and self._store.incarnations is None:
+        if self._world.may_have_moved and self._store.incarnations is None:
             self._store.incarnations = ()
         return opened
 

@@ -132,6 +132,7 @@ class Plan:
     faults: int = 10  # at most so many strike
     only: frozenset[int] | None = None  # of the faults that would strike, by number; for shrinking
     standbys: int = 0  # of every operator's instance, on a second host
+    switches: int = 0  # so often, a new driver may be started with standbys where there were none, or without
     passive: bool = False  # they are
     executors: bool = False  # tasks run in several: none knows where another one left an instance
     real_values: bool = False  # keys, rows and state of users' types, through the real codecs

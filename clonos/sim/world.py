@@ -24,7 +24,7 @@ from clonos.sim.choices import Choices
 from clonos.sim.clocks import HostClock
 from clonos.sim.commits import Commits
 from clonos.sim.coordinator import look_up_sinks
-from clonos.sim.disk import Disk, LogStore
+from clonos.sim.disk import Disk, LogStore, lookup
 from clonos.sim.driver import Driver
 from clonos.sim.fake_services import Refused
 from clonos.sim.faults import Faults
@@ -68,7 +68,7 @@ class Service:
     @property
     def counts(self) -> bool:
         """Whether the driver says that it has to be asked."""
-        return self.world.counts(self.host)
+        return self.host < self.world.servers_wanted and self.world.counts(self.host)
 
     def refuses(self, host: int) -> str | None:
         """Why it gives no answer now to somebody on this host."""
@@ -126,11 +126,17 @@ class World:
         self._executors = self.choices.stream("executors")
         self._hosts = self.choices.stream("hosts")
         self._backups = self.choices.stream("backups")
+        self._switching = self.choices.stream("switches")
+        self._switches = plan.switches
+        self.standbys = plan.standbys  # as the driver is configured now
+        self.left_behind = (
+            False  # instances may have gone on at the second server, which is not started any more
+        )
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
         self.services = [
             Service(self, "the driver", Place.DRIVER_HOST, lambda origin: look_up_sinks(self, origin)),
             *(
-                Service(self, disk.holder, at, partial(self._look_up, disk))
+                Service(self, disk.holder, at, partial(self._look_up, at))
                 for at, disk in enumerate(self.disks)
             ),
         ]
@@ -162,9 +168,12 @@ class World:
         if blind:
             self._unlisted_until = self.kernel.now + blind
 
-    def _look_up(self, disk: Disk, origin: Origin) -> HolderReply:
-        self.faults.at_reading(disk)
-        return disk.lookup(origin, self.kernel.now)
+    def _look_up(self, at: int, origin: Origin) -> HolderReply:
+        """The first server answers for one that is left behind, too."""
+        disks = self.disks if self.left_behind else [self.disks[at]]
+        for disk in disks:
+            self.faults.at_reading(disk)
+        return lookup(disks, origin, self.kernel.now)
 
     def _deal_records(self) -> None:
         rng = self.choices.stream("records")
@@ -197,6 +206,7 @@ class World:
         self.servers = [ReplicaServer(self, disk) for disk in self.disks]
         for at in range(len(self.servers)):
             ServerWatch(self, at)
+        self._switch_standbys()
         if self.plan.partitions:
             self.hosting = Hosting(self)
         if self.plan.may(Fault.OLD_DISK):
@@ -205,8 +215,29 @@ class World:
 
     def start_servers(self) -> None:
         """Of the driver's host, and of the second one, unless that is leased."""
-        for at in range(len(self.disks) if not self.plan.partitions else 1):
+        for at in range(self.servers_wanted if not self.plan.partitions else 1):
             self.start_server(at)
+
+    @property
+    def servers_wanted(self) -> int:
+        """So many does the driver start, or ask for."""
+        return 1 + self.standbys
+
+    @property
+    def may_have_moved(self) -> bool:
+        """Whether an instance may have run on another server."""
+        return self.standbys > 0 or self.left_behind
+
+    def _switch_standbys(self) -> None:
+        """Whoever starts the driver may have switched them on or off."""
+        if self._switches and self._switching.random() < 0.5:
+            self._switches -= 1
+            self.standbys = 0 if self.standbys else self.plan.standbys
+            self.homes.clear()  # executors know what servers there are
+            self.trace("the user", f"switches standbys {'on' if self.standbys else 'off'}")
+        self.left_behind = not self.standbys and any(disk.stores for disk in self.disks[1:])
+        for server in self.servers[self.servers_wanted :]:
+            server.kill()
 
     def start_server(self, at: int) -> ReplicaServer:
         """In the place of one that may be alive."""
@@ -297,7 +328,8 @@ class World:
 
     def _server_back(self, at: int) -> None:
         """A leased one when its driver asks again."""
-        if not self.servers[at].alive and not (at == Place.SECOND_HOST and self.plan.partitions):
+        leased = at == Place.SECOND_HOST and self.plan.partitions
+        if not self.servers[at].alive and at < self.servers_wanted and not leased:
             self.start_server(at)
 
     def counts(self, at: int) -> bool:
@@ -314,6 +346,7 @@ class World:
 
         def again() -> None:
             self.faults.at_checkpoint()  # its tasks are at an end by now
+            self._switch_standbys()
             self.start_servers()
             self.start_driver()
 

@@ -40,7 +40,7 @@ from clonos.storage.log_store import LogReader
 from clonos.storage.recovery_line_file import newest_line
 from clonos_standby.replica.holders import HOLDERS_FILE, SERVER_FOLDER
 from clonos_standby.server.log import about
-from clonos_standby.server.replica_server import lock_data
+from clonos_standby.server.running import lock_data
 
 LOG = logging.getLogger("clonos")
 

@@ -54,7 +54,7 @@ class Service:
                 stdin=subprocess.PIPE if until_eof else None,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"},
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
@@ -74,7 +74,12 @@ class Service:
     def end(self) -> int:
         """As an init system ends it; its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(120)
+        try:
+            return self.process.wait(120)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)  # it writes where it stands, and ends
+            self.process.wait(120)
+            raise AssertionError(f"the service does not end:\n{self.errors.read_text()}") from None
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -16,6 +16,7 @@ from planted_leaders import LEADERS
 from planted_line import RESUMING
 from planted_poison import POISON
 from planted_programs import CHANGING
+from planted_switches import SWITCHES
 from planted_values import VALUES
 from planted_world import WORLD
 
@@ -38,6 +39,7 @@ PLANTED = {
     **LEADERS,
     **FENCING,
     **POISON,
+    **SWITCHES,
 }
 
 

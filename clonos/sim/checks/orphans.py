@@ -71,7 +71,7 @@ class Orphans:
         if not store.is_synced:
             raise Violation("I1", f"{host.origin} acts on the outside before its log is stable")
         told = self._told[host.origin, attempt_of(host.hello.fence)]
-        if self._world.plan.standbys and told < host.live.log_offset:
+        if self._world.may_have_moved and told < host.live.log_offset:
             raise Violation(
                 "I1",
                 f"{host.origin} acts on the outside at log offset {host.live.log_offset}, but its conduit has its log "

@@ -24,6 +24,7 @@ from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
 from clonos.sim.dimensions.programs import programs
 from clonos.sim.dimensions.stale import stale
+from clonos.sim.dimensions.switched_standbys import switched_standbys
 from clonos.sim.dimensions.values import values
 from clonos.sim.plan import Plan
 
@@ -45,6 +46,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "counters": counters,
     "values": values,
     "hung servers": hung_servers,
+    "switched standbys": switched_standbys,
 }
 """By the name of its stream, in the order of application."""
 

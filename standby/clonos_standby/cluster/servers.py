@@ -30,6 +30,7 @@ from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.leased_server import LOG, LeasedServer, RemoteServers
+from clonos_standby.cluster.left_behind import left_behind
 from clonos_standby.cluster.spec import QuerySpec
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.log import about
@@ -72,7 +73,12 @@ class ReplicaServers:
         on_other_hosts = placement.standbys and (placement.executors or bool(placement.remote.services))
         self._hosts = CountedHosts(spec.checkpoint, may_ask)
         servers = 2 if placement.standbys and not on_other_hosts else 1
-        self._spec = spec = replace(spec, servers=servers, told=on_other_hosts or placement.spread)
+        self._spec = spec = replace(
+            spec,
+            servers=servers,
+            told=on_other_hosts or placement.spread,
+            left_behind=left_behind(Path(spec.data), servers),
+        )
         self._host = placement.host
         self._spread = placement.spread
         self._local: list[ReplicaServer] = []

@@ -99,6 +99,9 @@ class QuerySpec:
     nodes: dict[int, bytes] = field(default_factory=dict)
     determinants: tuple[str, ...] = ()  # further determinant services, the driver's for sink logs
     servers: int = 0  # replica servers on this host, each with a determinant service
+    left_behind: tuple[
+        str, ...
+    ] = ()  # folders with logs of servers on this host that are not started any more
     told: bool = False  # the driver says where determinant services are, since they are on several hosts
     faults: str = ""  # scripted faults, JSON
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
@@ -136,6 +139,7 @@ class QuerySpec:
             "nodes": self.nodes,
             "determinants": list(self.determinants),
             "servers": self.servers,
+            "left_behind": list(self.left_behind),
             "told": self.told,
             "faults": self.faults,
             "names": self.names,
@@ -163,6 +167,7 @@ def load(path: str) -> QuerySpec:
             nodes=said["nodes"],
             determinants=tuple(said["determinants"]),
             servers=said.get("servers", 0),
+            left_behind=tuple(said.get("left_behind", ())),
             told=said.get("told", False),
             faults=said.get("faults", ""),
             names=said.get("names", {}),

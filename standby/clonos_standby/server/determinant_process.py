@@ -2,7 +2,8 @@
 
     python -m clonos_standby.server.determinant_process --spec FILE --data DIR --parent PID
 
-It only reads: the causal logs of this host's replicas, on request. It tells its address in one line of JSON on stdout
+It only reads: the causal logs of this host's replicas, and for the first server those that former servers of the query
+have left behind there (`cluster.left_behind`), on request. It tells its address in one line of JSON on stdout
 and ends when its stdin does or its parent dies.
 """
 
@@ -48,7 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         spec = read_spec(options.spec)
         holdings = Holdings(
-            Path(options.data) / "logs", f"replica server on {socket.gethostname()}", LogStore.read_only
+            Path(options.data) / "logs",
+            f"replica server on {socket.gethostname()}",
+            LogStore.read_only,
+            left_behind=[Path(logs) for logs in spec.get("left_behind", ())],
         )
         server = DeterminantServer(
             holdings.lookup,

@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,9 +70,16 @@ class Holdings:
     """Looks through all directories under `<data>/logs`. Safe to use from several threads."""
 
     def __init__(
-        self, logs: Path, holder: str, open_reader: OpenReader, *, cache_bytes: int = CACHE_BYTES
+        self,
+        logs: Path,
+        holder: str,
+        open_reader: OpenReader,
+        *,
+        left_behind: Sequence[Path] = (),
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self._logs = logs
+        """`left_behind` are folders like `logs` that nobody writes to any more."""
+        self._logs = (logs, *left_behind)
         self._holder = holder
         self._open = open_reader
         self._cache_bytes = cache_bytes
@@ -89,8 +96,9 @@ class Holdings:
         return replace(reply, segments=merged(reply.segments))
 
     def _directories(self) -> Iterator[Path]:
-        for node in _numbered(self._logs):
-            yield from _numbered(node)
+        for logs in self._logs:
+            for node in _numbered(logs):
+                yield from _numbered(node)
 
     def _index(self, directory: Path) -> Index:
         name = str(directory)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -58,21 +57,6 @@ from clonos_standby.server.supervisor import Supervisor
 DEFAULT_ENTRY = "clonos_standby.replica.process:main"
 GATE_PORT_FILE = "gate.port"
 _PARENT_SECONDS = 1.0
-_LOCK_SECONDS = 5.0
-
-
-def lock_data(data: Path) -> int:
-    """One server per data directory; a predecessor that is just dying is waited for."""
-    fd = os.open(data / running.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise ConfigurationError(f"another replica server uses {data}") from None
-            time.sleep(0.02)
 
 
 class Server:
@@ -83,7 +67,7 @@ class Server:
         wanted = self._setting("spares", 2)
         self.data = Path(options.data)
         self.data.mkdir(parents=True, exist_ok=True)
-        self._lock = lock_data(self.data)
+        self._lock = running.lock_data(self.data)
         self.socket_path: str = options.socket
         self._private: bool = options.private_socket_dir
         self.listeners = [bind_unix(self.socket_path)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from clonos.storage.durable_files import PRIVATE, replace_file
 FILE = "running.json"
 LOCK = "server.lock"
 VERSION = 1
+_LOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,22 @@ def read(data: Path) -> Running | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"{data / FILE} cannot be read: {error!r}") from None
+
+
+def lock_data(data: Path) -> int:
+    """One server per data directory; one that is just dying is waited for. The open file that holds the lock. Raises
+    ConfigurationError where it goes on."""
+    fd = os.open(data / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise ConfigurationError(f"another replica server uses {data}") from None
+            time.sleep(0.02)
 
 
 def _locked(path: Path) -> bool:

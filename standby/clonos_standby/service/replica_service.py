@@ -218,6 +218,7 @@ class Service:
             "data": str(data),
             "home": str(data),
             "driver_pids": [],  # of another host
+            "left_behind": [],  # there, too
             "faults": "",
             "listen": self._host,
             "tls": self._tls.to_dict() if self._tls is not None else None,

@@ -1,0 +1,55 @@
+"""The logs of servers on this host that are not started any more: standbys were switched off between two starts.
+
+An instance may have gone on there: the newest of its log, and of what it received, is then in the data directory of a
+server that nobody starts. The first server's determinant service answers for those directories, too, and instances
+begin by the rules for ones that may have run elsewhere (`protocol.recovery.causal.retrieval`).
+
+What is on hosts that a query does not name any more is not asked (docs/upgrading.md).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from clonos.errors import StorageUnavailable
+from clonos.storage import salvage
+from clonos.storage.disk_errors import disk
+from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.server.running import lock_data
+
+
+def left_behind(data: Path, servers: int) -> tuple[str, ...]:
+    """The folders with the logs of instances that servers of this data directory beyond the first `servers` have left.
+
+    A server of an earlier driver that is just dying is waited for, so that nobody writes there any more, and a store
+    that was just being replaced is finished, which nobody else would do. Raises StorageUnavailable, and
+    ConfigurationError where such a server goes on."""
+    with disk(f"looking for the logs of former servers in {data}", corrupt=StorageUnavailable):
+        return tuple(str(folder / "logs") for folder in _former(data, servers) if _is_left(folder))
+
+
+def _former(data: Path, servers: int) -> Iterator[Path]:
+    for folder in sorted(data.glob(f"{SERVER_FOLDER}*")):
+        number = folder.name.removeprefix(SERVER_FOLDER)
+        if number.isdecimal() and int(number) >= servers:
+            yield folder
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether there is the store of an instance."""
+    if not (folder / "logs").is_dir():
+        return False
+    lock = lock_data(folder)
+    try:
+        found = {place.with_name(place.name.removesuffix(salvage.NEW)) for place in _stores(folder)}
+        for store in found:
+            salvage.finish(str(store))
+    finally:
+        os.close(lock)
+    return bool(found)
+
+
+def _stores(folder: Path) -> list[Path]:
+    return [place for place in folder.glob("logs/*/*") if place.is_dir()]
