@@ -1,4 +1,4 @@
-"""Bugs of standbys that are switched off, or on, between two starts, planted on purpose (`planted` has the catalogue)."""
+"""Bugs of standbys that are switched off or on between two starts, planted on purpose (`planted` has the catalogue)."""
 
 from __future__ import annotations
 

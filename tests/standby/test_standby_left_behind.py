@@ -56,7 +56,7 @@ def test_a_server_that_is_dying_is_waited_for(tmp_path: Path, monkeypatch: pytes
     write(tmp_path / "server-1", b"there")
     lock = running.lock_data(tmp_path / "server-1")
     monkeypatch.setattr(running, "_LOCK_SECONDS", 0.1)
-    with pytest.raises(ConfigurationError, match="another replica server uses .*server-1"):
+    with pytest.raises(ConfigurationError, match=r"another replica server uses .*server-1"):
         left_behind(tmp_path, 1)
     monkeypatch.setattr(running, "_LOCK_SECONDS", 120.0)
     found: list[tuple[str, ...]] = []
