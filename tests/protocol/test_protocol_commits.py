@@ -159,7 +159,7 @@ def test_files_of_another_time_are_written_again_where_nobody_went_on_from_them(
     course = reconcile(found(4, 4, 4, passed=4, **{kind: swapped}))
     assert (course.committed, course.repair) == (4, record(4))
     with pytest.raises(
-        CheckpointMismatch, match=rf"file {kind}/4 .* goes on to epoch 5: one part .* another time"
+        CheckpointMismatch, match=rf"file {kind}/4 .* goes on to epoch 5: the file is damaged, or one part .* another time"
     ):
         reconcile(found(5, 4, 4, **{kind: swapped}))
     assert reconcile(found(5, 4, 4, **{kind: {**getattr(there, kind), 5: b"others"}})).repair is None

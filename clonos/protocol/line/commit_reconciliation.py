@@ -124,7 +124,8 @@ def _other_files(found: Found, newest: CommitRecord) -> CommitRecord | None:
     if found.committed > newest.epoch and not (differ == ["offsets"] and newest.epoch in found.damaged):
         raise CheckpointMismatch(
             f"Spark's file {differ[0]}/{newest.epoch} is not the one that epoch {newest.epoch} committed with, and its "
-            f"log goes on to epoch {found.committed}: one part of the checkpoint is from another time than the rest",
+            f"log goes on to epoch {found.committed}: the file is damaged, or one part of the checkpoint is "
+            "from another time than the rest",
             hint=RESTORE,
         )
     return newest
