@@ -158,9 +158,8 @@ def test_files_of_another_time_are_written_again_where_nobody_went_on_from_them(
     swapped = {**getattr(there, kind), 4: getattr(there, kind)[3]}
     course = reconcile(found(4, 4, 4, passed=4, **{kind: swapped}))
     assert (course.committed, course.repair) == (4, record(4))
-    with pytest.raises(
-        CheckpointMismatch, match=rf"file {kind}/4 .* goes on to epoch 5: the file is damaged, or one part .* another time"
-    ):
+    refused = rf"file {kind}/4 .* goes on to epoch 5: the file is damaged, or one part .* another time"
+    with pytest.raises(CheckpointMismatch, match=refused):
         reconcile(found(5, 4, 4, **{kind: swapped}))
     assert reconcile(found(5, 4, 4, **{kind: {**getattr(there, kind), 5: b"others"}})).repair is None
     assert reconcile(found(4, 4, 4, **{kind: {}})).repair is None, "there is nothing to compare"
