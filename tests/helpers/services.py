@@ -34,6 +34,7 @@ class Service:
         host: str = "127.0.0.1",
         port: int = 0,
         until_eof: bool = False,
+        stdin: int | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.data = folder / "data"
@@ -51,7 +52,7 @@ class Service:
         with self.errors.open("ab") as stderr:
             self.process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE if until_eof else None,
+                stdin=stdin if stdin is not None else subprocess.PIPE if until_eof else None,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env={**os.environ, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"},

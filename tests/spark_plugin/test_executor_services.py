@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -223,6 +224,10 @@ def test_a_query_without_standbys_has_none_on_executors(spec: QuerySpec, first: 
 def test_a_service_ends_with_whoever_holds_its_input(tmp_path: Path) -> None:
     running = Service(tmp_path / "service", until_eof=True)
     assert running.process.stdin is not None
+    running.process.stdin.write(b"a word does not end it\n")
     running.process.stdin.close()
     assert running.process.wait(120) == 0
     running.close()
+    unheld = Service(tmp_path / "service", until_eof=True, stdin=subprocess.DEVNULL)
+    assert unheld.process.wait(120) == 0
+    unheld.close()

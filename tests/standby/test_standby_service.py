@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -479,6 +480,19 @@ def test_the_end_of_the_service_is_the_end_of_its_servers(tmp_path: Path, how: s
     with pytest.raises(Unreachable):
         client.describe()
     client.close()
+    running.close()
+
+
+def test_a_signal_ends_the_service_whichever_of_its_threads_takes_it(tmp_path: Path) -> None:
+    """The kernel may give it to any."""
+    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)
+    if tgkill is None:
+        pytest.skip("this system sends no signals to threads")
+    running = Service(tmp_path / "service")
+    pid = running.process.pid
+    others = [int(thread) for thread in os.listdir(f"/proc/{pid}/task") if int(thread) != pid]
+    assert others and tgkill(pid, others[-1], signal.SIGTERM) == 0
+    assert running.process.wait(120) == 0
     running.close()
 
 

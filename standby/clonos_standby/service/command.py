@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from clonos.wire.boundary import read_token
 from clonos.wire.replica_client import ReplicaClient
 from clonos.wire.replica_service import ReplicaService
 from clonos.wire.tls import Tls
+from clonos_standby.server.event_loop import Loop
 from clonos_standby.service.replica_service import Service
 
 LEASE_SECONDS = 10.0
@@ -70,31 +70,39 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("there is no --data", hint="Name a directory where queries keep their logs")
     if arguments.slots < 1 or arguments.lease <= 0:
         raise ConfigurationError("--slots and --lease must be above 0")
-    ended = threading.Event()
     with locked(arguments.data):
         service = Service(arguments.data, host, arguments.slots, arguments.lease, tls)
         try:
             asked = ReplicaService(service, token, host, port, tls)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, lambda *_: ended.set())
-            if arguments.until_eof:
-                threading.Thread(
-                    target=_await_eof, args=(ended,), name="clonos-lifeline", daemon=True
-                ).start()
-            print(f"replica service at {asked.address}, {arguments.slots} slots", flush=True)
-            ended.wait()
-            service.close()
-            asked.stop()
+            with contextlib.closing(_end(arguments.until_eof)) as end:
+                print(f"replica service at {asked.address}, {arguments.slots} slots", flush=True)
+                end.run()
+                service.close()
+                asked.stop()
         finally:
             service.close()
     return 0
 
 
-def _await_eof(ended: threading.Event) -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    ended.set()
+def _end(until_eof: bool) -> Loop:
+    """What waits until the service is told to end. A signal may be taken by any thread, and one that waits for a lock
+    does not hear of it then; a loop does."""
+    loop = Loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.on_signal(number, loop.stop)
+
+    def read(_events: int) -> None:
+        with contextlib.suppress(OSError):
+            if os.read(0, 4096):
+                return
+        loop.stop()
+
+    if until_eof:
+        try:
+            loop.watch(0, read)
+        except PermissionError:  # a file, which nobody holds open
+            loop.stop()
+    return loop
 
 
 def address(text: str) -> tuple[str, int]:
