@@ -86,7 +86,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             self._node.name,
             replica.origin,
             self,
-            has_standby=world.may_have_moved,
+            may_have_moved=world.may_have_moved,
             crash_marks=CrashMarks(marks, start=world.driver.name, pid=replica.number),
             snapshot_limits=ALWAYS_DUE,
         )

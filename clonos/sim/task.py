@@ -75,7 +75,7 @@ class Task(Process):
         self._standby_greeted: Link | None = None
         self._standby_asked = 0
         self._unread: list[Any] | None = None  # what arrived while Spark took nothing
-        standbys = world.standbys if origin not in world.sinks else 0
+        standbys = world.standbys_of(origin)
         limits = rules.Limits(
             fence=Fence.of(
                 generation, Fence.first(generation, attempt).attempt, world.plan.first_replacement

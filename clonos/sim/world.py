@@ -128,7 +128,10 @@ class World:
         self._backups = self.choices.stream("backups")
         self._switching = self.choices.stream("switches")
         self._switches = plan.switches
-        self.standbys = plan.standbys  # as the driver is configured now
+        self._operators = sorted({origin.node for origin in plan.dataflow.instances(NodeKind.OPERATOR)})
+        self._with_standbys = (
+            set(self._operators) if plan.standbys else set()
+        )  # as the driver is configured now
         self.left_behind = (
             False  # instances may have gone on at the second server, which is not started any more
         )
@@ -221,21 +224,26 @@ class World:
     @property
     def servers_wanted(self) -> int:
         """So many does the driver start, or ask for."""
-        return 1 + self.standbys
+        return 2 if self._with_standbys else 1
+
+    def standbys_of(self, origin: Origin) -> int:
+        return int(origin.node in self._with_standbys)
 
     @property
     def may_have_moved(self) -> bool:
-        """Whether an instance may have run on another server."""
-        return self.standbys > 0 or self.left_behind
+        """Whether an instance may have run on another server, also if it has no standby now."""
+        return self.servers_wanted > 1 or self.left_behind
 
     def _switch_standbys(self) -> None:
-        """Whoever starts the driver may have switched them on or off."""
-        if self._switches and self._switching.random() < 0.5:
+        """Whoever starts the driver may have switched them on or off, for some operators or for all."""
+        rng = self._switching
+        if self._switches and rng.random() < 0.5:
             self._switches -= 1
-            self.standbys = 0 if self.standbys else self.plan.standbys
+            share = rng.choice((0.0, 0.5, 1.0))
+            self._with_standbys = {node for node in self._operators if rng.random() < share}
             self.homes.clear()  # executors know what servers there are
-            self.trace("the user", f"switches standbys {'on' if self.standbys else 'off'}")
-        self.left_behind = not self.standbys and any(disk.stores for disk in self.disks[1:])
+            self.trace("the user", f"switches standbys on for {sorted(self._with_standbys)} alone")
+        self.left_behind = self.servers_wanted == 1 and any(disk.stores for disk in self.disks[1:])
         for server in self.servers[self.servers_wanted :]:
             server.kill()
 

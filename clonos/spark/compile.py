@@ -268,7 +268,6 @@ class Compiled:
             depth=self._settings.depth,
             recording=self._settings.recording,
             schedule=history.schedule(number) if history is not None else None,
-            standbys=int(self._has_standby(node)),
         )
 
     # ------------------------------------------------------------ Spark plan

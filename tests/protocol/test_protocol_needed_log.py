@@ -122,7 +122,7 @@ def test_the_digest_of_a_log_tells_two_histories_apart() -> None:
     sink that is not sent the bytes of logs has the digest of the one that its rows depend on."""
     overtaken = OpenedLog(OwnLog(upto(4), (Writer(OLD, 0),)))
     known = ConduitProgress(NEW, 0, 0, 0, ())
-    found = retrieve(ORIGIN, 0, overtaken, b"", known=known, where=HERE, has_standby=True, fresh=True)
+    found = retrieve(ORIGIN, 0, overtaken, b"", known=known, where=HERE, may_have_moved=True, fresh=True)
 
     def sink(log: bytes, upto: int = 3 * ONE) -> HolderReply:
         return HolderReply("a sink", required=upto, marks=(HistoryMark(0, upto, zlib.crc32(log[:upto])),))
@@ -140,7 +140,7 @@ def test_a_digest_is_compared_from_the_snapshot_on() -> None:
     at = 2 * ONE
     opened = OpenedLog(OwnLog([(at, LOG[at:])], (Writer(OLD, 0),)))
     snapshot = HistoryMark(0, at, zlib.crc32(LOG[:at]))
-    how: dict[str, Any] = {"known": ConduitProgress(NEW, 0, 0, 0, ()), "where": HERE, "has_standby": True}
+    how: dict[str, Any] = {"known": ConduitProgress(NEW, 0, 0, 0, ()), "where": HERE, "may_have_moved": True}
     found = retrieve(ORIGIN, at, opened, b"", fresh=True, history=snapshot, **how)
     right, wrong = (HistoryMark(0, len(LOG), zlib.crc32(LOG, seed)) for seed in (0, 1))
     assert repeated(found, HolderReply("a sink", required=len(LOG), marks=(right,))) == 3
@@ -154,11 +154,11 @@ def test_a_damaged_store_proves_nothing() -> None:
     assert needed(store(5, Writer(OLD, 0), damaged=True)) == 0
 
 
-def begin(*, has_standby: bool = True, **how: Any) -> Any:
+def begin(*, may_have_moved: bool = True, **how: Any) -> Any:
     known = ConduitProgress(NEW, 0, 0, 0, ())
     opened = OpenedLog(OwnLog(upto(4), (Writer(OLD, 0), Writer(OLD, 2 * ONE, copy=True))))
     how = {"fresh": True, **how}
-    return retrieve(ORIGIN, 0, opened, b"", known=known, where=HERE, has_standby=has_standby, **how)
+    return retrieve(ORIGIN, 0, opened, b"", known=known, where=HERE, may_have_moved=may_have_moved, **how)
 
 
 def repeated(found: Any, *replies: HolderReply) -> int:
@@ -181,7 +181,15 @@ def test_what_lies_before_the_settled_epochs_is_not_copied_again() -> None:
     opened = OpenedLog(OwnLog([(2 * ONE, LOG[2 * ONE : 4 * ONE])], (Writer(OLD, 0),)))
     known = ConduitProgress(NEW, 0, 0, 0, ())
     found = retrieve(
-        ORIGIN, 2 * ONE, opened, b"", known=known, where=HERE, has_standby=True, fresh=True, settled=2 * ONE
+        ORIGIN,
+        2 * ONE,
+        opened,
+        b"",
+        known=known,
+        where=HERE,
+        may_have_moved=True,
+        fresh=True,
+        settled=2 * ONE,
     )
     whole = HolderReply("the second server", own=(OwnLog(upto(4), (Writer(OLD, 0, copy=True),)),))
     assert found.put_together([whole], where=HERE).missing(opened.own) == (4 * ONE, [])
@@ -193,7 +201,7 @@ def test_nothing_is_where_something_is_damaged_that_may_depend_on_it() -> None:
 
 
 def test_an_instance_without_standbys_tells_a_copy_from_what_it_wrote_itself_too() -> None:
-    assert repeated(begin(has_standby=False)) == 2
+    assert repeated(begin(may_have_moved=False)) == 2
 
 
 def test_a_copy_takes_nobodys_place_and_is_told_once() -> None:

@@ -83,36 +83,38 @@ def test_a_snapshot_that_lies_before_what_the_conduit_has_forgotten_is_of_no_use
 
 def test_an_instance_that_was_elsewhere_since_asks_everybody() -> None:
     here = own(piece(0, 60), fences=(Writer(FENCE, 0),))
-    assert not begin(20, here, piece(15, 60), has_standby=True).ask_others
-    assert begin(20, here, piece(15, 60), has_standby=True, failovers=(Failover(FENCE | 1, 60),)).ask_others
+    assert not begin(20, here, piece(15, 60), may_have_moved=True).ask_others
+    assert begin(
+        20, here, piece(15, 60), may_have_moved=True, failovers=(Failover(FENCE | 1, 60),)
+    ).ask_others
     of_an_earlier_attempt = own(piece(0, 60), fences=(Writer(Fence.of(0, 4), 0),))
-    assert begin(20, of_an_earlier_attempt, piece(15, 60), has_standby=True).ask_others
-    assert begin(20, own(piece(0, 60)), piece(15, 60), has_standby=True).ask_others  # a standby's copy
+    assert begin(20, of_an_earlier_attempt, piece(15, 60), may_have_moved=True).ask_others
+    assert begin(20, own(piece(0, 60)), piece(15, 60), may_have_moved=True).ask_others  # a standby's copy
 
 
 def test_what_a_lost_primary_wrote_beyond_the_move_is_not_believed() -> None:
     tail = own((0, LOG[:40] + b"never happened"), fences=(Writer(FENCE, 0),))
-    found = begin(20, tail, piece(15, 40), has_standby=True, failovers=(Failover(FENCE | 1, 40),))
+    found = begin(20, tail, piece(15, 40), may_have_moved=True, failovers=(Failover(FENCE | 1, 40),))
     other = HolderReply("the second server", own=(own(piece(0, 70), fences=(Writer(FENCE | 1, 40),)),))
     assert found.put_together([other], where=HERE).recorded == LOG[20:70]
 
 
 def test_with_the_newer_store_gone_what_was_handed_on_is_believed_before_the_older_one() -> None:
     tail = own((0, LOG[:40] + b"never happened"), fences=(Writer(FENCE, 0),))
-    found = begin(20, tail, (0, b""), fresh=True, has_standby=True)
+    found = begin(20, tail, (0, b""), fresh=True, may_have_moved=True)
     downstream = HolderReply("downstream", [piece(38, 70)], required=70)
     assert found.put_together([downstream], where=HERE).recorded == LOG[20:70]
 
 
 def test_what_it_received_elsewhere_comes_along() -> None:
-    found = begin(0, own(), (0, b""), fresh=True, has_standby=True)
+    found = begin(0, own(), (0, b""), fresh=True, may_have_moved=True)
     elsewhere = OwnLog([piece(0, 10)], (Writer(FENCE, 0),), (b"a delta",))
     recovered = found.put_together([HolderReply("the second server", own=(elsewhere,))], where=HERE)
     assert recovered.received == [b"a delta"]
 
 
 def test_what_a_store_lacks_is_written_anew_from_where_it_differs() -> None:
-    found = begin(20, own(), (0, b""), fresh=True, has_standby=True)
+    found = begin(20, own(), (0, b""), fresh=True, may_have_moved=True)
     other = HolderReply("the second server", own=(own(piece(5, 60), fences=(Writer(FENCE, 0),)),))
     recovered = found.put_together([other], where=HERE)
     assert recovered.missing(own()) == (5, [piece(5, 20), piece(20, 60)])
@@ -130,15 +132,15 @@ def test_what_others_have_not_truncated_yet_is_no_reason_to_write_anew() -> None
     assert recovered.missing(here) == (60, [])
 
 
-@pytest.mark.parametrize("has_standby", [False, True])
-def test_what_lies_before_the_settled_epochs_may_have_been_done_anew(has_standby: bool) -> None:
+@pytest.mark.parametrize("may_have_moved", [False, True])
+def test_what_lies_before_the_settled_epochs_may_have_been_done_anew(may_have_moved: bool) -> None:
     """A store comes back as it was long ago, with what had been lost; nobody asks for that any more."""
     here = own(piece(0, 60), fences=(Writer(FENCE, 0),))
     stale = [HolderReply("a store from long ago", [(0, bytes(20))])]
     with pytest.raises(LogConflict, match="two histories between log offsets 0 and 20"):
-        begin(40, here, (40, b""), has_standby=has_standby, fresh=True).put_together(
+        begin(40, here, (40, b""), may_have_moved=may_have_moved, fresh=True).put_together(
             [HolderReply("x", [piece(0, 40)]), *stale], where=HERE
         )
-    found = begin(40, here, (40, b""), has_standby=has_standby, fresh=True, settled=30)
+    found = begin(40, here, (40, b""), may_have_moved=may_have_moved, fresh=True, settled=30)
     recovered = found.put_together(stale, where=HERE)
     assert recovered.recorded == LOG[40:60]

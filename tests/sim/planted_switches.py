@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, Planted, planted
 
+from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.protocol.roles.incarnation import Incarnation
+from clonos.protocol.roles.steps import Steps
 from clonos.sim import world
 from clonos.sim.disk import lookup
-from clonos.sim.plan import Fault
+from clonos.sim.plan import LOSES_EFFECTS, Fault
 
 Patch = pytest.MonkeyPatch
-DRIVERS = {Fault.DRIVER_LOSS: 0.01}
+RATES = {**CRASHES, **SERVERS, Fault.DRIVER_LOSS: 0.01, **dict.fromkeys(LOSES_EFFECTS, 0.0)}
 SWITCHED = {**STANDBYS, "effects": True, "faults": 80, "switches": 3, "snapshot_rate": 0.0}
 
 
@@ -21,7 +26,14 @@ def what_a_server_has_left_behind_is_not_asked(patch: Patch) -> None:
 
 def who_was_elsewhere_begins_as_if_alone(patch: Patch) -> None:
     """Since it has no standby now: its own store is believed, although it may have gone on at the second server."""
-    patch.setattr(world.World, "may_have_moved", property(lambda self: self.standbys > 0))
+    real = Incarnation.serve
+
+    def serve(self: Incarnation[Any], request: AttachRequest) -> Steps:
+        world = self._ports._world  # type: ignore[attr-defined]
+        self._may_have_moved = bool(world.standbys_of(self._origin))
+        return real(self, request)
+
+    patch.setattr(Incarnation, "serve", serve)
 
 
 SWITCHES: dict[str, Planted] = {
@@ -29,14 +41,14 @@ SWITCHES: dict[str, Planted] = {
     for bug in (
         planted(
             what_a_server_has_left_behind_is_not_asked,
-            first=15,
-            rates=CRASHES | SERVERS | DRIVERS,
+            first=50,
+            rates=RATES,
             **SWITCHED,
         ),
         planted(
             who_was_elsewhere_begins_as_if_alone,
-            first=15,
-            rates=CRASHES | SERVERS | DRIVERS,
+            first=20,
+            rates=RATES,
             **SWITCHED,
         ),
     )

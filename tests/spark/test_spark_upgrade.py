@@ -33,10 +33,12 @@ def counting(place: Place, fn: Any = count, version: str = "1", output: str = SC
     return place.causal(SCHEMA).groupBy("k").process(fn, output, name="count", version=version, **options)
 
 
-def run(place: Place, stream: Any, rows: int, mode: str = "microbatch", new: int = 2) -> list[int]:
+def run(
+    place: Place, stream: Any, rows: int, mode: str = "microbatch", new: int = 2, partitions: int = 2
+) -> list[int]:
     """Start, feed, await so many rows in all, and stop with nothing under way."""
     place.start(stream, mode)
-    place.write([{"k": "a", "n": 0}] * new)
+    place.write([{"k": "a", "n": 0}] * new, partitions=partitions)
     found = place.await_rows(rows)
     settle(place)
     place.stop()
@@ -104,15 +106,15 @@ def test_what_a_call_covers_changes_when_the_epoch_is_over(place: Place) -> None
         yield pd.DataFrame({"k": [key[0]], "n": [n]})
 
     def stream(per: str) -> Any:
-        kept = place.causal(SCHEMA).groupBy("k")
+        kept = place.causal(SCHEMA, partitions=1).groupBy("k")  # those of one partition come into one batch
         return kept.applyInPandasWithState(
             total, SCHEMA, "n long", "update", "NoTimeout", name="total", per=per, parallelism=1
         )
 
-    assert run(place, stream("batch"), 1, new=2) == [2]
+    assert run(place, stream("batch"), 1, new=2, partitions=1) == [2]
     broken.touch()
     place.start(stream("batch"))
-    place.write([{"k": "a", "n": 0}] * 3)
+    place.write([{"k": "a", "n": 0}] * 3, partitions=1)
     with pytest.raises(UserFunctionError, match="not now"):
         place.query.awaitTermination(60)
     place.stop()
@@ -123,8 +125,8 @@ def test_what_a_call_covers_changes_when_the_epoch_is_over(place: Place) -> None
     query = place.writer(stream("batch")).trigger(availableNow=True).start()
     assert query.awaitTermination(60)
     assert [row["n"] for row in place.rows()] == [2, 5]
-    assert run(place, stream("bundle"), 3, new=1) == [2, 5, 6]
-    assert run(place, stream("bundle"), 4, "realtime", new=1) == [2, 5, 6, 7]
+    assert run(place, stream("bundle"), 3, new=1, partitions=1) == [2, 5, 6]
+    assert run(place, stream("bundle"), 4, "realtime", new=1, partitions=1) == [2, 5, 6, 7]
     history = Checkpoint(str(place.checkpoint)).history()
     assert [one.program.node(2).per for one in history.bindings] == ["batch", "bundle"]
 

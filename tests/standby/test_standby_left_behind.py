@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from clonos.wire.determinant_client import fetch
 from clonos_standby.cluster.leased_server import RemoteServers
 from clonos_standby.cluster.left_behind import left_behind
 from clonos_standby.cluster.servers import Placement, ReplicaServers
-from clonos_standby.cluster.spec import QuerySpec
+from clonos_standby.cluster.spec import QuerySpec, load
 from clonos_standby.server import running
 from clonos_standby.server.holdings import Holdings
 
@@ -78,17 +79,36 @@ def test_both_of_an_instance_s_stores_are_told(tmp_path: Path) -> None:
     assert sorted(log for store in own for _, log in store.segments) == [b"older", b"older and newer"]
 
 
+@contextlib.contextmanager
+def started(data: Path, *, standbys: bool = False) -> Iterator[QuerySpec]:
+    """The servers that a driver starts, and what replicas are told."""
+    spec = QuerySpec(query="tests", token=SPEC["token"], checkpoint=str(data), data=str(data))
+    servers = ReplicaServers(spec, Placement(RemoteServers(), standbys=standbys))
+    try:
+        (told,) = data.glob("spec-*.msgpack")
+        yield load(str(told))
+    finally:
+        servers.stop()
+
+
+def test_an_instance_may_have_moved_wherever_there_is_or_was_another_server(tmp_path: Path) -> None:
+    """Also where its own operator has no standby, or has none any more: another one of the query has."""
+    with started(tmp_path) as alone:
+        assert not alone.may_have_moved
+    with started(tmp_path, standbys=True) as with_standbys:
+        assert with_standbys.may_have_moved and with_standbys.left_behind == ()
+    with started(tmp_path) as nobody_went:
+        assert not nobody_went.may_have_moved
+    write(tmp_path / "server-1", b"gone on there")
+    with started(tmp_path) as switched_off:
+        assert switched_off.may_have_moved
+
+
 def test_the_first_server_answers_for_them(tmp_path: Path) -> None:
-    """Started as a driver does, without standbys now."""
     data = tmp_path / "data"
     write(data / "server-1", b"gone on there")
-    spec = QuerySpec(query="tests", token=SPEC["token"], checkpoint=str(tmp_path), data=str(data))
-    servers = ReplicaServers(spec, Placement(RemoteServers()))
-    try:
+    with started(data) as spec:
         port = int((data / "determinants.port").read_text())
         found = fetch([f"127.0.0.1:{port}"], spec.token, NodeId(2), InstanceId(5), LOG_BEGIN, query="tests")
         (reply,) = found.replies.values()
         assert [store.segments for store in reply.own] == [[(LOG_BEGIN, b"gone on there")]]
-    finally:
-        servers.stop()
-    assert replace(spec, left_behind=("a",)).to_document()["left_behind"] == ["a"]

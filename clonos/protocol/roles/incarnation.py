@@ -63,8 +63,8 @@ S = TypeVar("S")
 
 
 class Incarnation(Generic[S]):
-    """See the module. Without standbys an instance leaves its log on this host alone. Output is numbered beyond
-    `output_number_floor`. With `damage_accepted` the user has chosen to go on over what is damaged."""
+    """See the module. An instance that has not moved, and cannot, leaves its log on this host alone. Output is numbered
+    beyond `output_number_floor`. With `damage_accepted` the user has chosen to go on over what is damaged."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Incarnation(Generic[S]):
         ports: IncarnationPorts[S],
         instance_ports: InstancePorts,
         *,
-        has_standby: bool,
+        may_have_moved: bool,
         output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
@@ -81,7 +81,7 @@ class Incarnation(Generic[S]):
         self._origin = origin
         self._ports = ports
         self._instance_ports = instance_ports
-        self._has_standby = has_standby
+        self._may_have_moved = may_have_moved
         self._output_number_floor = output_number_floor
         self._damage_accepted = damage_accepted
         self._instance: Instance | None = None
@@ -154,7 +154,7 @@ class Incarnation(Generic[S]):
         so it holds what has come since rows left: what was before, whoever got them was sent. An instance that is
         alone leaves it on the driver's host.
         """
-        if not self._has_standby:
+        if not self._may_have_moved:
             return self.live.snapshot()
         snapshot = self.live.snapshot(log_since=self.live.handed_on if self.request.realtime else LOG_BEGIN)
         return replace(snapshot, live_since=self._since)
@@ -254,13 +254,13 @@ class Incarnation(Generic[S]):
         yield from self._ports.reached(Reached.STATE)
         opened = self._ports.open_log()
         held = opened.held
-        if not self._has_standby and snapshot is not None and not opened.damaged:
+        if not self._may_have_moved and snapshot is not None and not opened.damaged:
             check_same_history(snapshot, opened.own.segments, resumes=resume is not None, where=self.where)
         recovered = yield from self._recover(snapshot, opened, found)
         yield from self._ports.reached(Reached.LOG)
         received = recovered.received
         behind = found is not None and self._is_behind(opened, found)
-        may_lack = not request.standby and (self._has_standby or behind)  # what the snapshot depends on
+        may_lack = not request.standby and (self._may_have_moved or behind)  # what the snapshot depends on
         if snapshot is not None and may_lack:
             received += yield from self._ask_for_others(snapshot, [*held, *received])
         if resume is not None and found is not None and snapshot is not None:
@@ -441,7 +441,7 @@ class Incarnation(Generic[S]):
         """Whether the store at hand is damaged, or not of the incarnation that took the snapshot, or a later one: its
         own log need not be what the snapshot was taken in. Where there are standbys, it need not hold what the snapshot
         depends on either way: a later incarnation may have been promoted, and lost before it was sent that again."""
-        elsewhere = self._has_standby and opened.own.fence < self._ports.candidate(found).name.fence
+        elsewhere = self._may_have_moved and opened.own.fence < self._ports.candidate(found).name.fence
         return elsewhere or bool(opened.damaged)
 
     def _ask_for_others(self, snapshot: InstanceSnapshot, held: list[bytes]) -> Steps:
@@ -487,7 +487,7 @@ class Incarnation(Generic[S]):
             known=request.progress,
             fresh=request.fresh,
             where=self.where,
-            has_standby=self._has_standby,
+            may_have_moved=self._may_have_moved,
             since=self._log_wanted_from(snapshot, opened),
             recovered=request.recovered,
             settled=settled.log_offset if settled is not None else LOG_BEGIN,

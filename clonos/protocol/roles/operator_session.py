@@ -43,20 +43,20 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         origin: Origin,
         ports: OperatorPorts[S, PendingT, FrameT],
         *,
-        has_standby: bool,
+        may_have_moved: bool,
         crash_marks: CrashMarks,
         snapshot_limits: SnapshotLimits,
         output_number_floor: OutputNumber = NO_OUTPUT,
         damage_accepted: bool = False,
     ) -> None:
         self._ports = ports
-        self._has_standby = has_standby
+        self._may_have_moved = may_have_moved
         self.incarnation: Incarnation[S] = Incarnation(
             name,
             origin,
             ports,
             self,
-            has_standby=has_standby,
+            may_have_moved=may_have_moved,
             output_number_floor=output_number_floor,
             damage_accepted=damage_accepted,
         )
@@ -269,7 +269,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         ports = self._ports
         ports.send_ahead([ports.frame(self._acked_input, emit) for emit in due])
         ports.keep_that_effects_are_used()
-        if not self._has_standby:
+        if not self._may_have_moved:
             return  # the store here is where whoever takes over looks
         ports.show_log(log_start, log)
         # Whoever has claimed the instance since then has asked this store, and knows of the effect.

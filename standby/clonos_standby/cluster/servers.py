@@ -73,11 +73,13 @@ class ReplicaServers:
         on_other_hosts = placement.standbys and (placement.executors or bool(placement.remote.services))
         self._hosts = CountedHosts(spec.checkpoint, may_ask)
         servers = 2 if placement.standbys and not on_other_hosts else 1
+        former = left_behind(Path(spec.data), servers)
         self._spec = spec = replace(
             spec,
             servers=servers,
             told=on_other_hosts or placement.spread,
-            left_behind=left_behind(Path(spec.data), servers),
+            left_behind=former,
+            may_have_moved=on_other_hosts or servers > 1 or bool(former),
         )
         self._host = placement.host
         self._spread = placement.spread

@@ -60,7 +60,6 @@ class NodeSpec:
     route: Route | None = None
     depth: int = FULL
     recording: bool = True
-    standbys: int = 0
     event_time: tuple[int, int] | None = None  # column, delay in microseconds
     version: str = "1"
     previous: Mapping[str, Callable[[], Any]] = field(
@@ -99,9 +98,10 @@ class QuerySpec:
     nodes: dict[int, bytes] = field(default_factory=dict)
     determinants: tuple[str, ...] = ()  # further determinant services, the driver's for sink logs
     servers: int = 0  # replica servers on this host, each with a determinant service
-    left_behind: tuple[
-        str, ...
-    ] = ()  # folders with logs of servers on this host that are not started any more
+    left_behind: tuple[str, ...] = ()  # folders with the logs of servers that are not started any more
+    may_have_moved: bool = (
+        False  # an instance may have run on another server, also one that has no standby now
+    )
     told: bool = False  # the driver says where determinant services are, since they are on several hosts
     faults: str = ""  # scripted faults, JSON
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
@@ -140,6 +140,7 @@ class QuerySpec:
             "determinants": list(self.determinants),
             "servers": self.servers,
             "left_behind": list(self.left_behind),
+            "may_have_moved": self.may_have_moved,
             "told": self.told,
             "faults": self.faults,
             "names": self.names,
@@ -168,6 +169,7 @@ def load(path: str) -> QuerySpec:
             determinants=tuple(said["determinants"]),
             servers=said.get("servers", 0),
             left_behind=tuple(said.get("left_behind", ())),
+            may_have_moved=said.get("may_have_moved", False),
             told=said.get("told", False),
             faults=said.get("faults", ""),
             names=said.get("names", {}),

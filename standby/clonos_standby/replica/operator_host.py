@@ -128,13 +128,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         start = hashlib.blake2b(query.token.encode(), digest_size=8).hexdigest()
         path = Path(query.data, "replicas", f"{node.number}-{instance}.suspect")
         self._acts = False
-        # Replicas that have run on another server have written there.
-        self._may_have_moved = bool(node.standbys) or bool(query.left_behind)
         self._session = OperatorSession(
             node.name,
             self._origin,
             self,
-            has_standby=self._may_have_moved,
+            may_have_moved=query.may_have_moved,
             crash_marks=CrashMarks(CrashMarkFile(path), start=start, pid=os.getpid()),
             snapshot_limits=SnapshotLimits(query.settings.snapshot_work, query.settings.snapshot_interval),
             output_number_floor=query.output_number_floor,
@@ -311,7 +309,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def _opened_log(self) -> OpenedLog:
         self._log = LogStore(self._log_path)
         try:
-            if self._may_have_moved and self._log.incarnations() is None:
+            if self._query.may_have_moved and self._log.incarnations() is None:
                 self._log.begin(None)
             own = OwnLog(list(self._log.own()), self._log.incarnations() or ())
             held = list(self._log.deltas())

@@ -125,7 +125,7 @@ def retrieve(
     known: ConduitProgress,
     fresh: bool,
     where: Where,
-    has_standby: bool = False,
+    may_have_moved: bool = False,
     since: LogOffset | None = None,
     recovered: LogOffset = LOG_BEGIN,
     settled: LogOffset = LOG_BEGIN,
@@ -135,12 +135,12 @@ def retrieve(
     """Begin, for an instance that returns to log offset `snapshot`.
 
     `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
-    this attempt has recovered the log; only with standbys may an instance have run elsewhere. Inside an epoch, the log
-    is wanted `since` the epoch began; with `repeats_all` nothing that is known of it is done anew. Nobody asks for
-    what lies before `settled` any more, the end of the last epoch that is not run again: a store that comes back
-    from long ago may say there what has been lost since, and was done anew. `history` is the snapshot's: a store of
-    another history is not believed from that epoch on. Raises StorageUnavailable where the conduit has forgotten
-    what the snapshot needs.
+    this attempt has recovered the log; an instance `may_have_moved` where there are, or were, other servers, also if
+    it has no standby now. Inside an epoch, the log is wanted `since` the epoch began; with `repeats_all` nothing that
+    is known of it is done anew. Nobody asks for what lies before `settled` any more, the end of the last epoch that is
+    not run again: a store that comes back from long ago may say there what has been lost since, and was done anew.
+    `history` is the snapshot's: a store of another history is not believed from that epoch on. Raises
+    StorageUnavailable where the conduit has forgotten what the snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
@@ -152,12 +152,12 @@ def retrieve(
         )
     standing, damaged = opened.own.of_history(history).before(known.failovers), opened.damaged
     too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
-    stayed = not has_standby or (
+    stayed = not may_have_moved or (
         of_same_attempt(standing.fence, known.fence)
         and all(failover.fence <= standing.fence for failover in known.failovers)
     )
     anew = fresh and not repeats_all
-    store = _told_by_own_store(standing, damaged, by_writers=has_standby or anew)
+    store = _told_by_own_store(standing, damaged, by_writers=may_have_moved or anew)
     return Retrieval(
         origin,
         snapshot,
@@ -166,7 +166,7 @@ def retrieve(
         # An instance that may have been elsewhere asks for all that anybody has not truncated.
         max(
             LOG_BEGIN
-            if has_standby
+            if may_have_moved
             else min([snapshot if since is None else since, *(offset for offset, _ in standing.segments)]),
             min(settled, snapshot),
         ),
@@ -176,10 +176,10 @@ def retrieve(
         known.failovers,
         # Every row goes through the conduit, and where there are standbys every effect is announced to it.
         bound=None
-        if fresh or (not has_standby and any(one.acts for one in damaged))
+        if fresh or (not may_have_moved and any(one.acts for one in damaged))
         else max(known.log_end, recovered),
         # An instance that may have gone on elsewhere has written there, too.
-        whole=not has_standby
+        whole=not may_have_moved
         and opened.whole_since is not None
         and opened.whole_since <= snapshot
         and not damaged,
