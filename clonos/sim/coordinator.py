@@ -145,6 +145,9 @@ class Coordinator(QueryCoordinator):
         for delay in self._world.faults.deliveries(f"commit of epoch {epoch}"):
             self._world.kernel.after(delay, self._world.tell_commit, epoch, truncation_points)
 
+    def forget_left_behind(self) -> None:
+        self._world.forget_left_behind()
+
     def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         fence = Fence.of(self.generation)
         for place in self._world.sinks.values():

@@ -132,9 +132,8 @@ class World:
         self._with_standbys = (
             set(self._operators) if plan.standbys else set()
         )  # as the driver is configured now
-        self.left_behind = (
-            False  # instances may have gone on at the second server, which is not started any more
-        )
+        self.left_behind = False  # the logs of the second server, which is not started any more
+        self.may_have_moved = plan.standbys > 0  # to another server, also an instance that has no standby now
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
         self.services = [
             Service(self, "the driver", Place.DRIVER_HOST, lambda origin: look_up_sinks(self, origin)),
@@ -229,11 +228,6 @@ class World:
     def standbys_of(self, origin: Origin) -> int:
         return int(origin.node in self._with_standbys)
 
-    @property
-    def may_have_moved(self) -> bool:
-        """Whether an instance may have run on another server, also if it has no standby now."""
-        return self.servers_wanted > 1 or self.left_behind
-
     def _switch_standbys(self) -> None:
         """Whoever starts the driver may have switched them on or off, for some operators or for all."""
         rng = self._switching
@@ -244,8 +238,16 @@ class World:
             self.homes.clear()  # executors know what servers there are
             self.trace("the user", f"switches standbys on for {sorted(self._with_standbys)} alone")
         self.left_behind = self.servers_wanted == 1 and any(disk.stores for disk in self.disks[1:])
+        self.may_have_moved = self.servers_wanted > 1 or self.left_behind
         for server in self.servers[self.servers_wanted :]:
             server.kill()
+
+    def forget_left_behind(self) -> None:
+        if self.left_behind:
+            self.trace("the driver", "removes what the second server has left behind")
+            self.left_behind = False
+            for disk in self.disks[1:]:
+                disk.stores.clear()
 
     def start_server(self, at: int) -> ReplicaServer:
         """In the place of one that may be alive."""

@@ -38,6 +38,7 @@ from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.commits import Commits
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.executors import ExecutorServices
+from clonos.spark.former_data import check_former_data
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.query_snapshots import snapshots_inside
 from clonos.spark.remote_servers import executors_servers, reached_at, remote_servers
@@ -135,10 +136,12 @@ class Coordinator(QueryCoordinator):
         self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query, self._fitted)
         self._records = CommitRecords(self._commits, self._topology)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
+        before = self._checkpoint.history().bindings[-1].program
+        if self._settings.on_gap is not OnGap.AT_LEAST_ONCE:
+            check_former_data(self._checkpoint, before, self.data)
         Path(self.data).mkdir(parents=True, exist_ok=True)
         pages = self._checkpoint.channel_pages(self._leadership.check)
         self._channels = SourceChannels(self._numbering, pages, self.query, self._compiled.only_named())
-        before = self._checkpoint.history().bindings[-1].program
         self._known_channels = numbers_without_pages(self._checkpoint, before, self._topology)
         carry_out(self.begin_driver())
         self._checkpoint.set_place(self.data)
@@ -415,6 +418,9 @@ class Coordinator(QueryCoordinator):
 
     def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._servers.commit(epoch, truncation_points)
+
+    def forget_left_behind(self) -> None:
+        self._servers.forget_left_behind()
 
     def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, truncation_points))

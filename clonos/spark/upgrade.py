@@ -36,9 +36,11 @@ from clonos.protocol.versions.upgrade import (
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.query_snapshots import final_snapshots
 from clonos.spark.settings import Settings
+from clonos.storage import salvage
+from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_store import LogReader
 from clonos.storage.recovery_line_file import newest_line
-from clonos_standby.replica.holders import HOLDERS_FILE, SERVER_FOLDER
+from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.log import about
 from clonos_standby.server.running import lock_data
 
@@ -154,31 +156,36 @@ def _remains(
     finally:
         reader.close()
     whole = _is_here(checkpoint, data) and whole
-    for path in _stores(data):
+    for path in stores(data):
         whole = read_store(path, own, deltas) and whole
     stood = {origin: LastCommit(final.point.log_offset, final.emitted) for origin, final in finals.items()}
     return Remains(stood, own, deltas, cursors, whole)
 
 
 def _is_here(checkpoint: Checkpoint, data: str) -> bool:
-    """Whether all causal logs of the last start are in this data directory."""
+    """Whether all causal logs of the last start are in this data directory, and not on other hosts, too."""
     place = checkpoint.place()
     if place is None:
         return True
     host, where = place
     moved = where != data or (host != platform.node() and where != checkpoint.inside)
-    return not moved and os.path.isdir(data) and not Path(data, HOLDERS_FILE).exists()
+    return not moved and os.path.isdir(data) and not HostMemberships(checkpoint.location).last()
 
 
-def _stores(data: str) -> Iterator[Path]:
+def stores(data: str) -> Iterator[Path]:
+    """The causal log stores in a data directory. What is to take the place of a damaged one counts where there is none
+    any more."""
     for logs in (Path(data, "logs"), *Path(data).glob(f"{SERVER_FOLDER}*/logs")):
-        yield from logs.glob("*/*")
+        for path in logs.glob("*/*"):
+            whole = path.with_name(path.name.removesuffix(salvage.NEW))
+            if whole.name.isdecimal() and (path == whole or salvage.being_replaced(str(whole))):
+                yield path
 
 
 def read_store(path: Path, own: list[tuple[Origin, Segment]], deltas: list[bytes]) -> bool:
     """What a store holds, its own log and what others were sent; whether that is all that it ever held: one that is in
     the place of a damaged one holds what could be read of it."""
-    origin = Origin.of(int(path.parent.name), int(path.name))
+    origin = Origin.of(int(path.parent.name), int(path.name.removesuffix(salvage.NEW)))
     try:
         reader = LogReader(str(path))
         try:

@@ -181,6 +181,9 @@ class Recorded(QueryCoordinator):
     def tell_commit(self, epoch: int, truncation_points: Mapping[Origin, int]) -> None:
         self.done.append(f"servers forget before {truncation_points[OPERATOR]}")
 
+    def forget_left_behind(self) -> None:
+        self.done.append("forget former servers")
+
     def trim_sinks(self, truncation_points: Mapping[Origin, int]) -> None:
         self.done.append(f"sinks forget before {truncation_points[OPERATOR]}")
 
@@ -253,9 +256,26 @@ def test_a_commit_is_durable_and_recorded_before_anything_is_forgotten(driver: R
         "record in the sink",
         "servers forget before 50",
         "sinks forget before 50",
+        "forget former servers",
     ]
     driver.look_for_commits()
-    assert len(driver.done) == mark + 5
+    assert len(driver.done) == mark + 6
+
+
+def test_what_former_servers_have_left_is_kept_until_an_epoch_of_this_driver_has_committed(
+    driver: Recorded,
+) -> None:
+    """A commit that was there before says nothing of the open epoch."""
+    driver.spark_committed, driver.snapshots = 5, {OPERATOR: [SNAPSHOT]}
+    begun(driver)
+    driver.look_for_commits()
+    assert "servers forget before 50" in driver.done and "forget former servers" not in driver.done
+    carry_out(driver.begin_start(resumes=False))
+    driver.look_for_commits()
+    assert "forget former servers" not in driver.done
+    driver.spark_committed = 6
+    driver.look_for_commits()
+    assert driver.done[-1] == "forget former servers"
 
 
 def test_an_overtaken_driver_forgets_nothing(driver: Recorded) -> None:

@@ -86,6 +86,28 @@ def test_a_new_version_takes_over_with_the_next_epoch_and_back(place: Place) -> 
     assert [version for _, version in history.schedule(2).entries] == ["1", "2", "1"]
 
 
+def test_a_function_that_acts_on_the_outside_has_a_new_version_too(place: Place) -> None:
+    told = place.base / "told"
+
+    def tell(line: str) -> None:
+        with told.open("a") as file:
+            file.write(line)
+
+    def telling(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        for k, n in count(key, row, ctx):
+            ctx.effect(tell, f"{n}\n", key=str(n))
+            yield k, n
+
+    def tens_too(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        for k, n in tens(key, row, ctx):
+            ctx.effect(tell, f"{n}\n", key=str(n))
+            yield k, n
+
+    assert run(place, counting(place, telling), 2) == [1, 2]
+    assert run(place, counting(place, tens_too, "2"), 4) == [1, 2, 12, 22]
+    assert told.read_text().split() == ["1", "2", "12", "22"]
+
+
 def test_what_an_open_epoch_has_shown_is_repeated_by_the_version_that_did_it(place: Place) -> None:
     leave_open(place)
     with pytest.raises(CheckpointMismatch, match="was begun by the program before") as refused:

@@ -17,7 +17,7 @@ from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.storage.log_store import LogStore
 from clonos.wire.determinant_client import fetch
 from clonos_standby.cluster.leased_server import RemoteServers
-from clonos_standby.cluster.left_behind import left_behind
+from clonos_standby.cluster.left_behind import forget, left_behind
 from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec, load
 from clonos_standby.server import running
@@ -89,6 +89,21 @@ def started(data: Path, *, standbys: bool = False) -> Iterator[QuerySpec]:
         yield load(str(told))
     finally:
         servers.stop()
+
+
+def test_what_is_left_behind_is_removed_when_nobody_asks_for_it_any_more(tmp_path: Path) -> None:
+    logs = tmp_path / "server-1" / "logs"
+    forget(logs)  # nothing is there
+    write(tmp_path / "server-1", b"there")
+    (logs.parent / "logs-to-remove" / "2").mkdir(parents=True)  # by somebody who died over it
+    forget(logs)
+    assert not logs.exists() and not (logs.parent / "logs-to-remove").exists()
+    assert left_behind(tmp_path, 1) == ()
+    write(tmp_path / "server-1", b"of a server that was started again")
+    held = Holdings(tmp_path / "logs", "here", LogStore.read_only, left_behind=[logs])
+    assert len(held.lookup(ORIGIN, LOG_BEGIN).own) == 1
+    forget(logs)
+    assert held.lookup(ORIGIN, LOG_BEGIN).own == ()
 
 
 def test_an_instance_may_have_moved_wherever_there_is_or_was_another_server(tmp_path: Path) -> None:

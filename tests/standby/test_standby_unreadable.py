@@ -22,10 +22,11 @@ from standby_conduit import SPEC
 
 from clonos.errors import RecoveryTimeout, StorageUnavailable, Where
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.holding import Damage, HolderReply
 from clonos.protocol.recovery.causal.own_log import Writer
-from clonos.spark.upgrade import read_store
+from clonos.spark.upgrade import read_store, stores
 from clonos.storage import salvage
 from clonos.storage.log_store import LogStore
 from clonos.wire.determinant_client import fetch
@@ -268,6 +269,14 @@ def test_what_can_be_read_of_a_damaged_store_comes_in_its_place(tmp_path: Path) 
     again.close()
     assert look(tmp_path).damaged == ()
     assert read_store(path, [], [])
+    salvage.note_that_it_acts(str(path))
+    path.with_name("4.new").mkdir()  # somebody has just begun to replace a store that is there
+    path.with_name("4").mkdir()
+    assert sorted(stores(str(tmp_path))) == [path, path.with_name("4")]
+    path.rename(f"{path}.new")  # and died here
+    (left,) = [store for store in stores(str(tmp_path)) if store.name.startswith("0")]
+    own: list[tuple[Origin, Segment]] = []
+    assert read_store(left, own, []) and {origin for origin, _ in own} == {OWNER}
 
 
 def test_who_holds_something_is_never_guessed(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ more; settles what has committed; tells the replica servers, which end what is o
 begin at. It is in the logs by then what an old writer made visible before it was fenced.
 
 Only when `commits/<N>` stands, and has been recorded, may anything be forgotten, and only what lies before the
-snapshots at the end of epoch N.
+snapshots at the end of epoch N. When that is an epoch that this driver has run, every instance has put its log together
+in it, and nobody asks any more for logs that servers of earlier drivers have left behind.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class QueryCoordinator(ABC):
         self._claimed = NO_GENERATION  # by `begin_driver`, for the first start of the Spark query
         self._deposed = NO_GENERATION  # all writers older than this generation
         self.forgotten = NO_EPOCH  # what lies before the end of this epoch
+        self._first: Epoch | None = None  # that this driver has run
 
     # ------------------------------------------------------------------ starts
 
@@ -64,6 +66,7 @@ class QueryCoordinator(ABC):
         yield from self.begin_hosts(generation)
         line = self._draw_line(generation, resumes=resumes)
         self.keep_line(replace(line, realtime=self._is_realtime))
+        self._first = line.epoch if self._first is None else min(self._first, line.epoch)
 
     def _claim(self, heard_of: Generation) -> Steps:
         """A generation above all that the sink has heard of: a checkpoint that was restored from an older copy does not
@@ -125,6 +128,8 @@ class QueryCoordinator(ABC):
         truncation_points = self.truncation_points(record)
         self.tell_commit(committed, truncation_points)
         self.trim_sinks(truncation_points)
+        if self._first is not None and committed >= self._first:
+            self.forget_left_behind()
         self.forgotten = committed
 
     def truncation_points(self, record: CommitRecord) -> dict[Origin, LogOffset]:
@@ -209,6 +214,10 @@ class QueryCoordinator(ABC):
     @abstractmethod
     def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         """To the replica servers: logs and snapshots before that may go."""
+
+    def forget_left_behind(self) -> None:
+        """What servers of earlier drivers have left behind that are not started any more."""
+        return
 
     @abstractmethod
     def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:

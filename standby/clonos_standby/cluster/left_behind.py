@@ -2,7 +2,9 @@
 
 An instance may have gone on there: the newest of its log, and of what it received, is then in the data directory of a
 server that nobody starts. The first server's determinant service answers for those directories, too, and instances
-begin by the rules for ones that may have run elsewhere (`protocol.recovery.causal.retrieval`).
+begin by the rules for ones that may have run elsewhere (`protocol.recovery.causal.retrieval`). When an epoch has
+committed that such a driver has run, they are removed (`protocol.roles.query_coordinator`): nobody truncates them, and
+damage to them one day would count.
 
 What is on hosts that a query does not name any more is not asked (docs/upgrading.md).
 """
@@ -10,14 +12,18 @@ What is on hosts that a query does not name any more is not asked (docs/upgradin
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from clonos.errors import StorageUnavailable
 from clonos.storage import salvage
 from clonos.storage.disk_errors import disk
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.running import lock_data
+
+_GONE: Final = "logs-to-remove"
 
 
 def left_behind(data: Path, servers: int) -> tuple[str, ...]:
@@ -28,6 +34,17 @@ def left_behind(data: Path, servers: int) -> tuple[str, ...]:
     ConfigurationError where such a server goes on."""
     with disk(f"looking for the logs of former servers in {data}", corrupt=StorageUnavailable):
         return tuple(str(folder / "logs") for folder in _former(data, servers) if _is_left(folder))
+
+
+def forget(logs: Path) -> None:
+    """Remove one of those folders, first its name: who reads there finds what there was, or nothing. Raises
+    StorageUnavailable."""
+    with disk(f"removing the logs of a former server in {logs}", corrupt=StorageUnavailable):
+        gone = logs.with_name(_GONE)
+        shutil.rmtree(gone, ignore_errors=True)  # of somebody who died over it
+        if logs.exists():
+            logs.rename(gone)
+            shutil.rmtree(gone)
 
 
 def _former(data: Path, servers: int) -> Iterator[Path]:

@@ -30,7 +30,7 @@ from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.counted_hosts import CountedHosts
 from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.leased_server import LOG, LeasedServer, RemoteServers
-from clonos_standby.cluster.left_behind import left_behind
+from clonos_standby.cluster.left_behind import forget, left_behind
 from clonos_standby.cluster.spec import QuerySpec
 from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.log import about
@@ -196,6 +196,11 @@ class ReplicaServers:
         if self._remote:
             self._committed = epoch, truncation_points
             self._look.set()
+
+    def forget_left_behind(self) -> None:
+        """Nobody asks for those logs any more. Raises StorageUnavailable."""
+        for logs in self._spec.left_behind:
+            forget(Path(logs))
 
     def set_generation(self, generation: Generation) -> None:
         self._generation = generation

@@ -29,8 +29,9 @@ from clonos.protocol.recovery.causal.holding import HolderReply as HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, believed
 
 GAP_HINT = (
-    "More failed at once than the sharing depth covers. Raise spark.clonos.sharing.depth, or choose "
-    "spark.clonos.onGap=at_least_once to go on with possible contradictions"
+    "More was lost at once than the sharing depth covers. If a log of this query is only elsewhere (another data "
+    "directory, a host or disk that is away), start again with it. spark.clonos.onGap=at_least_once goes on with "
+    "possible contradictions. A greater spark.clonos.sharing.depth covers more losses from then on"
 )
 
 
