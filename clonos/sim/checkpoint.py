@@ -38,7 +38,8 @@ class Snapshot:
 
     @property
     def point(self) -> Point:
-        return Point(str(self.name), self.instance.log_offset, self.instance.sent, self.instance.reached)
+        of = self.instance
+        return Point(str(self.name), of.log_offset, of.sent, of.reached, of.received)
 
     def resumed_under(self, fence: Fence, resume: Resume) -> Snapshot:
         """The same, as where an attempt begins."""

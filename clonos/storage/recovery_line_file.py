@@ -35,6 +35,8 @@ def write_line(checkpoint: str, line: RecoveryLine) -> None:
     }
     if line.realtime:
         body["realtime"] = True
+    if line.needs:
+        body["needs"] = [[*origin, upto] for origin, upto in line.needs.items()]
     if line.bases is not None:
         body["bases"] = [[*origin, name] for origin, name in line.bases.items()]
     folder = _folder(checkpoint, f"line-{line.generation}")
@@ -62,6 +64,7 @@ def read_line(checkpoint: str, generation: Generation) -> RecoveryLine:
             {Origin(node, at): LogOffset(offset) for node, at, offset in body["stable"]},
             {Origin(node, at): base for node, at, base in body["bases"]} if "bases" in body else None,
             realtime=bool(body.get("realtime")),
+            needs={Origin(node, at): LogOffset(upto) for node, at, upto in body.get("needs", ())},
         )
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise StorageUnavailable(f"{where} cannot be read: {error!r}") from error

@@ -74,6 +74,21 @@ def test_a_sender_begins_with_nothing_that_its_receiver_lacks() -> None:
     assert names(line(both, 9)) == {SECOND: "b1"}  # the first would be ahead: it begins with the epoch
 
 
+def test_a_line_says_how_far_logs_are_needed_for_its_snapshots() -> None:
+    """Of those that are chosen; an instance that begins with the epoch depends on nothing inside it."""
+    far, near = (
+        replace(second("b2", 12, 15), received={FIRST: 150}),
+        replace(second("b1", 9, 12), received={FIRST: 120}),
+    )
+    inside = {FIRST: [first("a1", 15)], SECOND: [near, far]}
+    found = line(standing(inside), 12)
+    assert names(found) == {FIRST: "a1", SECOND: "b2"} and found.needs == {FIRST: 150}
+    assert found.needed(FIRST, generation=2, epoch=5) == 150
+    assert found.needed(FIRST, generation=2, epoch=6) == found.needed(FIRST, generation=3, epoch=5) == 0
+    assert line(standing(inside), 9).needs == {FIRST: 120}
+    assert line(standing(inside), None).needs == {}
+
+
 def test_without_a_cursor_nothing_is_guessed() -> None:
     inside = {FIRST: [first("a1", 15)], SECOND: [second("b1", 9, 15)]}
     assert names(line(standing(inside), None)) == {}

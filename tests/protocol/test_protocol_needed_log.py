@@ -174,6 +174,7 @@ def test_only_where_the_epoch_begins_anew_something_is_done_anew() -> None:
     assert repeated(begin(repeats_all=True)) == 4
     assert repeated(begin(recovered=3 * ONE)) == 3  # a standby repeats what its primary does
     assert repeated(begin(fresh=False)) == 4
+    assert repeated(begin(needed=3 * ONE)) == 3  # a snapshot that another instance resumes from depends on it
 
 
 def test_what_lies_before_the_settled_epochs_is_not_copied_again() -> None:

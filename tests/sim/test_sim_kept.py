@@ -10,6 +10,8 @@ import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
 from planted_standbys import whatever_a_snapshot_depends_on
 
+from clonos.protocol.ids import LOG_BEGIN
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.sim.command import run_storm
 from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.run import run
@@ -148,6 +150,10 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         pytest.param(2010362, id="nobody recorded an epoch of which Spark had lost the commit"),
         pytest.param(2003945, id="both hosts lost what they had not synced, and an effect had been seen"),
         pytest.param(
+            6003601, id="what others would resume with was done anew, since its log had not been synced"
+        ),
+        pytest.param(6004743, id="the checker took it that an instance returns to a snapshot that was gone"),
+        pytest.param(
             305058, id="an instance kept its log and nobody what it depends on: the state is another one"
         ),
     ],
@@ -155,6 +161,13 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
 def test_a_storm_in_all_dimensions_that_once_went_wrong_is_right(seed: int) -> None:
     report = run_storm(seed)
     assert report.right, str(report)
+
+
+def test_what_others_resume_with_is_not_done_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storm, without the rule: the record that a snapshot holds back comes again under another number."""
+    monkeypatch.setattr(RecoveryLine, "needed", lambda self, origin, **_: LOG_BEGIN)
+    report = run_storm(6003601)
+    assert "the ledger of node 4 is repeated" in str(report.violation), str(report)
 
 
 def test_a_promoted_standby_is_not_taken_to_hold_what_a_snapshot_depends_on(

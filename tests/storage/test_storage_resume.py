@@ -113,6 +113,7 @@ LINE = RecoveryLine(
     {Origin(2, 1): Resume("a name", {66: 12, 2: 5}), Origin(3, 0): Resume("another")},
     {Origin(2, 1): 100, Origin(3, 0): 0},
     {Origin(2, 1): "how it stood", Origin(3, 0): "as well"},
+    needs={Origin(2, 0): 250},
 )
 
 

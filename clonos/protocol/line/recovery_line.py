@@ -9,6 +9,11 @@ senders, once: there is no domino, and sources, which Spark reads again from the
 the sinks upstream, each instance takes its newest snapshot of which every row is in what its receivers begin with;
 without one it begins where the last committed epoch ended, of which everybody has everything.
 
+What a chosen snapshot has received must also be repeated as it was: its senders' logs are needed up to where it had
+been sent them. Where a sender's log is not known as far any more, because what held it was not synced or is lost, the
+sender would do something else in that place, and the snapshot would drop that as what it has. So the line says how far
+every log is needed, and an instance that cannot recover as much refuses the line.
+
 Snapshots count only of the newest attempt that claimed an instance. What an attempt before it did may never have
 happened, unless the newest one resumed from it; then it wrote that snapshot again under its own fence.
 
@@ -17,14 +22,14 @@ Elnozahy, Alvisi, Wang and Johnson, "A Survey of Rollback-Recovery Protocols in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber, channel_origin
+from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
 
@@ -37,6 +42,9 @@ class Point:
     log_offset: LogOffset
     sent: Mapping[int, OutputNumber]  # by destination, the number of the last row for it
     reached: Mapping[int, int]  # by channel, the last position that is in it
+    received: Mapping[Origin, LogOffset] = field(
+        default_factory=dict
+    )  # up to where it had been sent others' logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,8 @@ class RecoveryLine:
     """The snapshot of that. A line that was written by 0.1.0 or before says nothing of it."""
     realtime: bool = False
     """Whether the start runs in real time. A line of an older version does not say so."""
+    needs: Mapping[Origin, LogOffset] = field(default_factory=dict)
+    """Up to where the snapshots of `resumes` depend on logs. A line of an older version does not say so."""
 
     def since(self, origin: Origin) -> Since | None:
         """Which of an instance's snapshots count in this start; None: all."""
@@ -112,7 +122,14 @@ class RecoveryLine:
 
     def resume(self, origin: Origin, *, generation: Generation, epoch: Epoch) -> Resume | None:
         """Where an instance begins a task attempt."""
-        return self.resumes.get(origin) if (generation, epoch) == (self.generation, self.epoch) else None
+        return self.resumes.get(origin) if self._is_of(generation, epoch) else None
+
+    def needed(self, origin: Origin, *, generation: Generation, epoch: Epoch) -> LogOffset:
+        """Up to where others that begin inside the epoch depend on an instance's log."""
+        return self.needs.get(origin, LOG_BEGIN) if self._is_of(generation, epoch) else LOG_BEGIN
+
+    def _is_of(self, generation: Generation, epoch: Epoch) -> bool:
+        return (generation, epoch) == (self.generation, self.epoch)
 
 
 def recovery_line(
@@ -160,7 +177,16 @@ def recovery_line(
         epoch,
         {origin: Resume(point.name, awaited_input(origin, point)) for origin, point in chosen.items()},
         **beginnings({origin: one.base for origin, one in standings.items() if one.base is not None}),
+        needs=_needs(chosen.values()),
     )
+
+
+def _needs(points: Iterable[Point]) -> dict[Origin, LogOffset]:
+    needs: dict[Origin, LogOffset] = {}
+    for point in points:
+        for origin, upto in point.received.items():
+            needs[origin] = max(upto, needs.get(origin, LOG_BEGIN))
+    return needs
 
 
 class Beginnings(TypedDict):

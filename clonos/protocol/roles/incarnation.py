@@ -474,11 +474,20 @@ class Incarnation(Generic[S]):
     def _may_begin_anew(self, bound: Candidate | None) -> bool:
         return self.request.fresh and bound is None
 
+    def _needed_by_the_line(self) -> LogOffset:
+        """Up to where others depend on its log that begin inside the epoch, with a first attempt as this one."""
+        request = self.request
+        if request.standby or not request.fresh:
+            return LOG_BEGIN
+        line = self._line(request.generation)
+        return line.needed(self._origin, generation=request.generation, epoch=request.epoch)
+
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
         """The own log from the snapshot on, from whoever may know it."""
         request, bound = self.request, self._bound_by
         begins = snapshot.log_offset if snapshot is not None else LOG_BEGIN
         settled, _ = self._settled()
+        needed = self._needed_by_the_line()
         retrieval = retrieve(
             self._origin,
             begins,
@@ -493,6 +502,7 @@ class Incarnation(Generic[S]):
             settled=settled.log_offset if settled is not None else LOG_BEGIN,
             repeats_all=self._repeats_all(bound),
             history=snapshot.history if snapshot is not None else None,
+            needed=needed,
         )
         if (
             request.standby or self._damage_accepted
@@ -513,6 +523,11 @@ class Incarnation(Generic[S]):
         reached = log_after(begins, recovered.recorded)
         if bound is not None and not request.standby and reached < bound.log_offset:
             raise cut_short(bound.log_offset, reached, self.where)
+        if reached < needed:
+            raise resume_failed(
+                f"another instance's depends on this one's log up to {needed}, which is known up to {reached}",
+                self.where,
+            )
         at, pieces = recovered.missing(opened.own)
         if pieces or at < self._ports.log_end:
             self._ports.rewrite_log(at, pieces, Writer(request.fence, at, copy=True) if pieces else None)

@@ -41,7 +41,8 @@ class Gaps:
         holders = [readable(store) for store in self._world.stores()]
         holders += [readable_sink(place) for place in self._world.sinks.values()]
         known = self._losses.everybody(damaged=False)[origin]
-        start = self._truncation.points().get(origin, LOG_BEGIN)
+        snapshot_is_gone = self._truncation.have_gone(origin)
+        start = LOG_BEGIN if snapshot_is_gone else self._truncation.points().get(origin, LOG_BEGIN)
         needed = max([known.end, *(held.reach.get(origin, LOG_BEGIN) for held in holders)])
         if start <= needed and known.covers(
             start, needed

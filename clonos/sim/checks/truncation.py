@@ -87,6 +87,10 @@ class Truncation:
         self.points()
         self._durable_points()
 
+    def have_gone(self, origin: Origin) -> bool:
+        """Whether somebody has removed the snapshots of an instance: it may begin from nothing."""
+        return origin in self._removed
+
     def points(self) -> dict[Origin, LogOffset]:
         """Log offsets before which no recovery asks, as the checkpoint stands."""
         return self._now.at(self._world.checkpoint.settled)

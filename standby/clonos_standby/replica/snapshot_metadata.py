@@ -104,7 +104,7 @@ def candidate(found: Manifest) -> Candidate:
 def point(name: str, raw: bytes) -> Point:
     """What a recovery line needs of a snapshot."""
     said = _said(raw)
-    return Point(name, _log_offset(said), said["sent"], said["reached"])
+    return Point(name, _log_offset(said), said["sent"], said["reached"], _received(said))
 
 
 def resumed(raw: bytes, awaited_input: Mapping[int, int]) -> bytes:

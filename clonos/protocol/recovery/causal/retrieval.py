@@ -131,16 +131,17 @@ def retrieve(
     settled: LogOffset = LOG_BEGIN,
     repeats_all: bool = False,
     history: HistoryMark | None = None,
+    needed: LogOffset = LOG_BEGIN,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
     `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
     this attempt has recovered the log; an instance `may_have_moved` where there are, or were, other servers, also if
     it has no standby now. Inside an epoch, the log is wanted `since` the epoch began; with `repeats_all` nothing that
-    is known of it is done anew. Nobody asks for what lies before `settled` any more, the end of the last epoch that is
-    not run again: a store that comes back from long ago may say there what has been lost since, and was done anew.
-    `history` is the snapshot's: a store of another history is not believed from that epoch on. Raises
-    StorageUnavailable where the conduit has forgotten what the snapshot needs.
+    is known of it is done anew, nor is what lies before `needed`. Nobody asks for what lies before `settled` any more,
+    the end of the last epoch that is not run again: a store that comes back from long ago may say there what has been
+    lost since, and was done anew. `history` is the snapshot's: a store of another history is not believed from that
+    epoch on. Raises StorageUnavailable where the conduit has forgotten what the snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
@@ -183,7 +184,7 @@ def retrieve(
         and opened.whole_since is not None
         and opened.whole_since <= snapshot
         and not damaged,
-        anew_from=max(known.log_end, recovered) if anew else None,
+        anew_from=max(known.log_end, recovered, needed) if anew else None,
         history=history,
     )
 
