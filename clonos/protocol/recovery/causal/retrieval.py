@@ -153,10 +153,7 @@ def retrieve(
         )
     standing, damaged = opened.own.of_history(history).before(known.failovers), opened.damaged
     too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
-    stayed = not may_have_moved or (
-        of_same_attempt(standing.fence, known.fence)
-        and all(failover.fence <= standing.fence for failover in known.failovers)
-    )
+    stayed = not may_have_moved or _is_last_writer(standing, known)
     anew = fresh and not repeats_all
     store = _told_by_own_store(standing, damaged, by_writers=may_have_moved or anew)
     return Retrieval(
@@ -186,6 +183,13 @@ def retrieve(
         and not damaged,
         anew_from=max(known.log_end, recovered, needed) if anew else None,
         history=history,
+    )
+
+
+def _is_last_writer(standing: OwnLog, known: ConduitProgress) -> bool:
+    """Whether nobody has gone on elsewhere in this attempt since the store was written."""
+    return of_same_attempt(standing.fence, known.fence) and all(
+        failover.fence <= standing.fence for failover in known.failovers
     )
 
 
