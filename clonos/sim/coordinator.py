@@ -128,6 +128,7 @@ class Coordinator(QueryCoordinator):
     def keep_line(self, line: RecoveryLine) -> None:
         self._checkpoint.lines[line.generation] = line
         self._world.checks.truncation.query_begins(line.generation, line.epoch)
+        self._world.checks.orphans.line_drawn(line)
         self._world.copies_checkpoint()
 
     # ----------------------------------------------------------------- commits

@@ -11,9 +11,9 @@ from planted import OTHERS, Planted, planted
 from planted_batches import plan_of_an_epoch_is_not_kept
 
 from clonos.protocol.engine.output_stage import OutputStage
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import LOG_BEGIN, Origin
 from clonos.protocol.line import snapshot_name
-from clonos.protocol.line.recovery_line import Standing
+from clonos.protocol.line.recovery_line import RecoveryLine, Standing
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal import resumption
 from clonos.protocol.recovery.causal.delta_journal import FULL, Receipts
@@ -93,6 +93,11 @@ def what_an_overtaken_start_made_of_an_epoch_counts(patch: Patch) -> None:
     patch.setattr(Since, "counts", lambda self, name: True)
 
 
+def what_others_resume_with_is_done_anew(patch: Patch) -> None:
+    """What held the sender's log was not synced, and nobody asks how far the receiver's snapshot depends on it."""
+    patch.setattr(RecoveryLine, "needed", lambda self, origin, **of: LOG_BEGIN)
+
+
 RESTARTS = {
     **OTHERS,
     "realtime": True,
@@ -111,8 +116,9 @@ RESUMING: dict[str, Planted] = {
         planted(sender_may_be_ahead_of_its_receivers, rates=RATES, **RESTARTS),
         planted(suppressed_rows_do_not_count_as_sent, first=30, rates=RATES, **RESTARTS),
         planted(snapshots_of_an_overtaken_attempt_count, first=5, rates=LOST, **RESTARTS),
-        planted(determinants_that_are_not_held_are_depended_on, first=54, rates=LOST, **RESTARTS),
+        planted(determinants_that_are_not_held_are_depended_on, first=465, rates=LOST, **RESTARTS),
         planted(own_log_before_the_snapshot_is_not_needed, first=5, rates=LOST, **RESTARTS),
+        planted(what_others_resume_with_is_done_anew, first=17, rates=LOST, **RESTARTS),
         planted(replacement_forgets_where_the_attempt_resumed, first=814, rates=RATES, **RESTARTS),
         planted(
             what_an_overtaken_start_made_of_an_epoch_counts,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
+from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.checks.held import Held, entries_of
 from clonos.sim.checks.losses import Losses
@@ -40,6 +41,8 @@ class Orphans:
         self._losses = losses
         self._distances: dict[tuple[int, int], int] = {}
         self._told: dict[tuple[Origin, int], LogOffset] = defaultdict(lambda: LOG_BEGIN)
+        self._line: RecoveryLine | None = None
+        self._needs: dict[Origin, LogOffset] = {}  # of the snapshots that instances may resume from by that
         self._acts: list[tuple[int, int, Mapping[Origin, LogOffset]]] = []
 
     # --------------------------------------------- whoever depends must hold
@@ -119,11 +122,24 @@ class Orphans:
 
     # ------------------------------------------ nobody may depend on what is gone
 
+    def line_drawn(self, line: RecoveryLine) -> None:
+        """Instances may begin from these snapshots: with their state, and the records that wait in them."""
+        needs: dict[Origin, LogOffset] = {}
+        for origin, resume in line.resumes.items():
+            kept = self._world.checkpoint.snapshots(origin).kept
+            snapshot = next(one for name, one in kept.items() if str(name) == resume.name)
+            waiting = (row[3].depends for _, _, row in snapshot.instance.pending)
+            for depends in (snapshot.depends, *waiting):
+                for other, upto in depends.items():
+                    needs[other] = max(upto, needs.get(other, LOG_BEGIN))
+        self._line, self._needs = line, needs
+
     def restores(self, host: OperatorHost, hello: AttachRequest, upto: LogOffset) -> None:
         """An instance goes on from here; whatever was beyond never happened."""
         self.parts(host, hello, upto)
         if not hello.fresh:
             return
+        self._check_resumed(host.origin, hello, upto)
         for store in self._stores_that_count(host.disks_restored):
             reach = self._truncation.readable(store).reach.get(host.origin, 0)
             if reach > upto and self._may_go_on(store, host.origin, upto):
@@ -131,6 +147,16 @@ class Orphans:
                     "I1",
                     f"{host.origin} goes on at log offset {upto}, but {store.owner} holds determinants up to {reach}",
                 )
+
+    def _check_resumed(self, origin: Origin, hello: AttachRequest, upto: LogOffset) -> None:
+        line, needed = self._line, self._needs.get(origin, LOG_BEGIN)
+        is_of_it = line is not None and (line.generation, line.epoch) == (hello.generation, hello.epoch)
+        if is_of_it and upto < needed:
+            raise Violation(
+                "I1",
+                f"{origin} goes on at log offset {upto}, but a snapshot from which another instance may resume depends "
+                f"on it up to {needed}",
+            )
 
     def _may_go_on(self, store: LogStore, origin: Origin, upto: LogOffset) -> bool:
         """Whether what a store holds of a log may go on what happened. An old copy of a disk holds what an instance did
