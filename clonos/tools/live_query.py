@@ -95,8 +95,10 @@ class LiveQuery:
         return merged([said for _, said in self.statuses()])
 
     def bytes_of(self, kind: str, origin: Origin) -> int:
-        """Size on disk of the `logs` or the `state` of an instance; files that come and go are not missed."""
-        return sum(_file_bytes(entry) for entry in _files(self.data / kind / str(origin)))
+        """Size on disk of the `logs` or the `state` of an instance, at all servers of this host; files that come and go
+        are not missed."""
+        servers = (self.data, *self.data.glob(f"{SERVER_FOLDER}*"))
+        return sum(_file_bytes(entry) for data in servers for entry in _files(data / kind / str(origin)))
 
     def spilled(self) -> dict[Origin, int] | None:
         """Bytes of the conduits' in-flight logs that are on this host's disk.

@@ -57,6 +57,9 @@ def test_it_tells_who_runs_and_who_has_died(
     letters.mkdir(parents=True)
     (letters / "65-7.letter").write_bytes(b"CLDL")
     (log / "000001.log").write_bytes(b"x" * 3000)
+    second = checkpoint / "clonos" / "local" / "server-1" / "logs" / "1" / "1"
+    second.mkdir(parents=True)
+    (second / "000001.log").write_bytes(b"x" * 200)
     with Conduit(server, instance=1, epoch=5, fresh=False).welcome() as conduit:
         pid = conduit.ask("pid")
         until(lambda: server.status()["replicas"][0]["records"] == 14)
@@ -69,7 +72,7 @@ def test_it_tells_who_runs_and_who_has_died(
     none, one = review["instances"]
     assert none["state"] == "none" and none["pid"] is None
     assert one["pid"] == pid and one["state"] == "busy" and one["resident"] > 1 << 20
-    assert (one["log_bytes"], one["log_disk"], one["spill_disk"]) == (1234, 3000, 0)
+    assert (one["log_bytes"], one["log_disk"], one["spill_disk"]) == (1234, 3200, 0)
     death, recovery = said["recent_deaths"][-1], said["recoveries"][-1]
     assert death["operator"] == "review" and death["signal"] == "SIGKILL"
     assert recovery["phases"] == {"state": 3.0, "log": 2.0, "function": 1.0, "replay": 6.0}
