@@ -25,7 +25,7 @@ TIMED_OUT_WITHIN = 900_000
 """The same where a directory can never be read again: every instance waits for it, some times, in every start."""
 
 PERMITTED: dict[str, frozenset[Fault]] = {
-    "SnapshotCorrupt": frozenset({Fault.SNAPSHOT_PAGE, Fault.SNAPSHOTS_GONE}),
+    "SnapshotCorrupt": frozenset({Fault.SNAPSHOT_PAGE, Fault.SNAPSHOTS_GONE, Fault.CHECKPOINT_OLDER}),
     "CheckpointMismatch": frozenset({Fault.CHECKPOINT_OLDER, Fault.SNAPSHOTS_GONE}),
     "RecoveryTimeout": frozenset({Fault.DIRECTORY_LOST}),
     "LogConflict": frozenset({Fault.OLD_DISK}),

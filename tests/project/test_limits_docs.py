@@ -105,6 +105,8 @@ LIMITS: dict[str, str] = {
     "In real time an epoch": """
         protocol/test_protocol_upgrade.py::test_in_real_time_the_next_epoch_may_have_been_seen_too
         protocol/test_protocol_upgrade.py::test_what_was_recorded_under_a_version_that_is_not_there_is_refused""",
+    "In micro-batch, a checkpoint that": """
+        sim/test_sim_losses.py::test_an_epoch_that_an_older_checkpoint_has_forgotten_may_come_out_shorter""",
     "A checkpoint that was restored": """
         e2e/test_lost_commits.py::test_an_older_copy_of_the_checkpoint_is_refused_under_a_newer_sink
         protocol/test_protocol_commits.py::test_a_sink_that_lost_rows_is_refused_and_another_sink_is_not

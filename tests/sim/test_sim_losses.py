@@ -53,6 +53,14 @@ def test_what_is_in_one_and_not_in_the_other(
     assert intervals(*of).without(intervals(*without)) == left
 
 
+def test_an_epoch_that_an_older_checkpoint_has_forgotten_may_come_out_shorter() -> None:
+    """An instance had run in it, and is not run again: it stops when it gets rows of the next one."""
+    report = run_storm(7000580)
+    assert report.right, str(report)
+    assert report.outcome == "SnapshotCorrupt"
+    assert any(one.kind is Fault.CHECKPOINT_OLDER for one in report.struck)
+
+
 def test_what_is_missing_of_a_log_that_nobody_has_heard_of_is_all_of_it() -> None:
     assert Held().missing(OWNER, 3, 7) == [(3, 7)]
 
@@ -130,7 +138,7 @@ def test_an_instance_without_standbys_does_a_copied_log_anew_whose_input_is_lost
 
 def test_a_copied_log_with_effects_is_not_done_anew_and_stops_where_its_input_is_lost() -> None:
     """A limit that the documentation states: what an effect did has been seen. Nothing wrong becomes visible."""
-    report = run(replace(wide_storm(5004694), effects=True))
+    report = run(replace(wide_storm(5006319), effects=True))
     assert report.outcome == "beyond", str(report)
 
 
