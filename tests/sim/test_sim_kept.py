@@ -10,8 +10,6 @@ import pytest
 from planted import CRASHES, SERVERS, STANDBYS, planted
 from planted_standbys import whatever_a_snapshot_depends_on
 
-from clonos.protocol.ids import LOG_BEGIN
-from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.sim.command import run_storm
 from clonos.sim.plan import Fault, draw_plan, draw_storm
 from clonos.sim.run import run
@@ -161,13 +159,6 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
 def test_a_storm_in_all_dimensions_that_once_went_wrong_is_right(seed: int) -> None:
     report = run_storm(seed)
     assert report.right, str(report)
-
-
-def test_what_others_resume_with_is_not_done_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A storm, without the rule: the record that a snapshot holds back comes again under another number."""
-    monkeypatch.setattr(RecoveryLine, "needed", lambda self, origin, **_: LOG_BEGIN)
-    report = run_storm(6003601)
-    assert "the ledger of node 4 is repeated" in str(report.violation), str(report)
 
 
 def test_a_promoted_standby_is_not_taken_to_hold_what_a_snapshot_depends_on(
