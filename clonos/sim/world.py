@@ -14,6 +14,7 @@ from clonos.protocol.destination import destination
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
+from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.protocol.source_channels import ChannelNumbers
 from clonos.protocol.topology import Node, NodeKind
 from clonos.sim import values as real
@@ -129,9 +130,7 @@ class World:
         self._switching = self.choices.stream("switches")
         self._switches = plan.switches
         self._operators = sorted({origin.node for origin in plan.dataflow.instances(NodeKind.OPERATOR)})
-        self._with_standbys = (
-            set(self._operators) if plan.standbys else set()
-        )  # as the driver is configured now
+        self._with_standbys = set(self._operators) if plan.standbys else set()
         self.left_behind = False  # the logs of the second server, which is not started any more
         self.may_have_moved = plan.standbys > 0  # to another server, also an instance that has no standby now
         self.homes: dict[Origin, int] = {}  # what executors remember of where instances were
@@ -238,7 +237,9 @@ class World:
             self.homes.clear()  # executors know what servers there are
             self.trace("the user", f"switches standbys on for {sorted(self._with_standbys)} alone")
         self.left_behind = self.servers_wanted == 1 and any(disk.stores for disk in self.disks[1:])
-        self.may_have_moved = self.servers_wanted > 1 or self.left_behind
+        self.may_have_moved = may_have_moved(
+            other_servers=self.servers_wanted > 1, left_behind=self.left_behind
+        )
         for server in self.servers[self.servers_wanted :]:
             server.kill()
 

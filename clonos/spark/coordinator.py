@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,13 +43,12 @@ from clonos.spark.query_snapshots import snapshots_inside
 from clonos.spark.remote_servers import executors_servers, reached_at, remote_servers
 from clonos.spark.settings import Settings
 from clonos.spark.ticks import fitted
-from clonos.spark.upgrade import data_directory, take_over, undisturbed
+from clonos.spark.upgrade import data_directory, drop, take_over, undisturbed
 from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.recovery_line_file import newest_line, write_line
 from clonos.wire.determinant_service import DeterminantServer
 from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
-from clonos_standby.replica.holders import SERVER_FOLDER
 from clonos_standby.server.log import LogFormat, about, driver_writes_json
 from clonos_standby.server.seldom import Seldom
 
@@ -221,8 +219,7 @@ class Coordinator(QueryCoordinator):
         finals = self.records.final_snapshots(self._checkpoint.committed())
         numbers = max(self._checkpoint.given_up().numbers, self._commits.highest_number(finals))
         self._checkpoint.give_up(generation, numbers)
-        for logs in (Path(self.data, "logs"), *Path(self.data).glob(f"{SERVER_FOLDER}*/logs")):
-            shutil.rmtree(logs, ignore_errors=True)
+        drop(self.data)
         self._sink.truncate(self.query, self._fence, lambda raw: False)
         self._servers = self._start_servers()
 

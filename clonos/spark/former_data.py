@@ -10,13 +10,12 @@ import os
 import platform
 
 from clonos.errors import CheckpointMismatch
-from clonos.protocol.ids import Epoch, Origin, epoch_after
-from clonos.protocol.recovery.causal.causal_log import Segment
+from clonos.protocol.ids import Epoch, epoch_after
 from clonos.protocol.topology import Topology
-from clonos.protocol.versions.upgrade import LastCommit, Remains, says_more
+from clonos.protocol.versions.upgrade import Remains, says_more
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.query_snapshots import final_snapshots
-from clonos.spark.upgrade import read_store, stores
+from clonos.spark.upgrade import last_commits, recorded
 
 
 def check_former_data(checkpoint: Checkpoint, program: Topology, data: str) -> None:
@@ -41,10 +40,6 @@ def check_former_data(checkpoint: Checkpoint, program: Topology, data: str) -> N
 
 def _holds_more(former: str, checkpoint: Checkpoint, program: Topology, passed: Epoch) -> bool:
     """Whether stores there say anything behind the last commit, as far as they can be read."""
-    own: list[tuple[Origin, Segment]] = []
-    deltas: list[bytes] = []
-    for path in stores(former):
-        read_store(path, own, deltas)
-    finals = final_snapshots(checkpoint.location, program, passed)
-    stood = {origin: LastCommit(final.point.log_offset, final.emitted) for origin, final in finals.items()}
-    return says_more(Remains(stood, own, deltas, cursors={}, whole=True))
+    own, deltas, whole = recorded(former)
+    stood = last_commits(final_snapshots(checkpoint.location, program, passed))
+    return says_more(Remains(stood, own, deltas, cursors={}, whole=whole))

@@ -18,7 +18,7 @@ from typing import Any
 
 from clonos.errors import CheckpointMismatch, ClonosError
 from clonos.protocol.ids import Epoch, Origin, channel_origin, epoch_after, epoch_before
-from clonos.protocol.line.final_snapshot import check_finals
+from clonos.protocol.line.final_snapshot import FinalSnapshots, check_finals
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.protocol.versions.binding import Change
@@ -40,7 +40,7 @@ from clonos.storage import salvage
 from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_store import LogReader
 from clonos.storage.recovery_line_file import newest_line
-from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.replica.holders import server_folders
 from clonos_standby.server.log import about
 from clonos_standby.server.running import lock_data
 
@@ -141,8 +141,7 @@ def _remains(
     before = epoch_before(number)
     finals = final_snapshots(checkpoint.location, bound, before)
     check_finals(bound, finals, line=newest_line(checkpoint.location), epoch=before)
-    own: list[tuple[Origin, Segment]] = []
-    deltas: list[bytes] = []
+    own, deltas, whole = recorded(data)
     cursors: dict[int, int] = {}
     reader = sink.log_reader(query)
     try:
@@ -152,14 +151,26 @@ def _remains(
             for channel, upto in said.items():
                 if channel_origin(channel).node in operators:
                     cursors[channel] = max(upto, cursors.get(channel, 0))
-        whole = not reader.corrupt
+        whole = whole and not reader.corrupt
     finally:
         reader.close()
     whole = _is_here(checkpoint, data) and whole
+    return Remains(last_commits(finals), own, deltas, cursors, whole)
+
+
+def last_commits(finals: FinalSnapshots) -> dict[Origin, LastCommit]:
+    """Where instances stood, by the snapshots with which they ended an epoch."""
+    return {origin: LastCommit(final.point.log_offset, final.emitted) for origin, final in finals.items()}
+
+
+def recorded(data: str) -> tuple[list[tuple[Origin, Segment]], list[bytes], bool]:
+    """What the stores in a data directory hold, as `read_store` says of each."""
+    own: list[tuple[Origin, Segment]] = []
+    deltas: list[bytes] = []
+    whole = True
     for path in stores(data):
         whole = read_store(path, own, deltas) and whole
-    stood = {origin: LastCommit(final.point.log_offset, final.emitted) for origin, final in finals.items()}
-    return Remains(stood, own, deltas, cursors, whole)
+    return own, deltas, whole
 
 
 def _is_here(checkpoint: Checkpoint, data: str) -> bool:
@@ -175,11 +186,9 @@ def _is_here(checkpoint: Checkpoint, data: str) -> bool:
 def stores(data: str) -> Iterator[Path]:
     """The causal log stores in a data directory. What is to take the place of a damaged one counts where there is none
     any more."""
-    for logs in (Path(data, "logs"), *Path(data).glob(f"{SERVER_FOLDER}*/logs")):
-        for path in logs.glob("*/*"):
-            whole = path.with_name(path.name.removesuffix(salvage.NEW))
-            if whole.name.isdecimal() and (path == whole or salvage.being_replaced(str(whole))):
-                yield path
+    for folder in server_folders(Path(data)).values():
+        for path in salvage.places(folder / "logs"):
+            yield Path(f"{path}{salvage.NEW}") if salvage.being_replaced(str(path)) else path
 
 
 def read_store(path: Path, own: list[tuple[Origin, Segment]], deltas: list[bytes]) -> bool:
@@ -210,6 +219,7 @@ def undisturbed(data: str) -> Iterator[None]:
 
 
 def drop(data: str) -> None:
-    """What is recorded of an epoch of which nobody has seen anything. What lies before it nobody asks for any more."""
-    for logs in (Path(data, "logs"), *Path(data).glob(f"{SERVER_FOLDER}*/logs")):
-        shutil.rmtree(logs, ignore_errors=True)
+    """What is recorded of an epoch of which nobody has seen anything, or whose history is given up. What lies before it
+    nobody asks for any more."""
+    for folder in server_folders(Path(data)).values():
+        shutil.rmtree(folder / "logs", ignore_errors=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import Final
 
 from clonos.errors import LogCorrupt
@@ -28,6 +29,12 @@ _ACTS: Final = ".acts"
 def being_replaced(path: str) -> bool:
     """Whether there is no store at the moment because its replacement is not in its place yet."""
     return not os.path.isdir(path) and os.path.isdir(path + NEW)
+
+
+def places(logs: Path) -> list[Path]:
+    """Where the stores of instances are below a folder of logs, or will be once their replacement is finished."""
+    found = {path.with_name(path.name.removesuffix(NEW)) for path in logs.glob("*/*") if path.is_dir()}
+    return sorted(path for path in found if path.name.isdecimal())
 
 
 def finish(path: str) -> None:

@@ -20,7 +20,7 @@ from clonos.wire.admin_messages import GetStatus, Status
 from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.server_directory import ServerEntry
 from clonos_standby.cluster.servers import merged
-from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.replica.holders import server_folders
 from clonos_standby.server import admin, running
 from clonos_standby.server.running import Running
 
@@ -97,8 +97,8 @@ class LiveQuery:
     def bytes_of(self, kind: str, origin: Origin) -> int:
         """Size on disk of the `logs` or the `state` of an instance, at all servers of this host; files that come and go
         are not missed."""
-        servers = (self.data, *self.data.glob(f"{SERVER_FOLDER}*"))
-        return sum(_file_bytes(entry) for data in servers for entry in _files(data / kind / str(origin)))
+        folders = server_folders(self.data).values()
+        return sum(_file_bytes(entry) for data in folders for entry in _files(data / kind / str(origin)))
 
     def spilled(self) -> dict[Origin, int] | None:
         """Bytes of the conduits' in-flight logs that are on this host's disk.
@@ -150,8 +150,8 @@ def find(location: str) -> LiveQuery:
         for node in document["nodes"]
         if node["kind"] != "source"
     )
-    folders = sorted(Path(data).glob(f"{SERVER_FOLDER}*"))
-    here = [(folder, running.read(folder)) for folder in folders]
+    _, *further = server_folders(Path(data)).values()
+    here = [(folder, running.read(folder)) for folder in further]
     others = (
         *(
             LiveServer(ServerEntry("", one.socket), one.token, folder)

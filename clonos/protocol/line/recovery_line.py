@@ -42,9 +42,7 @@ class Point:
     log_offset: LogOffset
     sent: Mapping[int, OutputNumber]  # by destination, the number of the last row for it
     reached: Mapping[int, int]  # by channel, the last position that is in it
-    received: Mapping[Origin, LogOffset] = field(
-        default_factory=dict
-    )  # up to where it had been sent others' logs
+    received: Mapping[Origin, LogOffset] = field(default_factory=dict)  # how far it was sent others' logs
 
 
 @dataclass(frozen=True, slots=True)

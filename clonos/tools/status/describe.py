@@ -9,7 +9,7 @@ from typing import Any
 
 from clonos.protocol.ids import Origin
 from clonos.tools.live_query import LiveQuery
-from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.replica.holders import server_folders
 from clonos_standby.server.strike import playing
 
 RECENT = 8
@@ -86,7 +86,7 @@ def _state(replica: dict[str, Any] | None) -> str:
 
 def _last(data: Path, name: str) -> list[dict[str, Any]]:
     """The last lines of the files of this name that outlive the servers."""
-    found = [line for folder in (data, *data.glob(f"{SERVER_FOLDER}*")) for line in _last_of(folder / name)]
+    found = [line for folder in server_folders(data).values() for line in _last_of(folder / name)]
     return sorted(found, key=lambda line: line["at"])[-RECENT:]
 
 

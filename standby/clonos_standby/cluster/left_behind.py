@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from clonos.errors import StorageUnavailable
 from clonos.storage import salvage
 from clonos.storage.disk_errors import disk
-from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.replica.holders import server_folders
 from clonos_standby.server.running import lock_data
 
 _GONE: Final = "logs-to-remove"
@@ -33,7 +32,8 @@ def left_behind(data: Path, servers: int) -> tuple[str, ...]:
     that was just being replaced is finished, which nobody else would do. Raises StorageUnavailable, and
     ConfigurationError where such a server goes on."""
     with disk(f"looking for the logs of former servers in {data}", corrupt=StorageUnavailable):
-        return tuple(str(folder / "logs") for folder in _former(data, servers) if _is_left(folder))
+        former = (folder for number, folder in server_folders(data).items() if number >= servers)
+        return tuple(str(folder / "logs") for folder in former if _is_left(folder))
 
 
 def forget(logs: Path) -> None:
@@ -47,26 +47,15 @@ def forget(logs: Path) -> None:
             shutil.rmtree(gone)
 
 
-def _former(data: Path, servers: int) -> Iterator[Path]:
-    for folder in sorted(data.glob(f"{SERVER_FOLDER}*")):
-        number = folder.name.removeprefix(SERVER_FOLDER)
-        if number.isdecimal() and int(number) >= servers:
-            yield folder
-
-
 def _is_left(folder: Path) -> bool:
     """Whether there is the store of an instance."""
     if not (folder / "logs").is_dir():
         return False
     lock = lock_data(folder)
     try:
-        found = {place.with_name(place.name.removesuffix(salvage.NEW)) for place in _stores(folder)}
+        found = salvage.places(folder / "logs")
         for store in found:
             salvage.finish(str(store))
     finally:
         os.close(lock)
     return bool(found)
-
-
-def _stores(folder: Path) -> list[Path]:
-    return [place for place in folder.glob("logs/*/*") if place.is_dir()]

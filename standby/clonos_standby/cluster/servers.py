@@ -11,7 +11,6 @@ all, and which of them are lost for good, so it tells each of them whenever that
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ import msgpack
 from clonos.errors import ClonosError, StorageUnavailable
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.wire.replica_service import Wanted
 from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.address import ServerAddress
@@ -32,7 +32,7 @@ from clonos_standby.cluster.launcher import ReplicaServer
 from clonos_standby.cluster.leased_server import LOG, LeasedServer, RemoteServers
 from clonos_standby.cluster.left_behind import forget, left_behind
 from clonos_standby.cluster.spec import QuerySpec
-from clonos_standby.replica.holders import SERVER_FOLDER
+from clonos_standby.replica.holders import server_folder
 from clonos_standby.server.log import about
 from clonos_standby.service.environment import environment, modules_of
 
@@ -79,7 +79,9 @@ class ReplicaServers:
             servers=servers,
             told=on_other_hosts or placement.spread,
             left_behind=former,
-            may_have_moved=on_other_hosts or servers > 1 or bool(former),
+            may_have_moved=may_have_moved(
+                other_servers=on_other_hosts or servers > 1, left_behind=bool(former)
+            ),
         )
         self._host = placement.host
         self._spread = placement.spread
@@ -96,7 +98,7 @@ class ReplicaServers:
         try:
             Path(spec.data, server_directory.FILE).unlink(missing_ok=True)  # of an earlier start
             for number in range(servers):
-                data = spec.data if number == 0 else os.path.join(spec.data, f"{SERVER_FOLDER}{number}")
+                data = str(server_folder(Path(spec.data), number))
                 self._local.append(self._started({**spec.to_document(), "data": data}, data, entry))
             self._start_named(placement)
             if spec.told:

@@ -99,9 +99,7 @@ class QuerySpec:
     determinants: tuple[str, ...] = ()  # further determinant services, the driver's for sink logs
     servers: int = 0  # replica servers on this host, each with a determinant service
     left_behind: tuple[str, ...] = ()  # folders with the logs of servers that are not started any more
-    may_have_moved: bool = (
-        False  # an instance may have run on another server, also one that has no standby now
-    )
+    may_have_moved: bool = False  # an instance may have run on another server (`roles.instance_moves`)
     told: bool = False  # the driver says where determinant services are, since they are on several hosts
     faults: str = ""  # scripted faults, JSON
     names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches

@@ -33,6 +33,18 @@ _VERSION = 1
 _ROUND_SECONDS = 5.0
 
 
+def server_folder(data: Path, number: int) -> Path:
+    """The data directory of a server on this host: the first one's holds those of the others."""
+    return data / f"{SERVER_FOLDER}{number}" if number else data
+
+
+def server_folders(data: Path) -> dict[int, Path]:
+    """Of all servers that the query has, or had, on this host, by number."""
+    others = (folder.name.removeprefix(SERVER_FOLDER) for folder in data.glob(f"{SERVER_FOLDER}*"))
+    numbers = sorted(int(number) for number in others if number.isdecimal())
+    return {number: server_folder(data, number) for number in (0, *numbers)}
+
+
 def tell(data: Path, addresses: Sequence[str]) -> None:
     """Puts down where all determinant services of the query are, for the replicas of this data directory."""
     said = {"version": _VERSION, "crc32": _checksum(addresses), "addresses": list(addresses)}
@@ -49,7 +61,7 @@ def services(spec: QuerySpec) -> list[str]:
         return _told(Path(spec.data, HOLDERS_FILE))
     found = list(spec.determinants)
     for number in range(spec.servers):
-        folder = Path(spec.home, f"{SERVER_FOLDER}{number}") if number else Path(spec.home)
+        folder = server_folder(Path(spec.home), number)
         try:
             found.append(f"127.0.0.1:{int((folder / PORT_FILE).read_text())}")
         except (OSError, ValueError) as error:
