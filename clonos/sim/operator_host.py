@@ -262,8 +262,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         )
 
     def goes_on(self) -> None:
-        if not self.live.following:
-            self._world.checks.goes_on(self, self.hello)
+        self._world.checks.goes_on(self, self.hello)
 
     def promoted(self, known: LogOffset) -> None:
         self._world.checks.promoted(self, self.hello, self.live.recorded)
@@ -535,8 +534,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     def _act(self, key: str, record: int, draw: int) -> None:
         self._replica.point("is about to act on the outside")
-        self._world.checks.effects(self, self._store)
-        self._world.act(self._origin.node, key, record, draw)
+        self._world.checks.may_act(self, self._store)
+        self._world.checks.acted(self, key, record, draw)
         self._replica.point("has acted on the outside")
 
     def _consumes(self, tag: Tag) -> None:

@@ -12,7 +12,7 @@ from clonos.errors import StorageUnavailable
 from clonos.protocol.counters import LAST_LONG
 from clonos.protocol.destination import destination
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin
+from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.protocol.source_channels import ChannelNumbers
@@ -476,9 +476,6 @@ class World:
         if answer % 3 == 0:
             raise Refused(f"try later {answer}")
         return answer
-
-    def act(self, node: NodeId, key: str, record: int, draw: int) -> None:
-        self.checks.acted(node, key, record, draw)
 
     def next_number(self, what: str) -> int:
         self._numbers[what] += 1

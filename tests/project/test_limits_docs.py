@@ -76,7 +76,8 @@ LIMITS: dict[str, str] = {
     "Logs that were lost": """
         protocol/test_protocol_retrieval.py::test_what_lies_before_the_settled_epochs_may_have_been_done_anew""",
     "Two log stores lost": """
-        sim/test_sim_losses.py::test_a_copied_log_with_effects_is_not_done_anew_and_stops_where_its_input_is_lost""",
+        sim/test_sim_losses.py::test_a_copied_log_with_effects_is_not_done_anew_and_stops_where_its_input_is_lost
+        protocol/test_protocol_needed_log.py::test_nothing_is_where_something_is_damaged_that_may_depend_on_it""",
     "A damaged page of a sink's log": """
         standby/test_standby_unreadable.py::test_damage_matters_to_whom_something_out_in_the_world_may_depend_on""",
     "With sharing depth `full`": """

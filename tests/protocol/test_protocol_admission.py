@@ -16,14 +16,14 @@ ATTEMPT = Fence.of(0, 1)
 LAST = AttachRequest(
     Origin(2, 0),
     epoch=3,
-    fence=START + ATTEMPT,
+    fence=Fence(START + ATTEMPT),
     fresh=True,
     is_retry=False,
     emitted_output=0,
     log_start=0,
     log=b"",
 )
-NEXT = replace(LAST, epoch=4, fence=START + 2 * ATTEMPT)
+NEXT = replace(LAST, epoch=4, fence=Fence(START + 2 * ATTEMPT))
 
 
 def test_a_fence_is_shown_once_and_a_standbys_as_often_as_its_primarys() -> None:
@@ -49,7 +49,8 @@ def test_a_process_goes_on_from_the_end_of_an_epoch() -> None:
 def test_what_was_lost_or_may_have_run_elsewhere_begins_anew() -> None:
     assert not goes_on(replace(NEXT, fresh=False), last=LAST, at_end=3)
     assert not goes_on(replace(NEXT, is_retry=True), last=LAST, at_end=3)
-    assert not goes_on(replace(NEXT, fence=2 * START), last=LAST, at_end=3)
+    assert not goes_on(replace(NEXT, fence=Fence(2 * START)), last=LAST, at_end=3)
+    assert not goes_on(replace(NEXT, fence=NEXT.fence.next()), last=LAST, at_end=3)
 
 
 def test_a_standby_may_still_have_the_end_of_its_epoch_before_it() -> None:

@@ -11,7 +11,8 @@ from harness import Bench
 
 from clonos.errors import LogConflict, ResumeFailed, Where
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot, still_awaited
-from clonos.protocol.ids import Origin
+from clonos.protocol.fence import Fence, Generation
+from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.recovery_line import (
     Point,
     RecoveryLine,
@@ -19,6 +20,7 @@ from clonos.protocol.line.recovery_line import (
     Standing,
     recovery_line,
 )
+from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog
@@ -113,6 +115,20 @@ def test_a_line_is_of_one_start_and_one_epoch() -> None:
     assert found.resume(SECOND, generation=3, epoch=5) is None
     assert found.resume(SECOND, generation=2, epoch=6) is None
     assert found.resume(FIRST, generation=2, epoch=5) is None
+
+
+def inside(generation: int, sequence: int) -> Point:
+    return first(str(SnapshotName(Epoch(5), Fence.of(generation, 1), sequence, False)), sequence)
+
+
+def test_of_what_was_there_before_the_last_start_only_what_it_chose_may_be_begun_with() -> None:
+    """What it ran from an earlier point, a newer snapshot of another instance depends on as it was before."""
+    old, older, new = inside(1, 8), inside(1, 7), inside(2, 3)
+    passed_over = RecoveryLine(Generation(2), Epoch(5))
+    assert passed_over.counting(FIRST, [older, old, new]) == [new]
+    chosen = replace(passed_over, resumes={FIRST: Resume(older.name)})
+    assert chosen.counting(FIRST, [older, old, new]) == [older, new]
+    assert chosen.counting(SECOND, [older, old]) == []
 
 
 def snapshot(log: bytes, received: int) -> InstanceSnapshot:

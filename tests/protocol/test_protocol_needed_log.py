@@ -196,9 +196,27 @@ def test_what_lies_before_the_settled_epochs_is_not_copied_again() -> None:
     assert found.put_together([whole], where=HERE).missing(opened.own) == (4 * ONE, [])
 
 
-def test_nothing_is_where_something_is_damaged_that_may_depend_on_it() -> None:
-    damaged = HolderReply("downstream", damaged=(Damage("a page", Origin(3, 0), acts=False),))
+@pytest.mark.parametrize("owner", [Origin(3, 0), ORIGIN])
+def test_nothing_is_where_something_is_damaged_that_may_depend_on_it(owner: Origin) -> None:
+    damaged = HolderReply("somebody", damaged=(Damage("a page", owner, acts=False),))
     assert repeated(begin(), damaged) == 4
+
+
+def test_where_all_begin_anew_only_what_was_acted_on_is_needed_behind_damage() -> None:
+    """A power failure left zeros in the store of an instance behind this one, which is on a standby's host alone."""
+
+    found = begin(all_begin=True)
+    for owner in (Origin(3, 0), ORIGIN):
+        damaged = HolderReply("somebody", damaged=(Damage("a page", owner, acts=False),))
+        assert repeated(found, damaged) == 2
+        assert repeated(found, damaged, HolderReply("downstream", upto(3))) == 3
+
+
+@pytest.mark.parametrize("owner", [Origin(1, 0), Origin(2, 1)])
+def test_a_damaged_store_that_cannot_depend_on_it_is_no_reason_to_repeat_all(owner: Origin) -> None:
+    """Storm 8000545: the damaged one was upstream, and what the copied log depends on was lost."""
+    damaged = HolderReply("somebody", damaged=(Damage("a page", owner),))
+    assert repeated(begin(repeats_all=False), damaged) == 2
 
 
 def test_an_instance_without_standbys_tells_a_copy_from_what_it_wrote_itself_too() -> None:

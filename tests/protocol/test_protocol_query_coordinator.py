@@ -305,13 +305,17 @@ def test_instances_begin_inside_the_epoch_where_they_may(driver: Recorded) -> No
     assert driver.lines[0].resumes[OPERATOR].name == INSIDE
 
 
-@pytest.mark.parametrize("why", ["another program begins", "a snapshot is damaged"])
+@pytest.mark.parametrize(
+    "why", ["another program begins", "a snapshot is damaged", "the checkpoint is an older copy"]
+)
 def test_else_they_begin_behind_the_last_epoch(driver: Recorded, why: str) -> None:
     driver.spark_committed = 4
     if why == "another program begins":
         driver.changes_at = 5
-    else:
+    elif why == "a snapshot is damaged":
         driver.damaged = SnapshotCorrupt("a file is gone")
+    else:
+        driver.heard = 7  # of a start that has drawn no line in this checkpoint
     begun(driver, resumes=True)
     (line,) = driver.lines
     assert not line.resumes and line.epoch == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
 from clonos.protocol.recovery.causal import needed_log, retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.recovery.causal.holding import HolderReply
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim import disk
 from clonos.sim.disk import Batch, Disk, LogStore
@@ -76,6 +77,24 @@ def what_nobody_depends_on_is_repeated(patch: Patch) -> None:
     patch.setattr(retrieval, "needed_end", lambda start, recorded, replies: start + len(recorded))
 
 
+def damage_anywhere_is_a_reason_to_repeat_all(patch: Patch) -> None:
+    """As if an instance could depend on those behind it."""
+
+    def may_be_depended_on(_self: retrieval.Retrieval, replies: Iterable[HolderReply]) -> bool:
+        return any(reply.damaged for reply in replies)
+
+    patch.setattr(retrieval.Retrieval, "_may_be_depended_on", may_be_depended_on)
+
+
+def damage_behind_is_a_reason_to_repeat_all(patch: Patch) -> None:
+    """As if those behind could have run on while this instance begins."""
+
+    def may_be_depended_on(self: retrieval.Retrieval, replies: Iterable[HolderReply]) -> bool:
+        return any(damage.may_depend_on(self.origin) for reply in replies for damage in reply.damaged)
+
+    patch.setattr(retrieval.Retrieval, "_may_be_depended_on", may_be_depended_on)
+
+
 def a_copy_counts_as_written_live(patch: Patch) -> None:
     """A standby that was the replica before does not say where its copy begins."""
     real = disk.begun
@@ -118,6 +137,8 @@ COPIES: dict[str, Any] = {
     "epoch": 12,
     "records": 60,
 }
+TORN = {Fault.POWER_LOSS: 0.03, Fault.TORN_TAIL: 0.5}
+BEHIND: dict[str, Any] = {**COPIES, "faults": 25, "epoch": 8, "records": 60}
 DISKS: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
@@ -139,6 +160,13 @@ DISKS: dict[str, Planted] = {
             first=768,
             rates={Fault.HOST_LOST: 0.04, Fault.SERVER_CRASH: 0.02},
             **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
+        ),
+        planted(damage_behind_is_a_reason_to_repeat_all, first=384, rates=TORN, **BEHIND),
+        planted(
+            damage_anywhere_is_a_reason_to_repeat_all,
+            first=60,
+            rates=TORN,
+            **BEHIND,
         ),
         planted(
             what_effects_depend_on_is_done_anew,

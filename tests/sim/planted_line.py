@@ -18,6 +18,7 @@ from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.recovery.causal import resumption
 from clonos.protocol.recovery.causal.delta_journal import FULL, Receipts
 from clonos.protocol.roles import incarnation, query_coordinator
+from clonos.protocol.roles.query_coordinator import QueryCoordinator
 from clonos.protocol.topology import Topology
 from clonos.sim.checkpoint import Snapshots
 from clonos.sim.plan import Fault
@@ -98,6 +99,11 @@ def what_others_resume_with_is_done_anew(patch: Patch) -> None:
     patch.setattr(RecoveryLine, "needed", lambda self, origin, **of: LOG_BEGIN)
 
 
+def an_older_copy_of_the_checkpoint_is_resumed_from(patch: Patch) -> None:
+    """What starts that it does not know of did instead is not in its snapshots."""
+    patch.setattr(QueryCoordinator, "_is_older_copy", lambda self, last: False)
+
+
 RESTARTS = {
     **OTHERS,
     "realtime": True,
@@ -119,6 +125,12 @@ RESUMING: dict[str, Planted] = {
         planted(determinants_that_are_not_held_are_depended_on, first=465, rates=LOST, **RESTARTS),
         planted(own_log_before_the_snapshot_is_not_needed, first=5, rates=LOST, **RESTARTS),
         planted(what_others_resume_with_is_done_anew, first=17, rates=LOST, **RESTARTS),
+        planted(
+            an_older_copy_of_the_checkpoint_is_resumed_from,
+            first=110,
+            rates={**LOST, Fault.CHECKPOINT_OLDER: 0.8, Fault.DRIVER_LOSS: 0.03},
+            **{**RESTARTS, "faults": 60, "epoch": 6},
+        ),
         planted(replacement_forgets_where_the_attempt_resumed, first=814, rates=RATES, **RESTARTS),
         planted(
             what_an_overtaken_start_made_of_an_epoch_counts,

@@ -150,6 +150,17 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         pytest.param(
             6003601, id="what others would resume with was done anew, since its log had not been synced"
         ),
+        pytest.param(
+            8000545, id="damage upstream kept a copied log whose input was lost from being done anew"
+        ),
+        pytest.param(
+            8006819, id="a replica went on from memory where the one before had begun the epoch elsewhere"
+        ),
+        pytest.param(8007811, id="a standby that was ready took the place of each victim of a deadly record"),
+        pytest.param(
+            8007908,
+            id="an older copy of the checkpoint had snapshots inside an epoch that was run anew since",
+        ),
         pytest.param(6004743, id="the checker took it that an instance returns to a snapshot that was gone"),
         pytest.param(
             305058, id="an instance kept its log and nobody what it depends on: the state is another one"

@@ -15,7 +15,9 @@ sender would do something else in that place, and the snapshot would drop that a
 every log is needed, and an instance that cannot recover as much refuses the line.
 
 Snapshots count only of the newest attempt that claimed an instance. What an attempt before it did may never have
-happened, unless the newest one resumed from it; then it wrote that snapshot again under its own fence.
+happened, unless the newest one resumed from it; then it wrote that snapshot again under its own fence. A start that has
+failed before all instances had attached leaves snapshots of the start before: of these, none counts that is newer than
+what its own line has chosen (`RecoveryLine.counting`).
 
 Elnozahy, Alvisi, Wang and Johnson, "A Survey of Rollback-Recovery Protocols in Message-Passing Systems", 2002.
 """
@@ -28,7 +30,7 @@ from typing import TypedDict
 
 from clonos.errors import CheckpointMismatch, SnapshotCorrupt, Where
 from clonos.protocol.engine.instance_snapshot import still_awaited
-from clonos.protocol.fence import Generation
+from clonos.protocol.fence import Generation, generation_of
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.line.snapshot_name import Since, SnapshotName
 from clonos.protocol.topology import Node, NodeKind, Topology
@@ -91,6 +93,19 @@ class RecoveryLine:
             return None
         base = self.bases.get(origin)
         return Since(self.generation, self.epoch, SnapshotName.parse(base) if base is not None else None)
+
+    def counting(self, origin: Origin, inside: Iterable[Point]) -> list[Point]:
+        """Which snapshots inside an epoch the next start may begin with, after this one. What this one runs from an
+        earlier point, a snapshot of an older start depends on as that did it, whether this one found anything to do for
+        the instance that took it or not."""
+        resumes = self.resumes.get(origin)
+        chosen = SnapshotName.parse(resumes.name) if resumes is not None else None
+        return [point for point in inside if self._counts(SnapshotName.parse(point.name), chosen)]
+
+    def _counts(self, name: SnapshotName | None, chosen: SnapshotName | None) -> bool:
+        if name is None or generation_of(name.fence) >= self.generation:
+            return True
+        return chosen is not None and chosen.epoch == name.epoch and name <= chosen
 
     def check_epoch(self, epoch: Epoch, where: Where) -> None:
         """No epoch is run again that had committed when the line was drawn: what it began with may be gone. Raises

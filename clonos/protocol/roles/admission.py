@@ -99,8 +99,8 @@ def goes_on(said: Said, *, last: Said | None, at_end: Epoch | None) -> bool:
     `at_end` is the epoch at whose end it stands, if it does."""
     if not said.fresh or last is None or generation_of(last.fence) != generation_of(said.fence):
         return False
-    if said.is_retry and not said.standby:
-        return False  # the attempt before may have run elsewhere
+    if not said.standby and (said.is_retry or said.fence.replacement):
+        return False  # the attempt before, or the replica before, may have run elsewhere
     if at_end is not None:
         return at_end < said.epoch  # Spark runs no task of a stage that it knows to have no input
     # A standby may still be at the end of the epoch before when its conduit is gone.

@@ -131,6 +131,10 @@ class CommitRecords:
         check_finals(self._topology, finals, line=self._store.newest_line(), epoch=epoch)
         return finals
 
+    def newest_line(self) -> RecoveryLine | None:
+        """Of the last start that has drawn one."""
+        return self._store.newest_line()
+
     @property
     def last_generation(self) -> Generation:
         """The highest start of this query that the sink has heard of; a copy of the checkpoint may not know it."""

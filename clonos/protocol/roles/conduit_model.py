@@ -495,7 +495,7 @@ class Conduit:
             )
             return
         self.fence = self.fence.next()
-        if self._standby.follows:
+        if self._standby_takes_over():
             self._promote()
             return
         self._close_standby()
@@ -503,6 +503,11 @@ class Conduit:
         self._actions.append(Connect(self.fence, self._fresh, delay, self._server))
 
     # ------------------------------------------------------------ the standby
+
+    def _standby_takes_over(self) -> bool:
+        """Unless the replica was lost where the one before was: then a record may be the cause. A standby knows nothing
+        of it, and would die in its turn; the server where the last one died knows how, and its next one is careful."""
+        return self._standby.follows and self._losses == 1
 
     def _want_standby(self, delay: int) -> None:
         if self.limits.standbys and not self._standby.wanted:

@@ -503,6 +503,7 @@ class Incarnation(Generic[S]):
             repeats_all=self._repeats_all(bound),
             history=snapshot.history if snapshot is not None else None,
             needed=needed,
+            all_begin=request.realtime,
         )
         if (
             request.standby or self._damage_accepted

@@ -36,6 +36,7 @@ class QueryCoordinator(ABC):
         self._is_realtime = is_realtime
         self.generation = NO_GENERATION  # of the start that is running
         self._claimed = NO_GENERATION  # by `begin_driver`, for the first start of the Spark query
+        self._heard_of = NO_GENERATION  # the last start that the sink knew when this driver began
         self._deposed = NO_GENERATION  # all writers older than this generation
         self.forgotten = NO_EPOCH  # what lies before the end of this epoch
         self._first: Epoch | None = None  # that this driver has run
@@ -45,7 +46,7 @@ class QueryCoordinator(ABC):
     def begin_driver(self) -> Steps:
         """The driver leads, and its program is the checkpoint's from now on. Raises AlreadyRunning, and
         CheckpointMismatch."""
-        heard_of = self.records.last_generation
+        heard_of = self._heard_of = self.records.last_generation
         self._claimed = yield from self._claim(heard_of)
         yield from self.begin_channels(self._claimed, heard_of)
         if self.records.look().repairs:  # before it matters which epoch is the next
@@ -89,15 +90,17 @@ class QueryCoordinator(ABC):
 
     def _draw_line(self, generation: Generation, *, resumes: bool) -> RecoveryLine:
         """Where instances begin. What is not known for certain leaves them at the end of the last epoch that is not run
-        again; so does an epoch with which another program begins."""
+        again; so does an epoch with which another program begins, and a checkpoint that is an older copy: what later
+        starts did is not in its snapshots."""
         passed = self.passed()
         epoch = epoch_after(passed)
         finals = self.records.final_snapshots(passed)
-        if resumes and not self.program_changes_at(epoch):
+        last = self.records.newest_line()
+        if resumes and not self._is_older_copy(last) and not self.program_changes_at(epoch):
             try:
                 return recovery_line(
                     self._topology,
-                    self._standings(finals, epoch),
+                    self._standings(finals, epoch, last),
                     self.cursors(),
                     generation=generation,
                     epoch=epoch,
@@ -107,9 +110,18 @@ class QueryCoordinator(ABC):
         ends = {origin: final.point for origin, final in finals.items()}
         return RecoveryLine(generation, epoch, **beginnings(ends))
 
-    def _standings(self, finals: FinalSnapshots, epoch: Epoch) -> dict[Origin, Standing]:
-        """Of every operator's instance, at the beginning of the epoch and inside it."""
-        inside = self.snapshots_inside(epoch)
+    def _is_older_copy(self, last: RecoveryLine | None) -> bool:
+        """Whether the sink knows of a start that has drawn no line in this checkpoint."""
+        return self._heard_of > (last.generation if last is not None else NO_GENERATION)
+
+    def _standings(
+        self, finals: FinalSnapshots, epoch: Epoch, last: RecoveryLine | None
+    ) -> dict[Origin, Standing]:
+        """Of every operator's instance, at the beginning of the epoch and inside it, by the `last` start's line."""
+        found = self.snapshots_inside(epoch)
+        inside = (
+            {origin: last.counting(origin, points) for origin, points in found.items()} if last else found
+        )
         return {
             origin: Standing(finals[origin].point if origin in finals else None, inside.get(origin, ()))
             for origin in self._topology.instances(NodeKind.OPERATOR)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from clonos.errors import ClonosError
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, NodeId, Origin, OutputNumber, log_after
+from clonos.protocol.ids import LOG_BEGIN, NO_OUTPUT, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.retrieval import Recovered
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.lease import HostLease
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.checks.detection import Detection
+from clonos.sim.checks.effects import Effects
 from clonos.sim.checks.fencing import Fencing
 from clonos.sim.checks.fifo import Fifo
 from clonos.sim.checks.gaps import Gaps
@@ -57,7 +58,8 @@ class Checks:
         self.truth = Truth()
         self.truncation = Truncation(world)
         self.losses = Losses(world)
-        self.orphans = Orphans(world, self.truth, self.truncation, self.losses)
+        self.effects = Effects(world)
+        self.orphans = Orphans(world, self.truth, self.truncation, self.losses, self.effects)
         self.gaps = Gaps(world, self.truncation, self.losses)
         self.replays = Replays(self.truth)
         self.outputs = Outputs(self.truth)
@@ -181,11 +183,12 @@ class Checks:
         self.orphans.emits(host, host.depends)
         return self.outputs.emits(host.origin, emit, dict(host.depends))
 
-    def effects(self, host: OperatorHost, store: LogStore) -> None:
+    def may_act(self, host: OperatorHost, store: LogStore) -> None:
+        """It is about to act on the outside."""
         self.orphans.acts(host, store)
 
-    def acted(self, node: NodeId, key: str, record: int, draw: int) -> None:
-        self.outputs.acted(node, key, record, draw)
+    def acted(self, host: OperatorHost, key: str, record: int, draw: int) -> None:
+        self.effects.done(host.server_at, host.origin.node, key, record, draw)
 
     def snapshots(self, host: OperatorHost, snapshot: Snapshot) -> None:
         if self._is_overtaken(host):

@@ -15,6 +15,7 @@ from clonos.protocol.fence import attempt_of, generation_of
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
+from clonos.sim.checks.effects import Effects, LogsOfHost
 from clonos.sim.checks.held import Held, entries_of
 from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.truncation import Truncation
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
 class Orphans:
     """See the module."""
 
-    def __init__(self, world: World, truth: Truth, truncation: Truncation, losses: Losses) -> None:
+    def __init__(
+        self, world: World, truth: Truth, truncation: Truncation, losses: Losses, effects: Effects
+    ) -> None:
         self._world = world
+        self._effects = effects
         self._truth = truth
         self._truncation = truncation
         self._losses = losses
@@ -43,7 +47,7 @@ class Orphans:
         self._told: dict[tuple[Origin, int], LogOffset] = defaultdict(lambda: LOG_BEGIN)
         self._line: RecoveryLine | None = None
         self._needs: dict[Origin, LogOffset] = {}  # of the snapshots that instances may resume from by that
-        self._acts: list[tuple[int, int, Mapping[Origin, LogOffset]]] = []
+        self._acts: list[tuple[LogsOfHost, Mapping[Origin, LogOffset]]] = []
 
     # --------------------------------------------- whoever depends must hold
 
@@ -81,8 +85,7 @@ class Orphans:
                 f"only up to {told}",
             )
         if not any(kind in FORGETTING for kind, _ in self._world.plan.rates):
-            at = host.server_at
-            self._acts.append((at, self._world.disks[at].times_set_aside, depends))
+            self._acts.append((self._effects.logs(host.server_at), depends))
 
     def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, LogOffset]) -> None:
         truncation_points = self._truncation.points()
@@ -194,16 +197,9 @@ class Orphans:
                 )
 
     def _acted(self, origin: Origin) -> int:
-        """Up to where effects depend on a log. A host that the driver has given up is a lost one: what it did last may
-        not have come to the standby (docs/limits.md); nor is it asked for when the host is there again."""
-        world = self._world
+        """Up to where effects depend on a log, of which the logs count."""
         return max(
-            (
-                depends.get(origin, 0)
-                for at, times, depends in self._acts
-                if world.counts(at) and world.disks[at].times_set_aside == times
-            ),
-            default=0,
+            (depends.get(origin, 0) for logs, depends in self._acts if self._effects.count(logs)), default=0
         )
 
     def _stores_that_count(self, disks_restored: Sequence[int]) -> Iterable[LogStore]:

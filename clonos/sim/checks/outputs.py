@@ -1,4 +1,4 @@
-"""I3: every output number of every instance means one row, which becomes visible once; so does every effect's key.
+"""I3: every output number of every instance means one row, which becomes visible once.
 
 Also what leaves an instance is numbered without holes, and what leaves it again is the same (invariant I2 at the rows).
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import attempt_of
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, NodeId, Origin, OutputNumber, output_after
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber, output_after
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
@@ -27,7 +27,6 @@ class Outputs:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._visible: dict[str, str] = {}
-        self._acts: dict[tuple[int, int], tuple[str, int]] = {}
         self._passed: dict[tuple[Origin, int], int] = {}
 
     def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, LogOffset]) -> list[Tag]:
@@ -81,12 +80,4 @@ class Outputs:
         if self._visible.get(identity) != text:
             raise Violation(
                 "I3", f"output {identity} comes again as {text}, it was {self._visible.get(identity)}"
-            )
-
-    def acted(self, node: NodeId, key: str, record: int, draw: int) -> None:
-        if self._acts.setdefault((node, record), (key, draw)) != (key, draw):
-            raise Violation(
-                "I3",
-                f"the effect of node {node} for record {record} took place with {self._acts[node, record]} and with "
-                f"{(key, draw)}",
             )

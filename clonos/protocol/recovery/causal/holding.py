@@ -35,12 +35,14 @@ class Damage:
     def may_say(self, origin: Origin) -> bool:
         """Whether something that is out in the world, and depends on the log of `origin`, may be forgotten with it.
 
-        What is visible is in the sinks' logs as well, so a store matters only for the effects of its owner; and those
-        depend on the owner and on instances before it, which have lower numbers.
+        What is visible is in the sinks' logs as well, so a store matters only for the effects of its owner.
         """
-        if self.owner is None:
-            return True
-        return self.acts and (self.owner == origin or self.owner.node > origin.node)
+        return self.may_depend_on(origin) and (self.owner is None or self.acts)
+
+    def may_depend_on(self, origin: Origin) -> bool:
+        """Whether it may have held a part of the log of `origin`. An instance depends on itself and on instances before
+        it, which have lower numbers."""
+        return self.owner is None or self.owner == origin or self.owner.node > origin.node
 
 
 @dataclass(frozen=True, slots=True)

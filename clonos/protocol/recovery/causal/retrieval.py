@@ -94,6 +94,7 @@ class Retrieval:
     bound: LogOffset | None = None
     whole: bool = False
     anew_from: LogOffset | None = None
+    all_begin: bool = False
     history: HistoryMark | None = None
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
@@ -109,11 +110,19 @@ class Retrieval:
         reached = log_after(self.snapshot, recovered.recorded)
         if not self.whole and (self.bound is None or reached < self.bound):
             check_complete(self.origin, reached, replies, where=where)
-        if self.anew_from is not None and not any(reply.damaged for reply in replies):
+        if self.anew_from is not None and not self._may_be_depended_on(replies):
             needed = needed_end(self.snapshot, recovered.recorded, replies)
             recovered = recovered.until(self.snapshot, max(needed, self.anew_from))
         elsewhere = [raw for reply in answers for own in reply.own for raw in own.received]
         return replace(recovered, received=elsewhere)
+
+    def _may_be_depended_on(self, replies: Iterable[HolderReply]) -> bool:
+        """Whether more of the log may be needed than the replies can say, since a part of one is damaged. Where all
+        instances begin with this one, they need what they have acted on alone: the rest of their own logs they do anew,
+        too, as far as nobody can say that it is needed."""
+        damaged = [damage for reply in replies for damage in reply.damaged]
+        may = Damage.may_say if self.all_begin else Damage.may_depend_on
+        return any(may(damage, self.origin) for damage in damaged)
 
 
 def retrieve(
@@ -132,16 +141,18 @@ def retrieve(
     repeats_all: bool = False,
     history: HistoryMark | None = None,
     needed: LogOffset = LOG_BEGIN,
+    all_begin: bool = False,
 ) -> Retrieval:
     """Begin, for an instance that returns to log offset `snapshot`.
 
     `kept` are the increments that the conduit keeps and `known` what else it says, `recovered` how far a replica of
     this attempt has recovered the log; an instance `may_have_moved` where there are, or were, other servers, also if
     it has no standby now. Inside an epoch, the log is wanted `since` the epoch began; with `repeats_all` nothing that
-    is known of it is done anew, nor is what lies before `needed`. Nobody asks for what lies before `settled` any more,
-    the end of the last epoch that is not run again: a store that comes back from long ago may say there what has been
-    lost since, and was done anew. `history` is the snapshot's: a store of another history is not believed from that
-    epoch on. Raises StorageUnavailable where the conduit has forgotten what the snapshot needs.
+    is known of it is done anew, nor is what lies before `needed`. `all_begin`: every instance begins anew, as this one
+    does (real time). Nobody asks for what lies before `settled` any more, the end of the last epoch that is not run
+    again: a store that comes back from long ago may say there what has been lost since, and was done anew. `history` is
+    the snapshot's: a store of another history is not believed from that epoch on. Raises StorageUnavailable where the
+    conduit has forgotten what the snapshot needs.
     """
     start = known.log_start
     if not fresh and snapshot < start:
@@ -153,7 +164,6 @@ def retrieve(
         )
     standing, damaged = opened.own.of_history(history).before(known.failovers), opened.damaged
     too_early = not damaged and not _suffices(standing, snapshot, known.log_end)
-    stayed = not may_have_moved or _is_last_writer(standing, known)
     anew = fresh and not repeats_all
     store = _told_by_own_store(standing, damaged, by_writers=may_have_moved or anew)
     return Retrieval(
@@ -169,7 +179,7 @@ def retrieve(
             min(settled, snapshot),
         ),
         (store, HolderReply("the conduit", [(start, kept)])) if kept else (store,),
-        fresh or bool(damaged) or too_early or not stayed,
+        fresh or bool(damaged) or too_early or (may_have_moved and not _is_last_writer(standing, known)),
         too_early,
         known.failovers,
         # Every row goes through the conduit, and where there are standbys every effect is announced to it.
@@ -182,6 +192,7 @@ def retrieve(
         and opened.whole_since <= snapshot
         and not damaged,
         anew_from=max(known.log_end, recovered, needed) if anew else None,
+        all_begin=all_begin,
         history=history,
     )
 

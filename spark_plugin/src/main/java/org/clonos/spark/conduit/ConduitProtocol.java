@@ -407,13 +407,21 @@ public final class ConduitProtocol {
       return;
     }
     fence = fence.next();
-    if (standby.follows) {
+    if (standbyTakesOver()) {
       promote();
       return;
     }
     closeStandby();
     long delay = losses == 1 ? 0 : Math.min(2000, 100L << Math.min(losses - 2, 5));
     actions.add(new Action.Connect(fence, fresh, delay, server));
+  }
+
+  /**
+   * Unless the replica was lost where the one before was: then a record may be the cause. A standby knows nothing of it,
+   * and would die in its turn; the server where the last one died knows how, and its next one is careful.
+   */
+  private boolean standbyTakesOver() {
+    return standby.follows && losses == 1;
   }
 
   private void wantStandby(long delay) {
