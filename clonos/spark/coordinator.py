@@ -45,6 +45,7 @@ from clonos.spark.settings import Settings
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, drop, take_over, undisturbed
 from clonos.storage.host_memberships import HostMemberships
+from clonos.storage.log_directory import claim_log_directory
 from clonos.storage.recovery_line_file import newest_line, write_line
 from clonos.wire.determinant_service import DeterminantServer
 from clonos_standby.cluster.servers import Placement, ReplicaServers
@@ -138,11 +139,12 @@ class Coordinator(QueryCoordinator):
         if self._settings.on_gap is not OnGap.AT_LEAST_ONCE:
             check_former_data(self._checkpoint, before, self.data)
         Path(self.data).mkdir(parents=True, exist_ok=True)
+        if self.data != self._checkpoint.inside:  # what is inside goes with it
+            claim_log_directory(Path(self.data), self._checkpoint.location, self.query)
         pages = self._checkpoint.channel_pages(self._leadership.check)
         self._channels = SourceChannels(self._numbering, pages, self.query, self._compiled.only_named())
         self._known_channels = numbers_without_pages(self._checkpoint, before, self._topology)
         carry_out(self.begin_driver())
-        self._checkpoint.set_place(self.data)
         if self._executors is not None:
             self._executors.await_answers()
         self._service = DeterminantServer(
@@ -322,6 +324,9 @@ class Coordinator(QueryCoordinator):
         LOG.warning("the epoch is run from its beginning: %s", error)
 
     def keep_line(self, line: RecoveryLine) -> None:
+        self._checkpoint.set_place(
+            self.data
+        )  # not before a start may log something there: it could still fail
         write_line(self._checkpoint.location, line)
 
     def _fitted(self, offsets: bytes) -> bytes:

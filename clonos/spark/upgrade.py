@@ -38,6 +38,7 @@ from clonos.spark.query_snapshots import final_snapshots
 from clonos.spark.settings import Settings
 from clonos.storage import salvage
 from clonos.storage.host_memberships import HostMemberships
+from clonos.storage.log_directory import same_directory
 from clonos.storage.log_store import LogReader
 from clonos.storage.recovery_line_file import newest_line
 from clonos_standby.replica.holders import server_folders
@@ -179,7 +180,7 @@ def _is_here(checkpoint: Checkpoint, data: str) -> bool:
     if place is None:
         return True
     host, where = place
-    moved = where != data or (host != platform.node() and where != checkpoint.inside)
+    moved = not same_directory(where, data) or (host != platform.node() and where != checkpoint.inside)
     return not moved and os.path.isdir(data) and not HostMemberships(checkpoint.location).last()
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from clonos.errors import ClonosError, ConfigurationError, StorageUnavailable
+from clonos.errors import CheckpointMismatch, ClonosError, ConfigurationError, StorageUnavailable
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
 from clonos.wire.boundary import abort, bind, check_caller
 from clonos.wire.strikes import FaultCommand, Kind, NoProcess, Role
@@ -80,6 +80,7 @@ _CODES: Final = (
     (LeaseEnded, grpc.StatusCode.NOT_FOUND),
     (StorageUnavailable, grpc.StatusCode.UNAVAILABLE),
     (ConfigurationError, grpc.StatusCode.FAILED_PRECONDITION),
+    (CheckpointMismatch, grpc.StatusCode.FAILED_PRECONDITION),  # of two that share logs
 )
 
 

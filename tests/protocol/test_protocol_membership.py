@@ -38,7 +38,7 @@ def test_a_host_of_the_last_start_counts_with_what_it_holds() -> None:
     driver = Driver(one="old")
     assert driver.hosts.token("one") == "old" and driver.hosts.joins("one", "old")
     assert not driver.written  # no instance asks yet
-    driver.hosts.begins()
+    assert not driver.hosts.begins()
     assert driver.written == [{"one": "old"}]
 
 
@@ -46,7 +46,7 @@ def test_a_host_that_the_query_began_without_counts_only_with_empty_logs() -> No
     driver = Driver(one="old")
     known = driver.hosts
     asked = known.token("one")
-    known.begins()
+    assert known.begins() == ["one"] and not known.begins()
     assert driver.written == [{}]
     assert not known.joins("one", asked)  # its answer came too late
     again = known.token("one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 from streams import Place
 
-from clonos.errors import CheckpointMismatch
+from clonos.errors import CheckpointMismatch, Unauthenticated
+from clonos.spark.coordinator import Coordinator
 
 SCHEMA = "k string, n long"
 SETTING = "spark.clonos.data"
@@ -55,13 +57,18 @@ def stream(place: Place) -> Any:
     return kept.process(Tells(place.base / "told"), SCHEMA, name="tells", parallelism=1)
 
 
-def begin(place: Place, data: Path, **trigger: str) -> None:
+def begin(place: Place, data: Path | None, **trigger: str) -> None:
+    """With the default directory where there is none."""
     place.stop()
-    place.spark.conf.set(SETTING, str(data))
-    place.query = place.writer(stream(place)).trigger(**trigger).start()
+    if data is None:
+        place.spark.conf.unset(SETTING)
+    else:
+        place.spark.conf.set(SETTING, str(data))
+    same = {"clonos.sameSource": "true"}  # where everything was copied
+    place.query = place.writer(stream(place), **same).trigger(**trigger).start()
 
 
-def leave_open(place: Place, data: Path) -> None:
+def leave_open(place: Place, data: Path | None) -> None:
     """Two rows are visible of an epoch that is not over."""
     begin(place, data, realTime="5 minutes")
     place.write([{"k": "a", "n": 0}] * 2)
@@ -118,3 +125,75 @@ def test_whoever_accepts_a_gap_may_leave_it(place: Place) -> None:
         place.spark.conf.unset("spark.clonos.onGap")
     place.write([{"k": "a", "n": 0}] * 2)
     place.until(lambda: len(place.rows()) >= 4, "it goes on")
+
+
+def test_the_default_directory_is_named_by_leaving_the_setting_out(place: Place) -> None:
+    leave_open(place, None)
+    with pytest.raises(CheckpointMismatch, match=r"Start without spark\.clonos\.data, or move"):
+        begin(place, place.base / "two", realTime="5 minutes")
+    begin(place, None, realTime="5 minutes")
+    place.write([{"k": "a", "n": 0}] * 2)
+    goes_on(place)
+
+
+def test_a_directory_may_be_named_by_a_link(place: Place) -> None:
+    leave_open(place, place.base / "one")
+    (place.base / "link").symlink_to(place.base / "one")
+    begin(place, place.base / "link", realTime="5 minutes")
+    place.write([{"k": "a", "n": 0}] * 2)
+    goes_on(place)
+
+
+def test_a_host_that_comes_back_under_another_name_has_its_directory_still(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(platform, "node", lambda: "pod-1")
+        leave_open(place, place.base / "one")
+    with pytest.raises(CheckpointMismatch, match="kept its causal logs in"):
+        begin(place, place.base / "two", realTime="5 minutes")
+
+
+def test_a_start_that_failed_does_not_say_where_logs_are(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It accepted a gap, and came to nothing: the next one does not, and is told."""
+    one, two = place.base / "one", place.base / "two"
+    leave_open(place, one)
+
+    def refuses(self: Coordinator) -> None:
+        raise Unauthenticated("the service was given another token")
+
+    place.spark.conf.set("spark.clonos.onGap", "at_least_once")
+    try:
+        with monkeypatch.context() as patch, pytest.raises(Unauthenticated):
+            patch.setattr(Coordinator, "_start_servers", refuses)
+            begin(place, two, realTime="5 minutes")
+    finally:
+        place.spark.conf.unset("spark.clonos.onGap")
+    with pytest.raises(CheckpointMismatch, match=r"kept its causal logs in .*one.*would keep them in .*two"):
+        begin(place, two, realTime="5 minutes")
+    begin(place, one, realTime="5 minutes")
+    place.write([{"k": "a", "n": 0}] * 2)
+    goes_on(place)
+
+
+def test_a_copy_of_a_checkpoint_has_logs_of_its_own(place: Place) -> None:
+    """Each goes on with the two rows that were visible when it was made."""
+    one, own = place.base / "one", place.base / "own"
+    leave_open(place, one)
+    copy = Place(place.spark, place.base / "copy")
+    shutil.copytree(place.checkpoint, copy.checkpoint)
+    shutil.copytree(place.output, copy.output)
+    shutil.copytree(place.base / "in", copy.base / "in")
+    shutil.copy(place.base / "told", copy.base / "told")
+    with pytest.raises(CheckpointMismatch, match="is a copy of it") as refused:
+        begin(copy, one, realTime="5 minutes")
+    hinted = re.search(r"copy (\S+) to another directory, as its folder ([0-9a-f]+)", str(refused.value))
+    assert hinted is not None
+    shutil.copytree(hinted.group(1), own / hinted.group(2))
+    for now, data in ((place, one), (copy, own)):
+        begin(now, data, realTime="5 minutes")
+        now.write([{"k": "a", "n": 0}] * 2)
+        goes_on(now)
+        now.stop()

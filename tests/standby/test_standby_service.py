@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -24,7 +25,14 @@ import standby_conduit as fake
 from services import LEASE, TOKEN, Authority, Service, service
 from standby_conduit import Watched, hello, until
 
-from clonos.errors import ClonosError, ConfigurationError, Fenced, ProtocolError, Unauthenticated
+from clonos.errors import (
+    ClonosError,
+    ConfigurationError,
+    Fenced,
+    ProtocolError,
+    Unauthenticated,
+)
+from clonos.storage.log_directory import OWNER
 from clonos.wire import messages
 from clonos.wire._gen import replicas_pb2, replicas_pb2_grpc
 from clonos.wire.admin_messages import GetStatus, Status
@@ -74,6 +82,8 @@ def client(shared: Service) -> Iterator[ReplicaClient]:
         with pytest.raises(LeaseEnded):
             asking.release(one["query"], 1)
     asking.close()
+    for mark in shared.data.glob(f"*/{OWNER}"):
+        mark.unlink()  # tests have queries of the same names, each with its own checkpoint
 
 
 def status(granted: Granted, tls: Tls | None = None) -> dict[str, Any]:
@@ -574,6 +584,36 @@ def test_logs_of_a_host_that_the_query_went_on_without_are_set_aside(tmp_path: P
     assert not kept.exists() and (running.data / aside).read_text() == "what was recorded later"
     third.stop()
     running.close()
+
+
+def test_a_copy_of_a_checkpoint_does_not_use_the_logs_of_the_original(
+    client: ReplicaClient, tmp_path: Path
+) -> None:
+    first = client.host(wanted(tmp_path))
+    client.release("q1", first.lease)
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(ConfigurationError, match="is a copy of it"):
+        client.host(wanted(tmp_path / "copy"))
+    shutil.rmtree(tmp_path / "checkpoint-q1")  # it was moved
+    moved = client.host(wanted(tmp_path / "copy"))
+    client.release("q1", moved.lease)
+
+
+def test_hosts_that_a_start_begins_without_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = hosts(tmp_path)
+    for host in ("one:1", "two:2"):
+        assert first.joins(host, first.token(host))
+    first.begins(1)
+    assert not caplog.records
+    second = hosts(tmp_path)
+    assert second.joins("one:1", second.token("one:1"))
+    second.begins(2)
+    (said,) = caplog.records
+    assert said.getMessage().startswith("logs on two:2 are not asked for any more")
+    second.begins(3)
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize(

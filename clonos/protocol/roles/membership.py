@@ -56,13 +56,15 @@ class Memberships:
         self._counted = counted
         return True
 
-    def begins(self) -> None:
+    def begins(self) -> list[str]:
         """Instances begin after this, and ask those hosts that count by now. A host of the last start that is not among
-        them counts again only with empty logs."""
+        them counts again only with empty logs; which ones these are."""
+        left = sorted(self._kept.keys() - self._counted.keys())
         self._kept.clear()
         if self._counted or self._any_kept:
             self._write(self._counted)
         self._begun = True
+        return left
 
     def leaves(self, host: str) -> None:
         """The query may go on without a host when this returns.

@@ -5,6 +5,7 @@ The rule is that of `clonos.protocol.roles.membership`.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.protocol.roles.membership import Memberships
 from clonos.storage.host_memberships import HostMemberships
+from clonos_standby.server.log import about
+
+LOG = logging.getLogger("clonos")
 
 
 class CountedHosts:
@@ -42,7 +46,14 @@ class CountedHosts:
         """A start of the query; its instances ask the hosts that count by now. Raises StorageUnavailable."""
         with self._lock:
             self._generation = generation
-            self._memberships.begins()
+            left = self._memberships.begins()
+        if left:
+            LOG.warning(
+                "logs on %s are not asked for any more: what an instance did there in the epoch that is under way, and "
+                "nobody else knows, is done anew, an effect perhaps with other values",
+                ", ".join(left),
+                extra=about("hosts_left", hosts=left),
+            )
 
     def leaves(self, host: str) -> None:
         """The query may go on without a host when this returns. Raises StorageUnavailable, or Fenced."""

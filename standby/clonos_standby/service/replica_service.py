@@ -27,6 +27,7 @@ import msgpack
 from clonos.errors import ClonosError, ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.protocol.roles.lease import HostLease
 from clonos.storage.folder import Folder, resolve
+from clonos.storage.log_directory import claim_log_directory
 from clonos.wire.replica_service import Granted, LeaseEnded, NoRoom, Wanted
 from clonos.wire.strikes import FaultCommand, Kind, NoProcess
 from clonos.wire.tls import Tls
@@ -210,6 +211,8 @@ class Service:
     def _start(self, wanted: Wanted, document: dict[str, Any]) -> ReplicaServer:
         name = f"{wanted.query}-{wanted.history}" if wanted.history else wanted.query
         data = self._data / name
+        data.mkdir(parents=True, exist_ok=True)
+        claim_log_directory(data, str(document["checkpoint"]), wanted.query)
         if begin_membership(data, wanted.membership):
             said = f"query {wanted.query} has gone on without this host: its logs are in {data / SET_ASIDE}"
             log("logs_set_aside", said, query=wanted.query)
