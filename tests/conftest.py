@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,10 @@ from hypothesis import settings
 # How long an example takes says something about the machine.
 settings.register_profile("clonos", deadline=None)
 settings.load_profile("clonos")
+
+# JVMs of tests end before a second compiler, or collectors of garbage in parallel, have been worth their time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", os.environ["SPARK_SUBMIT_OPTS"])
 
 ROOT = Path(__file__).resolve().parent.parent
 
