@@ -190,10 +190,11 @@ class Faults:
             self._disturb(self._rng.choice(self._world.clocks))
         if self.strikes(Fault.PARTITION, "network"):
             self._part()
-        if self.strikes(Fault.POWER_LOSS, "host"):
-            self._strike_host(self._world.lose_power)
-        if self.strikes(Fault.OLD_DISK, "host"):
-            self._strike_host(self._world.return_old)
+        if driver is self._world.driver:  # of a host's drivers it is the one that dies with it
+            if self.strikes(Fault.POWER_LOSS, "host"):
+                self._strike_host(self._world.lose_power)
+            if self.strikes(Fault.OLD_DISK, "host"):
+                self._strike_host(self._world.return_old)
         if self.strikes(Fault.PROGRAM_CHANGED, "driver"):
             self._world.deployment.change()
             self._world.checks.victim(None)
