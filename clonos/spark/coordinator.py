@@ -324,9 +324,7 @@ class Coordinator(QueryCoordinator):
         LOG.warning("the epoch is run from its beginning: %s", error)
 
     def keep_line(self, line: RecoveryLine) -> None:
-        self._checkpoint.set_place(
-            self.data
-        )  # not before a start may log something there: it could still fail
+        self._checkpoint.set_place(self.data)  # from now on instances may log something there
         write_line(self._checkpoint.location, line)
 
     def _fitted(self, offsets: bytes) -> bytes:

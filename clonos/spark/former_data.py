@@ -7,11 +7,14 @@ from there alone, where nobody downstream has been sent it: an effect would be d
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from collections.abc import Iterator
 
 from clonos.errors import CheckpointMismatch
-from clonos.protocol.ids import Epoch, epoch_after, log_after
+from clonos.protocol.ids import Epoch, LogOffset, Origin, epoch_after
+from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.topology import Topology
-from clonos.protocol.versions.upgrade import LastCommit, Remains, says_more
+from clonos.protocol.versions.upgrade import LastCommit, Remains, is_seen
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.query_snapshots import final_snapshots
 from clonos.spark.upgrade import last_commits, recorded
@@ -45,13 +48,20 @@ def _as_before(checkpoint: Checkpoint, former: str) -> str:
 
 
 def _holds_more(former: str, data: str, checkpoint: Checkpoint, program: Topology, passed: Epoch) -> bool:
-    """Whether stores there say anything, as far as they can be read, behind the last commit and behind what is said
-    here: a directory may have been copied."""
+    """Whether stores there say anything behind the last commit, as far as they can be read, that `data` does not say: a
+    directory may have been copied."""
     stood = last_commits(final_snapshots(checkpoint.location, program, passed))
-    here, handed_on, _ = recorded(data)
-    for origin, (start, said) in Remains(stood, here, handed_on, cursors={}, whole=True).pieces():
-        known = stood.get(origin, LastCommit())
-        if known.log_offset < start + len(said):
-            stood[origin] = known._replace(log_offset=log_after(start, said))
-    own, deltas, whole = recorded(former)
-    return says_more(Remains(stood, own, deltas, cursors={}, whole=whole))
+    here: dict[Origin, CausalLog] = defaultdict(CausalLog)
+    for origin, piece in _pieces(data):
+        here[origin].merge_agreeing([piece])
+    for origin, (start, said) in _pieces(former):
+        known = here[origin].agreement(start, said)
+        more = LogOffset(start + known), said[known:]
+        if is_seen(more, stood.get(origin, LastCommit()).log_offset):
+            return True
+    return False
+
+
+def _pieces(data: str) -> Iterator[tuple[Origin, Segment]]:
+    own, deltas, whole = recorded(data)
+    return Remains({}, own, deltas, cursors={}, whole=whole).pieces()

@@ -136,6 +136,23 @@ def test_the_default_directory_is_named_by_leaving_the_setting_out(place: Place)
     goes_on(place)
 
 
+def test_a_copy_of_the_directory_is_as_good_until_more_is_recorded(place: Place) -> None:
+    one, two = place.base / "one", place.base / "two"
+    leave_open(place, one)
+    shutil.copytree(one, two)
+    begin(place, one, realTime="5 minutes")
+    place.write([{"k": "a", "n": 0}])
+    place.await_rows(3)
+    place.stop()
+    with pytest.raises(CheckpointMismatch, match="kept its causal logs in"):
+        begin(place, two, realTime="5 minutes")
+    shutil.rmtree(two)
+    shutil.copytree(one, two)
+    begin(place, two, realTime="5 minutes")
+    place.write([{"k": "a", "n": 0}])
+    goes_on(place)
+
+
 def test_a_directory_may_be_named_by_a_link(place: Place) -> None:
     leave_open(place, place.base / "one")
     (place.base / "link").symlink_to(place.base / "one")

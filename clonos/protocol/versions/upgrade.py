@@ -328,14 +328,6 @@ def open_epoch(number: Epoch, remains: Remains, *, realtime: bool | None, planne
     return OpenEpoch(number, begun, epoch_before(number))
 
 
-def says_more(remains: Remains) -> bool:
-    """Whether a log says more of an instance, behind the last commit, than that an epoch began."""
-    return any(
-        is_seen(piece, remains.ends.get(origin, LastCommit()).log_offset)
-        for origin, piece in remains.pieces()
-    )
-
-
 def is_seen(piece: Segment, committed: LogOffset) -> bool:
     """Whether a piece of an instance's log says more, behind the offset at its last commit, than that an epoch
     began."""
