@@ -111,6 +111,18 @@ def test_a_record_that_ends_every_process_is_passed_over_and_kept(
     assert len(logs) == 4 and not [problem for log in logs for problem in log.problems]
 
 
+@pytest.mark.parametrize(("standby", "mode"), [("passive", "realtime"), ("hot", "microbatch")])
+def test_a_record_that_ends_every_process_is_passed_over_where_there_are_standbys(
+    spark: Any, tmp_path: Path, standby: str, mode: str
+) -> None:
+    setup = Run(tmp_path, mode=mode, first=KillsItself(BAD), on_poison="dead_letter", passed_over=(BAD,))
+    setup.settings = {"standby": standby}
+    run(spark, setup)
+    assert_exact(setup)
+    (letter,) = setup.dead_letters()
+    assert letter.table().to_pylist() == [{"k": letter.key[0], "id": BAD}]
+
+
 def test_a_crash_that_does_not_come_again_is_survived(spark: Any, tmp_path: Path) -> None:
     setup = Run(tmp_path, mode="realtime", first=Crashes(BAD, str(tmp_path / "once")))
     query = run(spark, setup)
