@@ -45,7 +45,7 @@ from clonos.spark.settings import Settings
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, drop, take_over, undisturbed
 from clonos.storage.host_memberships import HostMemberships
-from clonos.storage.log_directory import claim_log_directory
+from clonos.storage.log_directory import claim_log_directory, note_start
 from clonos.storage.recovery_line_file import newest_line, write_line
 from clonos.wire.determinant_service import DeterminantServer
 from clonos_standby.cluster.servers import Placement, ReplicaServers
@@ -325,6 +325,8 @@ class Coordinator(QueryCoordinator):
 
     def keep_line(self, line: RecoveryLine) -> None:
         self._checkpoint.set_place(self.data)  # from now on instances may log something there
+        if self.data != self._checkpoint.inside:
+            note_start(Path(self.data), line.generation)
         write_line(self._checkpoint.location, line)
 
     def _fitted(self, offsets: bytes) -> bytes:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from clonos.errors import CheckpointMismatch
+from clonos.protocol.fence import NO_GENERATION
 from clonos.protocol.ids import Epoch, LogOffset, Origin, epoch_after
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment
 from clonos.protocol.topology import Topology
@@ -19,6 +20,7 @@ from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.query_snapshots import final_snapshots
 from clonos.spark.upgrade import last_commits, recorded
 from clonos.storage.log_directory import is_copied_for, same_directory
+from clonos.storage.recovery_line_file import newest_line
 
 
 def check_former_data(checkpoint: Checkpoint, program: Topology, data: str) -> None:
@@ -28,7 +30,9 @@ def check_former_data(checkpoint: Checkpoint, program: Topology, data: str) -> N
     if place is None:
         return
     _, former = place
-    if same_directory(data, former) or is_copied_for(data, former, checkpoint.location):
+    line = newest_line(checkpoint.location)
+    last = line.generation if line is not None else NO_GENERATION
+    if same_directory(data, former) or is_copied_for(data, former, checkpoint.location, last):
         return
     passed = checkpoint.passed()
     if not _holds_more(former, data, checkpoint, program, passed):

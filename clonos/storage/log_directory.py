@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from clonos.errors import CheckpointMismatch, ClonosError
+from clonos.protocol.fence import NO_GENERATION, Generation
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.sealed import sealed, unsealed
 
@@ -29,13 +30,14 @@ def same_directory(one: str, other: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Of a directory: the name and the location of its checkpoint, its own path when that was written, and that of the
-    directory that it was moved or copied from."""
+    """Of a directory: the name and the location of its checkpoint, its own path when that was written, that of the
+    directory that it was moved or copied from, and the last start that has logged there."""
 
     checkpoint: str
     location: str
     data: str
     former: str = ""
+    start: Generation = NO_GENERATION
 
 
 def claim_log_directory(data: Path, checkpoint: str, query: str) -> None:
@@ -43,20 +45,41 @@ def claim_log_directory(data: Path, checkpoint: str, query: str) -> None:
     checkpoint of the query is still there, of which it holds them; StorageUnavailable."""
     here = _Checkpoint(checkpoint)
     said = _read(data)
-    mark = _Mark(here.name, checkpoint, os.path.realpath(data), said.former if said is not None else "")
-    if said is not None and said.data != mark.data:
-        mark = replace(mark, former=said.data)
-    elif said is not None and said.checkpoint != mark.checkpoint:
-        _check_is_gone(_Checkpoint(said.location), here, data, query)
+    mark = _Mark(here.name, checkpoint, os.path.realpath(data))
+    if said is not None:
+        mark = replace(mark, former=said.former, start=said.start)
+        if said.data != mark.data:
+            mark = replace(mark, former=said.data)
+        elif said.checkpoint != mark.checkpoint:
+            _check_is_gone(_Checkpoint(said.location), here, data, query)
     if said != mark:
         _folder(data).write(OWNER, sealed(asdict(mark)))
 
 
-def is_copied_for(data: str, former: str, checkpoint: str) -> bool:
-    """Whether `data` was made from `former`, and that holds the logs of another checkpoint than this one."""
+def note_start(data: Path, start: Generation) -> None:
+    """From now on instances of this start may log in a directory that was claimed. Raises StorageUnavailable."""
+    said = _read(data)
+    if said is not None:
+        _folder(data).write(OWNER, sealed(asdict(replace(said, start=start))))
+
+
+def is_copied_for(data: str, former: str, checkpoint: str, last: Generation) -> bool:
+    """Whether `data` was made from `former`, and that holds the logs of another checkpoint than this one, of which
+    `last` is the last start. Raises CheckpointMismatch where it was made when the other one had gone on: what instances
+    had done in the epoch that is open in this one may have been removed by then."""
     mine, other = _read(Path(data)), _read(Path(former))
-    made_from_it = mine is not None and os.path.realpath(former) in (mine.data, mine.former)
-    return made_from_it and other is not None and other.checkpoint != _Checkpoint(checkpoint).name
+    if mine is None or other is None or other.checkpoint == _Checkpoint(checkpoint).name:
+        return False
+    if os.path.realpath(former) not in (mine.data, mine.former):
+        return False
+    if mine.start > last:
+        raise CheckpointMismatch(
+            f"{data} is a copy of {former} as that was after start {mine.start} of {other.location}; this checkpoint "
+            f"was copied after start {last}, and what its open epoch has done need not be in these logs any more",
+            hint="Use a copy of the directory that was made together with the checkpoint's. If there is none, copy "
+            "both again, or choose spark.clonos.onGap=at_least_once to go on with possible contradictions",
+        )
+    return True
 
 
 def _folder(data: Path) -> Folder:
@@ -69,7 +92,8 @@ def _read(data: Path) -> _Mark | None:
         said = unsealed(folder.read(OWNER), folder.path(OWNER), f"Remove {folder.path(OWNER)}")
     except FileNotFoundError:
         return None
-    return _Mark(said["checkpoint"], said["location"], said["data"], said["former"])
+    start = Generation(int(said.get("start", NO_GENERATION)))
+    return _Mark(said["checkpoint"], said["location"], said["data"], said["former"], start)
 
 
 def _check_is_gone(other: _Checkpoint, here: _Checkpoint, data: Path, query: str) -> None:
@@ -82,9 +106,9 @@ def _check_is_gone(other: _Checkpoint, here: _Checkpoint, data: Path, query: str
     raise CheckpointMismatch(
         f"{data} holds the causal logs of query {query} with the checkpoint {other.location}, {why}; "
         f"{here.location} is a copy of it, or it is a copy of this one",
-        hint=f"Each copy needs logs of its own: while neither runs, copy {data} to another directory, as its folder "
-        f"{data.name}, and give that one as spark.clonos.data (--data of a service). If the other checkpoint is not "
-        f"used any more, remove {data / OWNER}",
+        hint=f"Each copy needs logs of its own, as they were when it was made: if the other one has not run since, "
+        f"copy {data} to another directory, as its folder {data.name}, and give that one as spark.clonos.data (--data "
+        f"of a service). If the other checkpoint is not used any more, remove {data / OWNER}",
     )
 
 

@@ -214,3 +214,18 @@ def test_a_copy_of_a_checkpoint_has_logs_of_its_own(place: Place) -> None:
         now.write([{"k": "a", "n": 0}] * 2)
         goes_on(now)
         now.stop()
+
+
+def test_logs_that_were_copied_later_than_the_checkpoint_are_refused(place: Place) -> None:
+    one, own = place.base / "one", place.base / "own"
+    leave_open(place, one)
+    copy = Place(place.spark, place.base / "copy")
+    for name in ("checkpoint", "out", "in"):
+        shutil.copytree(place.base / name, copy.base / name)
+    begin(place, one, realTime="5 minutes")
+    place.write([{"k": "a", "n": 0}])
+    place.await_rows(3)
+    place.stop()
+    shutil.copytree(one, own)
+    with pytest.raises(CheckpointMismatch, match=r"as that was after start \d+ of .*copied after start \d+"):
+        begin(copy, own, realTime="5 minutes")
