@@ -137,7 +137,7 @@ class Coordinator(QueryCoordinator):
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         before = self._checkpoint.history().bindings[-1].program
         if self._settings.on_gap is not OnGap.AT_LEAST_ONCE:
-            check_former_data(self._checkpoint, before, self.data)
+            check_former_data(self._checkpoint, before, self.query, self.data)
         Path(self.data).mkdir(parents=True, exist_ok=True)
         if self.data != self._checkpoint.inside:  # what is inside goes with it
             claim_log_directory(Path(self.data), self._checkpoint.location, self.query)

@@ -23,7 +23,7 @@ from clonos.storage.log_directory import is_copied_for, same_directory
 from clonos.storage.recovery_line_file import newest_line
 
 
-def check_former_data(checkpoint: Checkpoint, program: Topology, data: str) -> None:
+def check_former_data(checkpoint: Checkpoint, program: Topology, query: str, data: str) -> None:
     """`data` is where this start will keep logs; `program` is what the last one ran. A directory that was moved holds
     nothing any more where it was, and what is on another host nobody can look at. Raises CheckpointMismatch."""
     place = checkpoint.place()
@@ -32,7 +32,7 @@ def check_former_data(checkpoint: Checkpoint, program: Topology, data: str) -> N
     _, former = place
     line = newest_line(checkpoint.location)
     last = line.generation if line is not None else NO_GENERATION
-    if same_directory(data, former) or is_copied_for(data, former, checkpoint.location, last):
+    if same_directory(data, former) or is_copied_for(data, former, checkpoint.location, query, last):
         return
     passed = checkpoint.passed()
     if not _holds_more(former, data, checkpoint, program, passed):

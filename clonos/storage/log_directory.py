@@ -13,6 +13,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from clonos.errors import CheckpointMismatch, ClonosError
 from clonos.protocol.fence import NO_GENERATION, Generation
@@ -39,6 +40,13 @@ class _Mark:
     former: str = ""
     start: Generation = NO_GENERATION
 
+    def is_there(self, query: str, here: _Checkpoint) -> bool:
+        """Whether the checkpoint is still where it was, and not the one `here` under another name. Raises
+        ClonosError where nobody can see."""
+        is_local = os.path.isabs(self.checkpoint)  # else the name says only which it is
+        other = _Checkpoint(self.checkpoint if is_local else self.location)
+        return other.holds(query) and not other.is_same_directory(here)
+
 
 def claim_log_directory(data: Path, checkpoint: str, query: str) -> None:
     """`data` holds the logs of the query with this checkpoint from now on. Raises CheckpointMismatch where another
@@ -48,10 +56,11 @@ def claim_log_directory(data: Path, checkpoint: str, query: str) -> None:
     mark = _Mark(here.name, checkpoint, os.path.realpath(data))
     if said is not None:
         mark = replace(mark, former=said.former, start=said.start)
+        is_copy = said.data != mark.data and os.path.exists(said.data)
         if said.data != mark.data:
             mark = replace(mark, former=said.data)
-        elif said.checkpoint != mark.checkpoint:
-            _check_is_gone(_Checkpoint(said.location), here, data, query)
+        if said.checkpoint != mark.checkpoint and not is_copy:
+            _check_is_gone(said, here, data, query)
     if said != mark:
         _folder(data).write(OWNER, sealed(asdict(mark)))
 
@@ -63,14 +72,14 @@ def note_start(data: Path, start: Generation) -> None:
         _folder(data).write(OWNER, sealed(asdict(replace(said, start=start))))
 
 
-def is_copied_for(data: str, former: str, checkpoint: str, last: Generation) -> bool:
+def is_copied_for(data: str, former: str, checkpoint: str, query: str, last: Generation) -> bool:
     """Whether `data` was made from `former`, and that holds the logs of another checkpoint than this one, of which
     `last` is the last start. Raises CheckpointMismatch where it was made when the other one had gone on: what instances
     had done in the epoch that is open in this one may have been removed by then."""
-    mine, other = _read(Path(data)), _read(Path(former))
-    if mine is None or other is None or other.checkpoint == _Checkpoint(checkpoint).name:
+    mine, other, here = _read(Path(data)), _read(Path(former)), _Checkpoint(checkpoint)
+    if mine is None or other is None or other.checkpoint == here.name:
         return False
-    if os.path.realpath(former) not in (mine.data, mine.former):
+    if os.path.realpath(former) not in (mine.data, mine.former) or not other.is_there(query, here):
         return False
     if mine.start > last:
         raise CheckpointMismatch(
@@ -96,9 +105,9 @@ def _read(data: Path) -> _Mark | None:
     return _Mark(said["checkpoint"], said["location"], said["data"], said["former"], start)
 
 
-def _check_is_gone(other: _Checkpoint, here: _Checkpoint, data: Path, query: str) -> None:
+def _check_is_gone(other: _Mark, here: _Checkpoint, data: Path, query: str) -> None:
     try:
-        if not other.holds(query) or other.is_same_file(here):
+        if not other.is_there(query, here):
             return
         why = "which is still there"
     except ClonosError as error:
@@ -122,9 +131,11 @@ class _Checkpoint:
 
     @property
     def name(self) -> str:
-        """The same for every way to write the location."""
+        """The same for every way to write the location: a path, or file system, host or bucket, and path."""
         local = self._folder.local
-        return str(self._folder) if local is None else os.path.realpath(local)
+        return (
+            f"{urlsplit(self.location).netloc}/{self._folder}" if local is None else os.path.realpath(local)
+        )
 
     def holds(self, query: str) -> bool:
         try:
@@ -132,12 +143,12 @@ class _Checkpoint:
         except FileNotFoundError:
             return False
 
-    def is_same_file(self, other: _Checkpoint) -> bool:
-        """Under two names, as where it is mounted twice."""
+    def is_same_directory(self, other: _Checkpoint) -> bool:
+        """Under two names, as where it is mounted twice. Files in it may be one in two copies, a directory is not."""
         one, two = self._folder.local, other._folder.local
         if one is None or two is None:
             return False
         try:
-            return os.path.samefile(os.path.join(one, _QUERY), os.path.join(two, _QUERY))
+            return os.path.samefile(one, two)
         except OSError:
             return False

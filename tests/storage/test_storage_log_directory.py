@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -9,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from clonos.errors import CheckpointMismatch
-from clonos.storage.log_directory import claim_log_directory, same_directory
+from clonos.protocol.fence import Generation
+from clonos.storage.log_directory import claim_log_directory, is_copied_for, note_start, same_directory
+from clonos.storage.sealed import sealed
 
 QUERY = "0123456789abcdef"
 
@@ -72,6 +76,67 @@ def test_a_copy_is_refused_while_the_original_is_there_and_the_hint_helps(
     else:
         shutil.rmtree(original)
     claim(data, copy)
+
+
+@pytest.mark.parametrize("how", ["a link that leads to the copy now", "files that are one in both"])
+def test_a_copy_is_not_taken_for_the_original(original: Path, data: Path, how: str) -> None:
+    copy = original.parent / "copy"
+    if how == "files that are one in both":
+        claim(data, original)
+        shutil.copytree(original, copy, copy_function=os.link)
+        name = copy
+    else:
+        name = original.parent / "link"
+        name.symlink_to(original)
+        claim(data, name)
+        shutil.copytree(original, copy)
+        name.unlink()
+        name.symlink_to(copy)
+    with pytest.raises(CheckpointMismatch, match="is still there"):
+        claim(data, name)
+
+
+def test_a_directory_that_was_moved_still_has_its_checkpoint(original: Path, data: Path) -> None:
+    claim(data, original)
+    copy = Path(shutil.copytree(original, original.parent / "copy"))
+    moved = Path(shutil.move(data, original.parent / QUERY))
+    with pytest.raises(CheckpointMismatch, match="is still there"):
+        claim(moved, copy)
+    claim(moved, original)
+
+
+def test_what_cannot_be_seen_is_not_taken_to_be_gone(original: Path, data: Path) -> None:
+    """A storage that is not there any more: the hint is the way out."""
+    claim(data, original)
+    said = json.loads((data / "checkpoint").read_text())["body"]
+    gone = {**said, "checkpoint": "old/s3:old", "location": "nonesuch://old/checkpoint"}
+    (data / "checkpoint").write_bytes(sealed(gone))
+    with pytest.raises(CheckpointMismatch, match="of which nobody can see now") as refused:
+        claim(data, original)
+    assert f"remove {data / 'checkpoint'}" in str(refused.value)
+    (data / "checkpoint").unlink()
+    claim(data, original)
+
+
+@pytest.mark.parametrize("what", ["copied together", "copied later", "moved"])
+def test_which_logs_are_good_for_a_copy(original: Path, data: Path, what: str) -> None:
+    claim(data, original)
+    note_start(data, Generation(3))
+    copy = Path(shutil.copytree(original, original.parent / "copy"))
+    own = original.parent / "own" / QUERY
+    if what == "copied later":
+        note_start(data, Generation(4))
+    shutil.copytree(data, own)
+    if what == "moved":  # not a copy: there is none beside it
+        shutil.rmtree(original)
+    if what == "copied later":
+        with pytest.raises(CheckpointMismatch, match=r"after start 4 of .*was copied after start 3"):
+            is_copied_for(str(own), str(data), str(copy), QUERY, Generation(3))
+        return
+    for _ in range(2):  # also after a start that came to nothing
+        found = is_copied_for(str(own), str(data), str(copy), QUERY, Generation(3))
+        assert found is (what == "copied together")
+        claim(own, copy)
 
 
 def test_a_damaged_mark_says_what_to_do(original: Path, data: Path) -> None:
