@@ -156,6 +156,9 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         pytest.param(
             8006819, id="a replica went on from memory where the one before had begun the epoch elsewhere"
         ),
+        pytest.param(
+            9009257, id="the checker took the log that an old disk brought back for what had happened"
+        ),
         pytest.param(8007811, id="a standby that was ready took the place of each victim of a deadly record"),
         pytest.param(
             8007908,

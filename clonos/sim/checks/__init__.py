@@ -60,7 +60,7 @@ class Checks:
         self.losses = Losses(world)
         self.effects = Effects(world)
         self.orphans = Orphans(world, self.truth, self.truncation, self.losses, self.effects)
-        self.gaps = Gaps(world, self.truncation, self.losses)
+        self.gaps = Gaps(world, self.truth, self.truncation, self.losses)
         self.replays = Replays(self.truth)
         self.outputs = Outputs(self.truth)
         self.prefix = Prefix(self.truth, self.truncation)

@@ -1,7 +1,8 @@
 """Stopping is right only where something is missing: what anybody can read is not a gap.
 
 Where instances have standbys, what one of them wrote may have been overtaken, and is not believed although it can be
-read; there this is not looked at.
+read; there this is not looked at. Nor where an old copy of a disk holds what an instance did before it did otherwise:
+with a finite sharing depth, others know the digest of what it did last, and have no bytes of it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError, GapError
-from clonos.protocol.ids import LOG_BEGIN
+from clonos.protocol.ids import LOG_BEGIN, Origin
 from clonos.sim.checks.losses import Losses, readable, readable_sink
 from clonos.sim.checks.truncation import Truncation
+from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.plan import Fault
 
@@ -23,13 +25,21 @@ if TYPE_CHECKING:
 class Gaps:
     """See the module."""
 
-    def __init__(self, world: World, truncation: Truncation, losses: Losses) -> None:
+    def __init__(self, world: World, truth: Truth, truncation: Truncation, losses: Losses) -> None:
         self._world = world
+        self._truth = truth
         self._truncation = truncation
         self._losses = losses
 
     def _is_an_older_checkpoint(self) -> bool:
         return any(one.kind is Fault.CHECKPOINT_OLDER for one in self._world.faults.struck)
+
+    def _another_history_came_back(self, origin: Origin) -> bool:
+        happened = self._truth.logs[origin]
+        mine = [batch for store in self._world.stores() if store.owner == origin for batch in store.batches]
+        return self._world.plan.may(Fault.OLD_DISK) and any(
+            happened[start : start + len(data)] != data for batch in mine for start, data in batch.own
+        )
 
     def failed(self, replica: Replica, error: ClonosError) -> None:
         """An instance that returns has stopped because of a gap in its log."""
@@ -38,6 +48,8 @@ class Gaps:
             return
         if self._world.plan.per_epoch and self._is_an_older_checkpoint():
             return  # what is gone stands in no log: records that were gathered
+        if self._another_history_came_back(origin):
+            return
         holders = [readable(store) for store in self._world.stores()]
         holders += [readable_sink(place) for place in self._world.sinks.values()]
         known = self._losses.everybody(damaged=False)[origin]
