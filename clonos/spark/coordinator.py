@@ -104,6 +104,7 @@ class Coordinator(QueryCoordinator):
         self._leadership = DriverLeadership(location, settings.data_dir)
         self.query = ""  # known when it has started
         self.data = ""
+        self._is_in_place = False  # the checkpoint says where this driver keeps logs
         self._sink.bind(self._checkpoint.location)
         self._driver_host = driver_host
         self._spread = spread
@@ -324,9 +325,10 @@ class Coordinator(QueryCoordinator):
         LOG.warning("the epoch is run from its beginning: %s", error)
 
     def keep_line(self, line: RecoveryLine) -> None:
-        self._checkpoint.set_place(self.data)  # from now on instances may log something there
-        if self.data != self._checkpoint.inside:
+        if not self._is_in_place:  # from now on instances of this driver may log something there
+            self._checkpoint.set_place(self.data)
             note_start(Path(self.data), line.generation)
+            self._is_in_place = True
         write_line(self._checkpoint.location, line)
 
     def _fitted(self, offsets: bytes) -> bytes:

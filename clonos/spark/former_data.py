@@ -30,9 +30,11 @@ def check_former_data(checkpoint: Checkpoint, program: Topology, query: str, dat
     if place is None:
         return
     _, former = place
+    if same_directory(data, former):
+        return
     line = newest_line(checkpoint.location)
     last = line.generation if line is not None else NO_GENERATION
-    if same_directory(data, former) or is_copied_for(data, former, checkpoint.location, query, last):
+    if is_copied_for(data, former, checkpoint.location, query, last):
         return
     passed = checkpoint.passed()
     if not _holds_more(former, data, checkpoint, program, passed):

@@ -32,7 +32,7 @@ def same_directory(one: str, other: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Mark:
     """Of a directory: the name and the location of its checkpoint, its own path when that was written, that of the
-    directory that it was moved or copied from, and the last start that has logged there."""
+    directory that it was moved or copied from, and the first start of the last driver that has logged there."""
 
     checkpoint: str
     location: str
@@ -66,7 +66,8 @@ def claim_log_directory(data: Path, checkpoint: str, query: str) -> None:
 
 
 def note_start(data: Path, start: Generation) -> None:
-    """From now on instances of this start may log in a directory that was claimed. Raises StorageUnavailable."""
+    """From this start on instances may log here. Where the directory is claimed: one inside the checkpoint is not.
+    Raises StorageUnavailable."""
     said = _read(data)
     if said is not None:
         _folder(data).write(OWNER, sealed(asdict(replace(said, start=start))))

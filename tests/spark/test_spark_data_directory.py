@@ -76,6 +76,23 @@ def leave_open(place: Place, data: Path | None) -> None:
     place.stop()
 
 
+def one_row_more(place: Place, data: Path) -> None:
+    """Of the epoch that is still not over."""
+    begin(place, data, realTime="5 minutes")
+    place.write([{"k": "a", "n": 0}])
+    place.await_rows(3)
+    place.stop()
+
+
+def copied(place: Place) -> Place:
+    """The checkpoint, with a source, an output and an outside of its own."""
+    copy = Place(place.spark, place.base / "copy")
+    for name in ("checkpoint", "out", "in"):
+        shutil.copytree(place.base / name, copy.base / name)
+    shutil.copy(place.base / "told", copy.base / "told")
+    return copy
+
+
 def goes_on(place: Place) -> None:
     """Every record is counted once, and told of with one number, as far as somebody has been told."""
     assert [row["n"] for row in place.await_rows(4)] == [1, 2, 3, 4]
@@ -140,10 +157,7 @@ def test_a_copy_of_the_directory_is_as_good_until_more_is_recorded(place: Place)
     one, two = place.base / "one", place.base / "two"
     leave_open(place, one)
     shutil.copytree(one, two)
-    begin(place, one, realTime="5 minutes")
-    place.write([{"k": "a", "n": 0}])
-    place.await_rows(3)
-    place.stop()
+    one_row_more(place, one)
     with pytest.raises(CheckpointMismatch, match="kept its causal logs in"):
         begin(place, two, realTime="5 minutes")
     shutil.rmtree(two)
@@ -199,11 +213,7 @@ def test_a_copy_of_a_checkpoint_has_logs_of_its_own(place: Place) -> None:
     """Each goes on with the two rows that were visible when it was made."""
     one, own = place.base / "one", place.base / "own"
     leave_open(place, one)
-    copy = Place(place.spark, place.base / "copy")
-    shutil.copytree(place.checkpoint, copy.checkpoint)
-    shutil.copytree(place.output, copy.output)
-    shutil.copytree(place.base / "in", copy.base / "in")
-    shutil.copy(place.base / "told", copy.base / "told")
+    copy = copied(place)
     with pytest.raises(CheckpointMismatch, match="is a copy of it") as refused:
         begin(copy, one, realTime="5 minutes")
     hinted = re.search(r"copy (\S+) to another directory, as its folder ([0-9a-f]+)", str(refused.value))
@@ -219,13 +229,8 @@ def test_a_copy_of_a_checkpoint_has_logs_of_its_own(place: Place) -> None:
 def test_logs_that_were_copied_later_than_the_checkpoint_are_refused(place: Place) -> None:
     one, own = place.base / "one", place.base / "own"
     leave_open(place, one)
-    copy = Place(place.spark, place.base / "copy")
-    for name in ("checkpoint", "out", "in"):
-        shutil.copytree(place.base / name, copy.base / name)
-    begin(place, one, realTime="5 minutes")
-    place.write([{"k": "a", "n": 0}])
-    place.await_rows(3)
-    place.stop()
+    copy = copied(place)
+    one_row_more(place, one)
     shutil.copytree(one, own)
     with pytest.raises(CheckpointMismatch, match=r"as that was after start \d+ of .*copied after start \d+"):
         begin(copy, own, realTime="5 minutes")

@@ -32,8 +32,7 @@ class Effects:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._done: dict[tuple[NodeId, int], _Effect] = {}
-        self._logs: dict[tuple[NodeId, int], LogsOfHost] = {}
+        self._done: dict[tuple[NodeId, int], tuple[_Effect, LogsOfHost]] = {}  # by node and record
 
     def logs(self, at: int) -> LogsOfHost:
         return LogsOfHost(at, self._world.disks[at].times_set_aside)
@@ -45,9 +44,8 @@ class Effects:
 
     def done(self, at: int, node: NodeId, key: str, record: int, draw: int) -> None:
         """Host `at` has acted."""
-        which, effect = (node, record), _Effect(key, draw)
-        known = self._done.setdefault(which, effect)
-        logs = self._logs.setdefault(which, self.logs(at))
+        effect = _Effect(key, draw)
+        known, logs = self._done.setdefault((node, record), (effect, self.logs(at)))
         if known == effect:
             return
         if not self.count(logs):

@@ -211,7 +211,6 @@ class Service:
     def _start(self, wanted: Wanted, document: dict[str, Any]) -> ReplicaServer:
         name = f"{wanted.query}-{wanted.history}" if wanted.history else wanted.query
         data = self._data / name
-        data.mkdir(parents=True, exist_ok=True)
         claim_log_directory(data, str(document["checkpoint"]), wanted.query)
         if begin_membership(data, wanted.membership):
             said = f"query {wanted.query} has gone on without this host: its logs are in {data / SET_ASIDE}"
