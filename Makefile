@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JAR := clonos/jars/clonos-spark-plugin.jar
+CLASSES := .build/java-classes.jsa
 JAVA := $(shell find spark_plugin/src/main -type f 2>/dev/null)
 ARGS ?=
 # How many processes share the tests, each of which gets the next file: "auto" is one per core, and more than four
@@ -33,13 +34,13 @@ install: $(INSTALLED) $(JAR)  ## the virtual environment with everything in it
 
 jar: $(JAR)  ## the Spark plugin, when its sources changed
 
-test: install  ## the tests that a contributor needs: minutes
+test: install $(CLASSES)  ## the tests that a contributor needs: minutes
 	@$(BIN)/python -m pytest $(SHARED) -m "not soak and not long" $(ARGS)
 
-check: install  ## all tests that continuous integration runs: every kind of kill, every planted bug
+check: install $(CLASSES)  ## all tests that continuous integration runs: every kind of kill, every planted bug
 	@$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
-soak: install  ## the soak tests: minutes to hours
+soak: install $(CLASSES)  ## the soak tests: minutes to hours
 	@$(BIN)/python -m pytest -m soak --timeout 0 $(ARGS)
 
 demo: install  ## one job, killed, with Clonos and without; all cases: make demo ARGS="--scenario all --mode both"
@@ -82,3 +83,7 @@ $(INSTALLED): pyproject.toml hatch_build.py
 $(JAR): $(INSTALLED) hatch_build.py $(JAVA)
 	@$(BIN)/python hatch_build.py
 	@touch $@
+
+# The plugin's own classes are not in it, so it outlives a change of them.
+$(CLASSES): $(INSTALLED) tests/helpers/java_class_archive.py | $(JAR)
+	@$(BIN)/python tests/helpers/java_class_archive.py $@ 2>/dev/null

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import java_class_archive
 import one_session
 import pytest
 from hypothesis import settings
@@ -17,9 +18,8 @@ from hypothesis import settings
 settings.register_profile("clonos", deadline=None)
 settings.load_profile("clonos")
 
-# JVMs of tests end before a second compiler, or collectors of garbage in parallel, have been worth their time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", os.environ["SPARK_SUBMIT_OPTS"])
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_class_archive.SHORT_LIVED} {java_class_archive.options()}")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", java_class_archive.SHORT_LIVED)
 
 ROOT = Path(__file__).resolve().parent.parent
 

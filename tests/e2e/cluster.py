@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import java_class_archive
 import pyspark
 from driver import until
 
@@ -26,7 +27,7 @@ HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
 CORES = 8
 START_SECONDS = 180.0
 _SPARK = Path(pyspark.__file__).parent
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
+_JAVA = f"{java_class_archive.SHORT_LIVED} {java_class_archive.options()} -Xss512k"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _START = (
     "import os, sys; from clonos_standby.server.processes import die_with_parent; "
