@@ -1,11 +1,11 @@
-"""How the numbers of source channels (`clonos.protocol.source_channels`) become durable, and who may give them.
+"""How numbers of source channels (`clonos.protocol.source_channels`) become durable, and which driver gives them.
 
 They are kept on pages. A page is named by the start of the query that wrote it and by its number in that start; page 0
 of a start says everything that was known when it began, the others what came since, so the pages of the highest start
-say all there is. Page 0 is written before anybody hears of the start, and before it gives a number to anybody. What an
-overtaken driver still writes therefore counts for nothing, and it has told nobody either: it looks whether it leads
-when the page is durable, and the one that took over had claimed its start before it read the pages. And a checkpoint
-that was restored from an older copy is found out: the sinks have heard of a start that has no page.
+say all there is. Page 0 is written before sinks and replica servers hear of the start, and before it gives a task a
+number. What an overtaken driver still writes therefore counts for nothing, and it has told no task either: it looks
+whether it leads when the page is durable, and the one that took over had claimed its start before it read the pages.
+And a checkpoint that was restored from an older copy is found out: the sinks have heard of a start that has no page.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Numbering:
     def begin(
         self, start: Generation, known: Iterable[Numbered] = (), *, heard_of: Generation = NO_GENERATION
     ) -> Steps:
-        """Before anybody hears of this start: take over what earlier ones have given; `known` where there was no page,
-        and numbers none the less. `heard_of` is the highest start of which the sinks have heard. Raises
+        """Before sinks and servers hear of this start: take over what earlier ones have given; `known` where there was
+        no page, and numbers none the less. `heard_of` is the highest start of which the sinks have heard. Raises
         CheckpointMismatch, Fenced."""
         if start == self._start:
             return

@@ -30,7 +30,7 @@ FENCE_BYTES: Final = 16
 Generation = NewType("Generation", int)
 """A start of the query, counted over all that a driver has led: the first is 1, and each has a number of its own."""
 NO_GENERATION: Final = Generation(0)
-"""Before the first start: where nobody has led yet."""
+"""Before the first start: no driver has led yet."""
 
 _GENERATION_SHIFT: Final = ATTEMPT_BITS + REPLACEMENT_BITS
 _ATTEMPT_MASK: Final = (1 << ATTEMPT_BITS) - 1

@@ -97,7 +97,7 @@ class Arrivals:
     """FIFO check of one attempt's input (invariant I5).
 
     By channel, `began` is the last position that came in the epochs before; `before`, the last one that came in this
-    one, too, when the state that was restored was made. It may come again to whoever replaces a lost replica.
+    one, too, when the state that was restored was made. It may come again to the process that replaces a lost replica.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who is who, and where: nodes, instances, channels; epochs, offsets of logs, numbers of output rows.
+"""The vocabulary of a query: nodes, instances, channels; epochs, offsets of logs, numbers of output rows.
 
 A *node* is a source, operator or sink of the query (1..63). An *instance* is one of a node's parallel partitions. A
 *channel* is the FIFO edge from one upstream instance (or source partition) to an instance; (channel, position)

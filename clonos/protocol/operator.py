@@ -22,10 +22,10 @@ from clonos.errors import Where
 class KeyedStatePort(Protocol):
     """Keyed state of one instance.
 
-    `get`, `put` and `touch` are for objects of the operator's own, of plain values that nobody else holds: `get` may
-    hand out the same object again until it is put or evicted, so an object that was changed in place must be `put` (or
-    `touch`ed, if nothing was read in between). `load` and `save` are for objects of the user: a copy each way, so that
-    a live instance sees what a restored one would see. A key is used in one of the two ways.
+    `get`, `put` and `touch` are for objects of the operator's own, of plain values that no other code refers to: `get`
+    may hand out the same object again until it is put or evicted, so an object that was changed in place must be `put`
+    (or `touch`ed, if nothing was read in between). `load` and `save` are for objects of the user: a copy each way, so
+    that a live instance sees what a restored one would see. A key is used in one of the two ways.
     """
 
     def load(self, key: bytes) -> Any | None: ...

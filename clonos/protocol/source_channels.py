@@ -5,7 +5,7 @@ partition, a file, a shard), the channel has a name, and every source node count
 in which they were first seen. A number says which records are repetitions, so it must mean the same name in every
 re-execution and after every restart, and is never given twice.
 
-Whoever meets a name that has no number asks for one. It is told only when the entry is durable
+A task that meets a name without a number asks the driver for one. The driver tells it only when the entry is durable
 (`clonos.protocol.channel_numbering`): a number that was lost again could be given to another name, whose records
 would then pass for repetitions.
 """

@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from clonos.errors import SinkError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NodeId
-from clonos.protocol.roles.sink_fence import NOBODY
+from clonos.protocol.roles.sink_fence import NO_WRITER
 from clonos.sinks.sql_dialect import lock_schema
 from clonos.sinks.sql_tables import FLOOR, Books
 from clonos.sinks.sql_target import Written, check_columns, check_table, read_written
@@ -117,7 +117,7 @@ def _widen_fences(connection: Connection, books: Books) -> None:
     for query, node, instance, fence in rows:
         place = {"query": query, "node": node, "instance": instance}
         connection.execute(
-            books.fence.insert(), {**place, "fence": Fence.widened(fence).text, "owner": NOBODY}
+            books.fence.insert(), {**place, "fence": Fence.widened(fence).text, "owner": NO_WRITER}
         )
         if (node, instance) != FLOOR:
             connection.execute(books.trimmed.insert(), {**place, "seq": _BEYOND_LAYOUT_1})

@@ -20,7 +20,7 @@ from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.line.sink_trim import Entry, Page, next_number
-from clonos.protocol.roles.sink_fence import NOBODY, Holder, check_driver, check_holding, check_taking
+from clonos.protocol.roles.sink_fence import NO_WRITER, Holder, check_driver, check_holding, check_taking
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors
 from clonos.sinks.sql_dialect import is_unavailable, reason
@@ -48,7 +48,7 @@ def told(error: sa.exc.DBAPIError) -> SinkError | SinkUnavailable:
 def lock_fence(connection: Connection, books: Books, query: str, origin: Origin) -> Holder:
     """Who holds it, the row locked until the transaction ends; the row is made if there is none."""
     fence, (node, instance) = books.fence, origin
-    values = {"query": query, "node": node, "instance": instance, "fence": Fence(0).text, "owner": NOBODY}
+    values = {"query": query, "node": node, "instance": instance, "fence": Fence(0).text, "owner": NO_WRITER}
     found = connection.execute(books.lock_fence, at(query, origin)).one_or_none()
     if found is None:
         quoted = connection.dialect.identifier_preparer.format_table(fence)

@@ -19,10 +19,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from clonos.errors import LogCorrupt, ProtocolError, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
-from clonos.protocol.roles.sink_fence import NOBODY, Holder
+from clonos.protocol.roles.sink_fence import NO_WRITER, Holder
 from clonos.storage.durable_files import make_directory, replace_file
 
-_NOBODY = "-"
+_NO_WRITER = "-"
 
 
 def local_path(place: str | os.PathLike[str], what: str) -> str:
@@ -107,10 +107,10 @@ def read_fence(path: Path) -> Holder:
                 return Holder(Fence.widened(int(number)))
             case ["clonos-fence", "2", number, owner]:
                 with contextlib.suppress(ProtocolError):
-                    return Holder(Fence.parse(number), NOBODY if owner == _NOBODY else owner)
+                    return Holder(Fence.parse(number), NO_WRITER if owner == _NO_WRITER else owner)
     raise LogCorrupt(f"the fence file {path} is damaged", hint="Restore it before the query runs again")
 
 
 def write_fence(path: Path, holder: Holder, *, durable: bool) -> None:
-    word = f"clonos-fence 2 {Fence(holder.fence).text} {holder.owner or _NOBODY}"
+    word = f"clonos-fence 2 {Fence(holder.fence).text} {holder.owner or _NO_WRITER}"
     replace_file(path, f"{word} {zlib.crc32(word.encode()):08x}\n".encode(), durable=durable)

@@ -131,7 +131,7 @@ def test_the_digest_of_a_log_tells_two_histories_apart() -> None:
     other = LOG[:ONE] + bytes(2 * ONE)
     with pytest.raises(GapError, match="is another history"):
         found.put_together([sink(other)], where=HERE)
-    with pytest.raises(GapError, match="nobody holds them"):
+    with pytest.raises(GapError, match="no holder has them"):
         found.put_together([sink(LOG + LOG, 6 * ONE)], where=HERE)
 
 

@@ -66,7 +66,7 @@ class EpochBoundary:
 
     def gathered_records_lost(self) -> GapError:
         """An epoch ended inside what was recorded of it, while records were gathered for its end. The process that has
-        them in memory goes on with them; nobody else can, and no other function."""
+        them in memory goes on with them; no other process can, and no other function."""
         return GapError(
             "an epoch came out shorter than it was recorded, and records that were gathered for its end are gone: "
             "Spark had lost which records it was to have, and gave it others",

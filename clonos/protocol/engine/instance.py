@@ -6,10 +6,10 @@ runtime carries out in order.
 Normal operation (design: *Normal*). A bundle's deltas are taken into the journal and queued for the log store before
 its records are processed; the order determinant is appended; the operator runs; the rows it returns are numbered,
 routed and stamped, the first row per destination carrying the delta that the destination lacks. The log store is
-written before any row leaves (`Persist` precedes `Emit`), so nobody ever depends on an event that only a dead process
-knew (invariant I1).
+written before any row leaves (`Persist` precedes `Emit`), so no instance or sink ever depends on an event that only a
+dead process knew (invariant I1).
 
-Recovery. Restored to a snapshot, with its own log from there on as far as anybody knows it, the instance repeats the
+Recovery. Restored to a snapshot, with its own log from there on as far as the holders know it, the instance repeats the
 recorded steps: records wait per channel until the recorded order asks for them, outcomes come from the log, rows
 already emitted are suppressed by number, and the rebuilt log must equal the recorded one byte for byte
 (invariant I2). Where the log ends it goes live with whatever is waiting.
@@ -72,7 +72,7 @@ class InstanceConfig:
     depth: int = FULL
     fold_from: int = FOLD_FROM
     recording: bool = True  # off only to measure what recording costs
-    record_at_a_time: bool = False  # a bundle may be given to the operator in pieces, and nobody notices
+    record_at_a_time: bool = False  # a bundle may be run in pieces: the function sees no difference
     per_epoch: bool = (
         False  # the operator gathers an epoch's records; they and timers are processed at its end
     )
@@ -148,7 +148,7 @@ class Instance:
 
         `own_before` are pieces of the own log before the snapshot that may still be asked for, `held` the deltas
         received and not yet truncated, `received` those that it received on another host. Output is numbered beyond
-        `output_number_floor`: what was handed on up to there belongs to a history that nobody can repeat any more.
+        `output_number_floor`: what was handed on up to there belongs to a history that cannot be repeated any more.
         """
         if snapshot is not None:
             if snapshot.holds:
@@ -187,7 +187,7 @@ class Instance:
         return self._saved_first()
 
     def lead(self) -> None:
-        """No longer follow; what is left to repeat is repeated when there is more to do."""
+        """No longer follow; the recorded steps that remain are repeated when there is more to do."""
         self._replay.lead()
 
     def open_epoch(
@@ -196,7 +196,7 @@ class Instance:
         """A task attempt of `epoch` begins. Rows numbered up to `emitted_output` have been handed on already.
 
         Where an earlier attempt has come to the end of the epoch, its log ends at `ends_at`, and so does this one's:
-        some of those who were to read its output may have read it, and are not there to read more.
+        some of the tasks that were to read its output may have read it, and are not there to read more.
         """
         self._replay.open_epoch(ends_at)
         if epoch != self._place.epoch:
@@ -286,7 +286,7 @@ class Instance:
 
     @property
     def quarantine(self) -> Quarantine | None:
-        """Who says which records may be run, after deaths that one of them may have caused."""
+        """Says which records may be run, after deaths that one of them may have caused."""
         return self._executor.record_by_record.quarantine
 
     @quarantine.setter
@@ -314,7 +314,7 @@ class Instance:
 
     @property
     def handed_on(self) -> LogOffset:
-        """The log offset up to which rows that have left carried the log to somebody."""
+        """The log offset up to which rows that have left carried the log downstream."""
         return self._log.handed_on
 
     @property
@@ -328,7 +328,7 @@ class Instance:
 
     @property
     def recorded(self) -> bytes:
-        """What is left to repeat of the log."""
+        """The part of the recorded log that is still to be repeated."""
         return self._log.recording.since(self._log.end)
 
     def clock(self) -> int:

@@ -1,7 +1,7 @@
 """The own log of an instance, and how far what has been done with it reaches.
 
 The log is append-only. Its marks are log offsets: where the epoch began, how far the log was sent downstream with rows
-(or shown to the conduit), how far somebody else holds it, and, in the `SaveQueue`, how far it is saved. While the
+(or shown to the conduit), how far another holder has it, and, in the `SaveQueue`, how far it is saved. While the
 instance repeats a recorded log, the log that it builds must equal the recorded one byte for byte (invariant I2).
 """
 
@@ -55,7 +55,7 @@ class InstanceLog:
             ends_there = history is not None and log_after(start, data) == history.ends
             self._journal.append_own(self._origin, start, data, history if ends_there else None)
         self.recording = Recording(self.end, recorded)
-        # Others may have handed it back, and whoever replaces this replica before it has repeated it asks nobody.
+        # Other holders may have handed it back, and a replica that comes before it is repeated asks none.
         if recorded:
             self._save_queue.add_own(recorded)
 

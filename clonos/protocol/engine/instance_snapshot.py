@@ -35,9 +35,9 @@ class InstanceSnapshot:
     log_digest: int = 0  # CRC-32 of the own log from `epoch_log_offset` on
     awaited_input: dict[int, int] = field(default_factory=dict)  # by channel, what has still to come again
     program: str = ""  # the version of the function that wrote the state; "" for the first of the checkpoint
-    log: bytes = b""  # the end of the own log: of it, what nobody else may have been shown
+    log: bytes = b""  # the end of the own log: what perhaps no other holder was shown
     live_since: LogOffset = LOG_BEGIN
-    """From where on in the log whoever took it went its own way; `LOG_BEGIN` where it holds no log."""
+    """From where on in the log the incarnation that took it went its own way; `LOG_BEGIN` where it holds no log."""
     epoch_watermark: int | None = None  # with which the epoch began
     gathered: bool = False  # the epoch's end has been processed
     holds: bool = False  # what the epoch's records are gathered in, and is not part of this

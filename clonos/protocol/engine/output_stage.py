@@ -102,8 +102,8 @@ class OutputStage:
         """Nothing is left to repeat. Raises GapError where rows have been handed on that were not."""
         if self.numbered < self.suppressed_upto:
             raise GapError(
-                f"rows {self.numbered + 1}..{self.suppressed_upto} have been handed on, but nobody holds what they "
-                "depend on",
+                f"rows {self.numbered + 1}..{self.suppressed_upto} have been handed on, but no holder has the "
+                "determinants that they depend on",
                 where=self._place.where(),
                 hint="The log store and what the conduit kept do not reach them; restart the query from the checkpoint",
             )

@@ -70,6 +70,6 @@ class RecordByRecord:
         return self.quarantine is None or self.quarantine.may_run(candidate)
 
     def _keep_recorded(self, recorder: StepRecorder, upto: LogOffset) -> None:
-        """Append what the log holds of the step up to an offset as it stands, for nobody will ask for it."""
+        """Append what the log holds of the step up to an offset as it stands: the function will not ask for it."""
         if isinstance(recorder, StepReplayer) and self._log.append_recorded(upto):
             recorder.keep()

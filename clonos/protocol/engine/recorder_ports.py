@@ -25,7 +25,7 @@ class RecorderPorts:
     def stabilise(self, chunk: bytes) -> None:
         self._log.append(chunk)
         self._ports.persist(self._save_queue.take(), durable=True)
-        # Whoever repeats a step in advance takes it that its rows have left. This one has none yet.
+        # A standby that repeats a step in advance takes it that its rows have left. This one has none yet.
         self._ports.flush_log(self._output.take_due(), *self._log.unsent)
 
     def rebuilt(self, chunk: bytes) -> None:

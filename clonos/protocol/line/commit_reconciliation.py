@@ -2,7 +2,7 @@
 
 Three say which epoch committed last: Spark, the checkpoint and the sink (`protocol.line.commit_record`). The records
 are written before anything is forgotten, so the newest of them says what is certainly gone: all that lies before the
-end of its epoch. From an earlier one nobody can go on, unless nothing was forgotten, and then there is no record of a
+end of its epoch. From an earlier one no start can go on, unless nothing was forgotten, and then there is no record of a
 later one.
 
 - Spark's log is as new as the newest record, or newer: the query goes on from there. A record that has not been written
@@ -59,7 +59,7 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Course:
     """How the query goes on: behind `committed`, after Spark's files of `repair` have been written again. `newest` is
-    the record to keep in both places. Spark's commit of `completes` is lost, and nobody has recorded it: it gets the
+    the record to keep in both places. Spark's commit of `completes` is lost, and no record says it: it gets the
     content of `newest`'s, which says nothing of an epoch but Spark's own watermark, and causal queries have none."""
 
     committed: Epoch

@@ -1,4 +1,4 @@
-"""What it means that an epoch has committed: where everybody stood, so that nobody has to guess later.
+"""What it means that an epoch has committed: where instances and sinks stood, so that no later start has to guess.
 
 Spark says that an epoch has committed by a file, which it does not sync, and which a copied or restored checkpoint may
 lack. What is forgotten because of it is forgotten for good. So before anything is forgotten the driver writes this
@@ -52,8 +52,8 @@ class CommitRecord:
     commits: bytes = b""  # Spark's `commits/<epoch>`
 
     def check_follows(self, before: CommitRecord | None) -> None:
-        """Whoever had ended an epoch before has not gone back: a snapshot that is not there any more is no proof that
-        there was none. Raises SnapshotCorrupt."""
+        """An instance that had ended an epoch before has not gone back: a snapshot that is not there any more is no
+        proof that there was none. Raises SnapshotCorrupt."""
         for origin, then in sorted(before.ends.items()) if before is not None else ():
             now = self.ends.get(origin)
             if now is None or now.log_offset < then.log_offset:

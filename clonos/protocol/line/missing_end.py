@@ -1,11 +1,11 @@
 """An instance of which no snapshot is there, though it has run.
 
-An instance begins from nothing only where it has never run. That no snapshot is found is no proof of that: somebody may
+An instance begins from nothing only where it has never run. That no snapshot is found is no proof of that: a user may
 have removed it. Once a commit record names the end of an instance, the record is the proof. Before the first record,
-and in epochs that nobody lived to record, others bear witness: in real time every instance runs in every epoch, and in
-either mode a receiver that has ended an epoch with its rows has them from somebody. (A sink may have them from an epoch
-that has not committed, which an instance may begin with nothing; so it bears no witness.) And where its log is found,
-that says which epochs it has run: each begins with an entry of its own.
+and in epochs that no driver lived to record, other instances bear witness: in real time every instance runs in every
+epoch, and in either mode a receiver that has ended an epoch with its rows has them from an instance that has run. (A
+sink may have them from an epoch that has not committed, which an instance may begin with nothing; so it bears no
+witness.) And where its log is found, that says which epochs it has run: each begins with an entry of its own.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_log_has_no_earlier_epoch(log: bytes, *, epoch: Epoch, where: Where) ->
 
 
 def _witness(topology: Topology, sender: Origin, ends: Reached) -> str | None:
-    """Who has received something of an instance."""
+    """An instance that has received rows of the sender, in words."""
     for receiver in topology.downstream(sender.node):
         for origin, reached in ends.items():
             if origin.node == receiver.number and reached.get(sender.channel, 0) > 0:

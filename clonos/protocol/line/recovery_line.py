@@ -1,13 +1,13 @@
 """Where the instances of a query begin when a real-time epoch is run again: a recovery line.
 
 A set of snapshots, one per instance, is consistent when no message was received in it that was not sent (no orphan)
-and, unless somebody keeps messages, none was sent that was not received (nothing lost). Causal logging lifts the first
+and, unless messages are kept, none was sent that was not received (nothing lost). Causal logging lifts the first
 condition: an instance that begins behind those it has sent to repeats, from its log, exactly what they have received,
 and they drop it by channel and position. The second one stands, because Spark's exchanges keep nothing: rows that an
 instance does not make again, its receivers must have. So going back can only ever spread upstream, from receivers to
 senders, once: there is no domino, and sources, which Spark reads again from the beginning of the epoch, end it. From
 the sinks upstream, each instance takes its newest snapshot of which every row is in what its receivers begin with;
-without one it begins where the last committed epoch ended, of which everybody has everything.
+without one it begins where the last committed epoch ended, of which every receiver has everything.
 
 What a chosen snapshot has received must also be repeated as it was: its senders' logs are needed up to where it had
 been sent them. Where a sender's log is not known as far any more, because what held it was not synced or is lost, the

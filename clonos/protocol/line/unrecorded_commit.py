@@ -2,9 +2,9 @@
 
 An instance that begins from nothing in micro-batch waits for the record of the epoch before: it proves that the
 instance is new (`protocol.roles.incarnation`). Where trying again cannot mend what the driver has met, the record does
-not come while the epoch runs, so the driver leaves its error where the record would stand, for those who wait.
+not come while the epoch runs, so the driver leaves its error where the record would stand, for instances that wait.
 
-That alone does not end a query: where nobody waits, the next epoch commits with snapshots of its own, and is recorded.
+That alone does not end a query: where no instance waits, the next epoch commits with its snapshots, and is recorded.
 """
 
 from __future__ import annotations

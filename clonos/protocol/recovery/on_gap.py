@@ -1,4 +1,4 @@
-"""What the user wants done where somebody depends on determinants that nobody has (`GapError`)."""
+"""What the user wants done where an instance or a sink depends on determinants that no holder has (`GapError`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Quarantine: after a death that a record may have caused, the runtime is asked before each record is run.
 
 Running a record that kills every process would never end. Whether one is to be run at all is decided outside of the
-core, by who knows how processes died; that it was *not* run is an event like any other, and recorded (`Kind.SKIP`).
+core, where deaths are known; that it was *not* run is an event like any other, and recorded (`Kind.SKIP`).
 
-A step whose end nobody has recorded is where a process may have died: an effect has made its beginning stable. It is
+A step whose end is not recorded is where a process may have died: an effect has made its beginning stable. It is
 gone through record by record too, if the operator takes it so (`InstanceConfig.record_at_a_time`); one that sees the
 records of a bundle together can only repeat it whole.
 """

@@ -1,4 +1,4 @@
-"""Whom a replica server serves, and whether with the process that is there already.
+"""Which conduits a replica server serves, and whether with the process that is there already.
 
 Spark may run two attempts of one task at a time, and a conduit that is presumed dead may only be slow. Each connection
 therefore shows a fence that rises with every incarnation, and the server remembers the highest one of each instance,
@@ -6,7 +6,7 @@ across its own death. Nothing is served under a fence that is not newer, nor one
 standby acts under no fence of its own: it may show the one that its primary, on another host, shows.
 
 A process goes on with a later epoch only from the end of an earlier one: in the middle of one, what it holds in memory
-may be ahead of what anybody was shown.
+may be ahead of what its conduit was shown.
 """
 
 from __future__ import annotations

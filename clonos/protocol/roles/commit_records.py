@@ -56,7 +56,7 @@ class CommitStore(Protocol):
         ...
 
     def complete(self, epoch: Epoch, commits: bytes) -> None:
-        """Write Spark's commit of an epoch that nobody has recorded."""
+        """Write Spark's commit of an epoch that has no commit record."""
         ...
 
     def sync_spark_files(self) -> None:
@@ -82,9 +82,9 @@ class CommitRecords:
         self._topology = topology
 
     def record(self, epoch: Epoch, generation: Generation) -> CommitRecord:
-        """Spark has committed an epoch: when this returns, a power failure, a copy or an older checkpoint cannot make
-        anybody believe otherwise unnoticed, and what lies before its end may be forgotten. Where that fails for good,
-        those hear of it who wait for the record."""
+        """Spark has committed an epoch: when this returns, a power failure, a copy or an older checkpoint cannot make a
+        later start believe otherwise unnoticed, and what lies before its end may be forgotten. Where that fails for
+        good, the instances that wait for the record hear of it."""
         try:
             ends = {origin: final.ended for origin, final in self.final_snapshots(epoch).items()}
             record = self._store.record_of(epoch, generation, ends)

@@ -308,7 +308,7 @@ class Conduit:
         self._replica.window, self._replica.window_bytes = welcome.window, welcome.window_bytes
         self._recovered = welcome.log_end
         # Only now has a replica of this attempt recovered, and saved what it recovered; one that was lost before leaves
-        # its successor everything to do, and everybody to ask.
+        # its successor everything to do, and every holder to ask.
         self._fresh = False
         self._record_failover(self._server)
         self.state = State.OPEN

@@ -1,14 +1,14 @@
 """A record that ends every process that takes it.
 
 A replica that dies takes its reason with it. After a death that may be the function's doing, the next replica goes
-carefully until it has got past the first bundle that nobody has finished: it takes one record at a time and writes down
-which, before it does. A record that two processes have died at that way is *poison*: it is not run a third time. What
-becomes of it is the operator's policy (`on_poison`).
+carefully until it has got past the first bundle that no replica has finished: it takes one record at a time and writes
+down which, before it does. A record that two processes have died at that way is *poison*: it is not run a third time.
+What becomes of it is the operator's policy (`on_poison`).
 
 A death counts against a record only if a server has classified it, if it may be the record's doing, and if it is the
 death of the very process that had the record in hand. So nothing counts where the server or the query wanted the
-process to end, where it ended because it had something to report, where it died with its server, of which nobody
-classifies anything, and where it lives and only its conduit has gone. A process that died while timers fired, after the
+process to end, where it ended because it had something to report, where it died with its server, so that its death is
+not classified, and where it lives and only its conduit has gone. A process that died while timers fired, after the
 record was done, says nothing against the record; it is counted, and no letter can help.
 
 The mark belongs to one start of the query; another start, perhaps with a mended function, knows nothing of it.
@@ -184,5 +184,5 @@ def _own_doing(death: Death) -> bool:
 
 
 def _may_be_its_doing(fence: Fence, previous: Death) -> bool:
-    # Somebody's SIGKILL says nothing against the function, the second in a row may be its own.
+    # A first SIGKILL says nothing against the function: a user may have sent it. A second in a row may be its doing.
     return _own_doing(previous) and (previous.signal != KILLED or fence.replacement > 1)

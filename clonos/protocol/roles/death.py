@@ -85,10 +85,10 @@ def classify_death(ending: Ending) -> Death:
     """Names the cause of a death as well as it can be known."""
     kind, what = _cause(ending)
     node, instance = ending.origin if ending.origin is not None else (None, None)
-    who = "a spare" if node is None else f"the replica of operator {node}, instance {instance}"
+    process = "a spare" if node is None else f"the replica of operator {node}, instance {instance}"
     return Death(
         kind=kind,
-        message=f"{who} (process {ending.pid}) {what}",
+        message=f"{process} (process {ending.pid}) {what}",
         node=node,
         instance=instance,
         pid=ending.pid,

@@ -51,7 +51,7 @@ class HostPorts(Protocol[ProcessT, HandedT]):
     """What the role asks of the runtime that drives it."""
 
     def take(self, origin: Origin) -> ProcessT:
-        """A process that has served nobody, for this instance from now on. Raises ClonosError where there is none."""
+        """A process that has served no instance, for this one from now on. Raises ClonosError where there is none."""
         ...
 
     def catch_up(self, process: ProcessT) -> None:
@@ -258,7 +258,7 @@ class HostPlacement(Generic[ProcessT, ConnectionT]):
         ]
         for served in older:
             self._give_up(served, KillReason.FENCED)
-            self._ports.kill_process(served.process, asks_for_stacks=False)  # nobody waits for stacks now
+            self._ports.kill_process(served.process, asks_for_stacks=False)  # no conduit waits for stacks now
         if older:
             self._awaited.append(({served.process for served in older}, done))
         else:

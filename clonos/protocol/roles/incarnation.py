@@ -7,14 +7,14 @@ It begins when a conduit connects. The order is the rule:
 2. A snapshot is chosen: where the conduit keeps what follows, the newest that stands for what it has taken over
    (`protocol.recovery.causal.replacement`); for a new task attempt where the recovery line begins
    (`protocol.line.recovery_line`), else the end of the epoch before.
-3. The own log from there on is put together from whoever may know it (`protocol.recovery.causal.retrieval`), and where
-   the attempt resumes inside an epoch, it is looked whether everything that the state depends on is held here
+3. The own log from there on is put together from every holder that may know it (`protocol.recovery.causal.retrieval`),
+   and where the attempt resumes inside an epoch, it is looked whether everything that the state depends on is held here
    (`protocol.recovery.causal.resumption`).
 4. Only now there is an instance, and from the end of what was recovered on, the log is what this incarnation writes.
 
 A standby is restored like a replacement, claims nothing, and follows; promoted, it claims, and its own log begins where
 the conduit's knowledge of its primary's ends. A process that stood at the end of an epoch goes on from what it has in
-memory, if nobody has run an epoch in between.
+memory, if no other process has run an epoch in between.
 
 What the instance then does, and what it says to its conduit, is `operator_session`'s matter.
 """
@@ -151,8 +151,8 @@ class Incarnation(Generic[S]):
         This host may be lost, and with it the end of the log, if the standby is not there. In micro-batch another
         attempt may have to end alike then (`protocol.recovery.causal.replacement: binds`), so the snapshot holds the
         log of the epoch. In real time the instance goes on elsewhere from this snapshot, perhaps before the commit,
-        so it holds what has come since rows left: what was before, whoever got them was sent. An instance that is
-        alone leaves it on the driver's host.
+        so it holds what has come since rows left: what was before, the receivers of the rows were sent. An instance
+        that is alone leaves it on the driver's host.
         """
         if not self._may_have_moved:
             return self.live.snapshot()
@@ -399,7 +399,7 @@ class Incarnation(Generic[S]):
         return snapshot.epoch > (self._committed() if self.request.realtime else self.request.epoch - 1)
 
     def _settled(self) -> tuple[Candidate | None, Mapping[Origin, LogOffset]]:
-        """How it stood at the end of the last epoch that nobody runs again, and how far others' logs are not asked for
+        """How it stood at the end of the last epoch that is not run again, and how far others' logs are not asked for
         any more: as far as it had been sent them by then.
 
         In micro-batch the epochs before this one have committed. In real time an epoch is committed while the next one
@@ -445,10 +445,10 @@ class Incarnation(Generic[S]):
         return elsewhere or bool(opened.damaged)
 
     def _ask_for_others(self, snapshot: InstanceSnapshot, held: list[bytes]) -> Steps:
-        """What the snapshot depends on, from whomever (`protocol.recovery.causal.dependencies`), where no store of
-        this instance has it.
+        """The logs that the snapshot depends on, from any holder (`protocol.recovery.causal.dependencies`), where no
+        store of this instance has it.
 
-        What was sent in epochs that are settled nobody asks for.
+        What was sent in epochs that are settled is not asked for.
         """
         _, truncation_points = self._settled()
         found: list[bytes] = []
@@ -483,7 +483,7 @@ class Incarnation(Generic[S]):
         return line.needed(self._origin, generation=request.generation, epoch=request.epoch)
 
     def _recover(self, snapshot: InstanceSnapshot | None, opened: OpenedLog, found: S | None) -> Steps:
-        """The own log from the snapshot on, from whoever may know it."""
+        """The own log from the snapshot on, from every holder that may know it."""
         request, bound = self.request, self._bound_by
         begins = snapshot.log_offset if snapshot is not None else LOG_BEGIN
         settled, _ = self._settled()

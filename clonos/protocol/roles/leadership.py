@@ -1,16 +1,17 @@
 """Which driver leads a query, and under which number.
 
 Every start of a query claims a *generation*: a number above all that were ever claimed, which makes everything older
-harmless, since generations are the high part of fences. No two starts get the same one, whoever they are: a claim is a
-file that its maker creates exclusively where the storage can do that, and a claim counts only if its maker, having
-written it, lists the claims and finds neither another one of that number nor a higher one. Of two that claim one number
-at a time the second to write sees the first, so at most one of them counts; who does not count withdraws.
+harmless, since generations are the high part of fences. No two starts get the same one, of one driver or of two: a
+claim is a file that its maker creates exclusively where the storage can do that, and a claim counts only if its maker,
+having written it, lists the claims and finds neither another one of that number nor a higher one. Of two that claim one
+number at a time the second to write sees the first, so at most one of them counts; a driver whose claim does not count
+withdraws it.
 
 That alone is safe: an overtaken driver is *fenced*, and everything refuses it. It is not yet polite: a second driver
 started by mistake would take a running query over. So a driver that leads keeps a *lease*, a counter that it raises
-every now and then, and who comes looks at it first. Where it rises, somebody leads and the newcomer is refused before
-it has touched anything. Where it does not rise for as long as the lease says, measured by the newcomer's own clock
-alone, or where its owner is known to be dead or has released it, the way is free.
+every now and then, and a driver that comes looks at it first. Where it rises, a driver leads, and the newcomer is
+refused before it has touched anything. Where it does not rise for as long as the lease says, measured by the newcomer's
+own clock alone, or where its owner is known to be dead or has released it, the way is free.
 
 Steps of the storage are apart from each other, and time may pass in between; a runtime carries them out.
 """
@@ -45,7 +46,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """That a driver is alive, by a counter that rises; `holder` says in words who that is."""
+    """That a driver is alive, by a counter that rises; `holder` says in words which driver that is."""
 
     owner: str
     renewals: int = 0
@@ -74,7 +75,7 @@ class Shelf(Protocol):
         ...
 
     def leases(self, owners: Collection[str]) -> Mapping[str, Lease]:
-        """Of those who have one."""
+        """Of those owners that have one."""
         ...
 
     def keep(self, lease: Lease) -> None: ...
@@ -84,7 +85,7 @@ class Shelf(Protocol):
         ...
 
     def now(self) -> float:
-        """Of this driver's own clock, in seconds; it need not agree with anybody's."""
+        """Of this driver's own clock, in seconds; it need not agree with another driver's."""
         ...
 
     def backoff(self) -> float:
@@ -93,11 +94,11 @@ class Shelf(Protocol):
 
 
 class Verdict(Enum):
-    """On those who may be leading."""
+    """On the drivers that may be leading."""
 
-    OVER = "nobody leads"
-    LIVE = "somebody leads"
-    UNKNOWN = "it must be watched for longer"
+    OVER = "no driver leads"
+    LIVE = "a driver leads"
+    UNKNOWN = "its lease must be watched for longer"
 
 
 def counts(claim: Claim, listed: Iterable[Claim]) -> bool:
@@ -106,12 +107,12 @@ def counts(claim: Claim, listed: Iterable[Claim]) -> bool:
 
 
 def is_overtaken(number: Generation, owner: str, listed: Iterable[Claim]) -> bool:
-    """Whether somebody else has claimed a higher number than the one that `owner` leads under."""
+    """Whether another driver has claimed a higher number than the one that `owner` leads under."""
     return any(other.number > number and other.owner != owner for other in listed)
 
 
 class Watch:
-    """A newcomer's eye on whoever made the highest claim."""
+    """A newcomer's eye on the drivers that made the highest claim."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, Lease | None]] = {}
@@ -119,7 +120,7 @@ class Watch:
     def look(
         self, now: float, rivals: Collection[str], leases: Mapping[str, Lease], dead: Collection[str]
     ) -> tuple[Verdict, Lease | None]:
-        """And who it is, where somebody leads."""
+        """Whether one of the rivals leads, and the lease of the one that does."""
         self._since = {owner: seen for owner, seen in self._since.items() if owner in rivals}
         verdict = Verdict.OVER
         for owner in rivals:
@@ -129,7 +130,7 @@ class Watch:
                 continue
             if lease != first:
                 return Verdict.LIVE, lease
-            # Who has claimed and has no lease yet may be about to write it.
+            # A driver that has claimed and has no lease yet may be about to write it.
             if now - since < (lease.seconds if lease is not None else LEASE_SECONDS):
                 verdict = Verdict.UNKNOWN
         return verdict, None
@@ -172,7 +173,7 @@ class Leadership:
             yield shelf.backoff()
 
     def _must_wait(self, listed: list[Claim]) -> bool:
-        """For somebody who may be leading."""
+        """Whether to wait, because another driver may be leading."""
         if self.number:
             self._check(listed)
             return False
@@ -180,9 +181,9 @@ class Leadership:
         rivals = [one.owner for one in listed if one.number == highest]
         leases = self._shelf.leases(rivals)
         dead = [owner for owner, lease in leases.items() if self._shelf.is_dead(lease)]
-        verdict, who = self._watch.look(self._shelf.now(), rivals, leases, dead)
+        verdict, leader = self._watch.look(self._shelf.now(), rivals, leases, dead)
         if verdict is Verdict.LIVE:
-            raise already_running(who.holder if who is not None else "a driver")
+            raise already_running(leader.holder if leader is not None else "a driver")
         return verdict is Verdict.UNKNOWN
 
     def renew(self) -> Steps[None]:

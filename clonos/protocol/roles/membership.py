@@ -1,13 +1,13 @@
 """Which hosts' logs count, so that every instance of a start of the query asks the same ones.
 
-A query goes on without a host that its driver cannot reach. An instance that begins meanwhile asks everybody else, and
-goes live where their answers end. From then on the host's logs tell another history: an instance that asked the host
-later would find there what others have given up, and depend on it.
+A query goes on without a host that its driver cannot reach. An instance that begins meanwhile asks every other holder,
+and goes live where their answers end. From then on the host's logs tell another history: an instance that asked the
+host later would find there what others have given up, and depend on it.
 
 So a host counts from a moment when its logs are empty, or are what the last start counted, until the driver goes on
 without it. For that time it has a *membership*, a token that the driver makes. The driver keeps the memberships in the
-checkpoint, and removes one there before anybody goes on without its host. The host keeps the token beside its logs, and
-sets them aside when it is asked under another token (`sets_aside`).
+checkpoint, and removes one there before an instance goes on without its host. The host keeps the token beside its logs,
+and sets them aside when it is asked under another token (`sets_aside`).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class OperatorPorts(IncarnationPorts[S], QuarantinePorts, Generic[S, PendingT, F
 
     @abstractmethod
     def check_claim(self) -> None:
-        """That nobody has claimed the snapshots since. Raises Fenced."""
+        """That no other incarnation has claimed the snapshots since. Raises Fenced."""
 
     # -------------------------------------------------------------------- conduit
 

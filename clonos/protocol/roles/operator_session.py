@@ -113,7 +113,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         self._acked_input = 0
         self.quarantine.begin(
             request
-        )  # for those who are the replica later: a standby repeats what others have run
+        )  # for later replicas of the instance: a standby repeats what others have run
         yield from self.incarnation.stand_by(request)
         yield from self.perform(self.live.open_epoch(request.epoch, ends_at=self.incarnation.ends_at))
         yield from self.follow(request.log_start, request.log)
@@ -264,13 +264,13 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             self._ports.sync_log()
 
     def flush_log(self, due: Sequence[Emit], log_start: LogOffset, log: bytes) -> None:
-        """What an effect depends on is where whoever takes over will find it, and that there are effects is known
-        wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
+        """What an effect depends on is where a process that takes over will find it, and that there are effects is
+        known wherever the query goes on (`protocol.recovery.causal.needed_log`)."""
         ports = self._ports
         ports.send_ahead([ports.frame(self._acked_input, emit) for emit in due])
         ports.keep_that_effects_are_used()
         if not self._may_have_moved:
-            return  # the store here is where whoever takes over looks
+            return  # the store here is where a process that takes over looks
         ports.show_log(log_start, log)
-        # Whoever has claimed the instance since then has asked this store, and knows of the effect.
+        # An incarnation that has claimed the instance since then has asked this store, and knows of the effect.
         ports.check_claim()

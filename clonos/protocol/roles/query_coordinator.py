@@ -1,13 +1,13 @@
 """What a driver does at a start of its query, and when an epoch has committed; in which order.
 
 A start claims a generation before it touches anything else. Then it compares the records of commits, which refuses what
-does not fit together while nobody has been fenced yet; fences the sinks, so that nothing older becomes visible any
-more; settles what has committed; tells the replica servers, which end what is older; and draws the line that instances
-begin at. It is in the logs by then what an old writer made visible before it was fenced.
+does not fit together before any writer is fenced; fences the sinks, so that nothing older becomes visible any more;
+settles what has committed; tells the replica servers, which end what is older; and draws the line that instances begin
+at. It is in the logs by then what an old writer made visible before it was fenced.
 
 Only when `commits/<N>` stands, and has been recorded, may anything be forgotten, and only what lies before the
 snapshots at the end of epoch N. When that is an epoch that this driver has run, every instance has put its log together
-in it, and nobody asks any more for logs that servers of earlier drivers have left behind.
+in it, and no instance asks any more for logs that servers of earlier drivers have left behind.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class QueryCoordinator(ABC):
         """No older writer shows anything any more, and what Spark has lost of its commits is there again."""
         if self._deposed == generation:
             return
-        self.records.look()  # what does not fit together is refused before anybody is fenced
+        self.records.look()  # what does not fit together is refused before any writer is fenced
         self.sweep()
         yield from self.fence_sinks(generation)
         self.records.settle(self.records.look(), generation)
@@ -145,7 +145,7 @@ class QueryCoordinator(ABC):
         self.forgotten = committed
 
     def truncation_points(self, record: CommitRecord) -> dict[Origin, LogOffset]:
-        """Before these nobody asks for an instance's log any more."""
+        """Before these an instance's log is not asked for any more."""
         return {origin: end.log_offset for origin, end in record.ends.items()}
 
     # ------------------------------------------------- the runtime carries out
@@ -167,7 +167,7 @@ class QueryCoordinator(ABC):
         """This start is the one that numbers channels."""
 
     def undisturbed(self) -> AbstractContextManager[None]:
-        """While nobody else is at work on this host's logs."""
+        """While no replica server is at work on this host's logs."""
         return nullcontext()
 
     @abstractmethod

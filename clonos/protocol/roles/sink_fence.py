@@ -1,7 +1,7 @@
-"""Who may write to a sink, and who may drop what it keeps.
+"""Which writer may write to a sink, and which driver may drop what it keeps.
 
 Each sink instance has a *holder*: the fence that stands, and the writer that took it. A start of the query raises the
-fences of all instances, and a *floor* for those yet unseen; a fence that was only raised belongs to nobody. A writer
+fences of all instances, and a *floor* for those yet unseen; a fence that was only raised belongs to no writer. A writer
 takes an instance under a fence above all of these. Under an equal one only the writer that holds it already may come
 again, for instance when the answer to its taking was lost: two writers of one fence would each believe themselves the
 only one.
@@ -18,18 +18,18 @@ from clonos.errors import Fenced, SinkError, Where
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Origin
 
-NOBODY = ""
+NO_WRITER = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A fence, and who took it: a name that no other writer has."""
+    """A fence, and the writer that took it, by a name that no other writer has."""
 
     fence: Fence = LOWEST_FENCE
-    owner: str = NOBODY
+    owner: str = NO_WRITER
 
     def raised_to(self, fence: Fence) -> Holder:
-        """Whoever held it holds it no more, if the new fence is higher."""
+        """The writer that held it holds it no more, if the new fence is higher."""
         return Holder(fence) if fence > self.fence else self
 
 
@@ -38,7 +38,7 @@ def check_taking(offered: Holder, standing: Holder, *, floor: Fence, origin: Ori
     highest = max(floor, standing.fence)
     if offered.fence < highest:
         raise _fenced(offered, highest, origin)
-    if offered.fence == standing.fence and standing.owner not in (NOBODY, offered.owner):
+    if offered.fence == standing.fence and standing.owner not in (NO_WRITER, offered.owner):
         raise Fenced(
             f"sink node {origin.node} was taken by another writer under the same fence, {offered.fence:x}",
             where=Where(instance=origin.instance),
@@ -46,8 +46,8 @@ def check_taking(offered: Holder, standing: Holder, *, floor: Fence, origin: Ori
 
 
 def check_holding(mine: Holder, standing: Holder, *, origin: Origin, kept_in: str) -> None:
-    """Raises Fenced unless `mine` is still the holder. Fences only rise, so where none stands any more nobody has taken
-    over: what they are kept in was removed, and that is a SinkError."""
+    """Raises Fenced unless `mine` is still the holder. Fences only rise, so where none stands any more no writer has
+    taken over: what they are kept in was removed, and that is a SinkError."""
     if standing == Holder() and mine.fence > 0:
         raise SinkError(
             f"the fence of sink node {origin.node} is gone: {kept_in} holds none, this writer took {mine.fence:x}",

@@ -24,7 +24,7 @@ class SinkPorts(ABC):
 
     @abstractmethod
     def open_sink(self, request: AttachRequest) -> Steps:
-        """Under the request's fence, which stops whoever wrote before; the cursors by channel. Raises Fenced."""
+        """Under the request's fence, which stops the writer before; the cursors by channel. Raises Fenced."""
 
     @abstractmethod
     def write(self, write: Write) -> Steps:

@@ -17,8 +17,8 @@ S_co = TypeVar("S_co", covariant=True)
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A snapshot, as far as choosing needs it. `acked_input` is the last bundle of its task attempt that it covers,
-    `log` what it holds of the instance's log, up to `log_offset`; `live_since`, from which offset on whoever took it
-    went its own way, which may be behind that; `received`, how far it had been sent others' logs."""
+    `log` what it holds of the instance's log, up to `log_offset`; `live_since`, from which offset on the incarnation
+    that took it went its own way, which may be behind that; `received`, how far it had been sent others' logs."""
 
     name: SnapshotName
     log_offset: LogOffset

@@ -1,8 +1,8 @@
 """When a host starts spare replica processes, which of them may serve, and when it gives up starting any.
 
-A spare that dies by itself has served nobody: it could not start. After some that did in a row the reason is not going
-to go away by itself, so instances are refused with it, and go on only with a spare that has been alive for a while;
-meanwhile spares are tried ever more seldom. One that lives shows that processes start again.
+A spare that dies by itself has served no instance: it could not start. After some that did in a row the reason is not
+going to go away by itself, so instances are refused with it, and go on only with a spare that has been alive for a
+while; meanwhile spares are tried ever more seldom. One that lives shows that processes start again.
 
 Times are seconds of any one clock.
 """
@@ -44,7 +44,7 @@ class SparePool:
 
     @property
     def has_given_up(self) -> bool:
-        """Whether nobody may be served by a process that is not proven."""
+        """Whether only a proven process may serve an instance."""
         return self._failures >= GIVES_UP_AFTER
 
     def may_serve(self, started: float, now: float) -> bool:
@@ -57,7 +57,7 @@ class SparePool:
         return pause
 
     def died(self, death: Death, now: float) -> float | None:
-        """A spare is dead; after how long to look again. None where somebody killed it, which says nothing."""
+        """A spare is dead; after how long to look again. None where a SIGKILL came from outside, which says nothing."""
         if death.signal == KILLED:
             return None
         self._failures += 1

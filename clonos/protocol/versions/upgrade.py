@@ -6,7 +6,7 @@ to be repeated as it was, so by the program that did it: a new program that star
 the function of that version beside its own (`previous`), and may not differ in anything else that an epoch depends on.
 
 What counts as seen is decided for safety: what is in a sink or its log behind the last commit, and any recorded step
-behind it, whoever holds it. That an epoch has only begun (its BOUNDARY is recorded) nobody has seen.
+behind it, in any store. That an epoch has only begun (its BOUNDARY is recorded) does not count as seen.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class History:
         )
 
     def changes_at(self, epoch: Epoch) -> bool:
-        """Whether it is the first one of another program: then what is left inside it is of the one before."""
+        """Whether it is the first one of another program: then the steps recorded inside it are of the one before."""
         return any(one.since == epoch for one in self.bindings[1:])
 
     def unused(self, epoch: Epoch) -> Unused:

@@ -1,11 +1,11 @@
 """Asking all holders, and again those that have not answered.
 
-*No answer is not an empty answer*: who refuses because it is busy, cannot read what it holds, breaks off in the middle
-of a reply or says nothing at all may hold what somebody depends on. It is asked again, until it answers, until the
-driver says that it is gone for good, or until the deadline of a recovery. Then the recovery stops, and names the holder
-and the reason. A reply counts when it is whole.
+*No answer is not an empty answer*: a holder that refuses because it is busy, cannot read what it holds, breaks off in
+the middle of a reply or says nothing at all may hold what an instance depends on. It is asked again, until it answers,
+until the driver says that it is gone for good, or until the deadline of a recovery. Then the recovery stops, and names
+the holder and the reason. A reply counts when it is whole.
 
-Who has to be asked may change meanwhile, and may itself be unknown for a while; then nobody counts as everybody.
+Which holders to ask may change meanwhile, or be unknown for a while: then not all of them have answered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Asking:
         self._pause = FIRST_PAUSE
 
     def missing(self, holders: Sequence[str]) -> list[str]:
-        """Of all who are to be asked, who has still to answer."""
+        """Of all holders that are to be asked, those that have still to answer."""
         missing = [holder for holder in dict.fromkeys(holders) if holder not in self._answered]
         self._reasons = {holder: why for holder, why in self._reasons.items() if holder in missing}
         return missing
@@ -55,7 +55,7 @@ class Asking:
             silent = ", ".join(f"{holder} ({why})" for holder, why in self._reasons.items())
             raise RecoveryTimeout(
                 f"no answer about the log of {self._origin} within {self._deadline / 1e6:g} s from "
-                f"{silent or 'anybody'}",
+                f"{silent or 'any holder'}",
                 where=self._where,
                 hint="What it holds may be needed, so nothing goes on without it. See that it runs and can read its "
                 "data directory; if that is gone for good, remove it, and start the query again",

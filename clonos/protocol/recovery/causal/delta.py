@@ -1,10 +1,10 @@
 """Deltas: the pieces of causal logs that travel on records.
 
 A delta holds, for any number of origins, a piece of the origin's log at its offset, or, beyond the sharing depth, only
-how far the origin's log reached (*elided*): the receiver then cannot hand the piece back, but whoever recovers the
-origin can tell that somebody depends on it, and stop instead of guessing. Where the sharing depth is finite, each piece
-also says which history of the origin it belongs to (*marked*): the CRC-32 of the log from where the epoch began to the
-end of the piece.
+how far the origin's log reached (*elided*): the receiver then cannot hand the piece back, but the origin, when it
+recovers, can tell that a receiver depends on it, and stop instead of guessing. Where the sharing depth is finite, each
+piece also says which history of the origin it belongs to (*marked*): the CRC-32 of the log from where the epoch began
+to the end of the piece.
 
     u8 0xD2 (format version 2) | entries | u32 CRC-32 of all before, little-endian
     entry: varint node | varint instance | varint start | varint hop << 2 | marked << 1 | elided | varint length
@@ -118,5 +118,5 @@ def _decode_mark(raw: bytes, at: int, stop: int, end: LogOffset) -> tuple[Histor
 
 
 def still_needed(raw: bytes, truncation_points: Mapping[Any, LogOffset]) -> bool:
-    """Whether a delta says anything beyond the offsets up to which nobody asks any more (invariant I7)."""
+    """Whether a delta says anything beyond the truncation points (invariant I7)."""
     return any(entry.end > truncation_points.get(entry.origin, 0) for entry in decode_delta(raw))

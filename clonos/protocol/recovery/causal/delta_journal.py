@@ -6,8 +6,8 @@ channel is FIFO and pieces are idempotent, a mark per destination is all there i
 pieces, not the number of origins.
 
 Sharing depth k: a piece is handed on while its distance from the origin is at most k; beyond, only its extent is
-(see `delta`). `FULL` never elides. Depth 0 shares extents alone: whoever loses its log store has lost the log, but
-nobody takes a guess for it.
+(see `delta`). `FULL` never elides. Depth 0 shares extents alone: an instance that loses its log store has lost the log,
+but it does not guess.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Receipts:
 class DeltaJournal:
     """Pieces in order, marks per destination.
 
-    Under a steady trickle of small bundles most pieces are old and known to everybody. Beyond `fold_from` pieces the
-    older half is folded, one piece per origin; a destination whose mark lay inside is sent more than it lacks, which
-    does no harm.
+    Under a steady trickle of small bundles most pieces are old and known to every destination. Beyond `fold_from`
+    pieces the older half is folded, one piece per origin; a destination whose mark lay inside is sent more than it
+    lacks, which does no harm.
     """
 
     def __init__(self, depth: int = FULL, *, fold_from: int = FOLD_FROM) -> None:
@@ -81,7 +81,7 @@ class DeltaJournal:
 
     @property
     def elides(self) -> bool:
-        """Whether pieces are to be marked, because somebody is not sent their bytes."""
+        """Whether pieces are to be marked, because some destination is not sent their bytes."""
         return self._depth < FULL
 
     def append_own(
@@ -145,9 +145,9 @@ class DeltaJournal:
 def fold_deltas(raws: Iterable[bytes]) -> bytes:
     """One delta that says what all of these say. Raises LogCorrupt.
 
-    A range of which one says only that it exists, and another what it holds, stays in both forms: whoever is asked for
-    the log must be able to give all it was given. It is never longer than they are together: where pieces that came
-    over different numbers of hops overlap, taking out what is there twice can cost more entries than it saves bytes.
+    A range of which one says only that it exists, and another what it holds, stays in both forms: a holder that is
+    asked must be able to give all it was given. It is never longer than they are together: where pieces that came over
+    different numbers of hops overlap, taking out what is there twice can cost more entries than it saves bytes.
     """
     seen: dict[tuple[Origin, bool], Coverage] = {}
     pieces: list[DeltaEntry] = []

@@ -1,9 +1,9 @@
 """What an instance has to hold of others' logs, and where it has that from when its host is lost.
 
-Whoever depends on an event holds its determinant (invariant I1), and an instance that goes on elsewhere from a snapshot
-depends on what had been sent to it before. The stores of its earlier incarnations are asked for that first
+An instance that depends on an event holds its determinant (invariant I1), and one that goes on elsewhere from a
+snapshot depends on what had been sent to it before. The stores of its earlier incarnations are asked for that first
 (`clonos.protocol.recovery.causal.own_log`). Those of a host that is lost with its disk do not answer, but the others'
-logs are known elsewhere, too: to those who wrote them, to their standbys, and to whoever else had been sent them.
+logs are known elsewhere, too: to the instances that wrote them, their standbys, and others that were sent them.
 
 Clonos, SIGMOD 2021, section 4.
 """
@@ -25,8 +25,8 @@ FIRST_HOP = 1
 def missing_logs(
     sent: Mapping[Origin, LogOffset], truncation_points: Mapping[Origin, LogOffset], held: Iterable[bytes]
 ) -> list[Origin]:
-    """Of whose logs it does not hold what it had been sent, as far as that is beyond the `truncation_points`. Raises
-    LogCorrupt."""
+    """The instances of whose logs it does not hold what it had been sent, as far as that is beyond the
+    `truncation_points`. Raises LogCorrupt."""
     receipts = Receipts()
     for raw in held:
         receipts.take(raw)

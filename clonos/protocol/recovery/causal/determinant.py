@@ -56,7 +56,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Effect:
-    """An outside action. `outcome` is None while nobody knows whether it took place."""
+    """An outside action. `outcome` is None while it is not recorded whether it took place."""
 
     key: str
     outcome: Outcome | None = None

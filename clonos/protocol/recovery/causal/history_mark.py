@@ -1,9 +1,9 @@
 """Whether a store holds the history that a snapshot was taken in.
 
-An epoch may be run anew with other outcomes, as long as nobody has seen the first ones; a snapshot at its end then
-belongs to the newer history. A store that was not there meanwhile, because an old copy of its disk has come back, goes
-on as the instance did before. Nothing in the bytes of a log tells two histories apart, so a snapshot keeps a digest of
-the log of its epoch, and so does what is said of a log to those who are not sent its bytes (`delta`).
+An epoch may be run anew with other outcomes, as long as no instance, sink or user has seen the first ones; a snapshot
+at its end then belongs to the newer history. A store that was not there meanwhile, because an old copy of its disk has
+come back, goes on as the instance did before. Nothing in the bytes of a log tells two histories apart, so a snapshot
+keeps a digest of the log of its epoch, and so does a delta that names a log without its bytes (`delta`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HistoryMark:
             for start, data in pieces:
                 log.merge(start, data)
         except LogConflict:
-            return False  # it says both, and whoever puts the log together raises that
+            return False  # it says both, and putting the log together raises that
         return self.is_contradicted(log)
 
     def is_contradicted(self, log: CausalLog, snapshot: HistoryMark | None = None) -> bool:

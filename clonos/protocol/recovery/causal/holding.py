@@ -1,10 +1,10 @@
 """What a holder says of an instance's log: a function of what it could read, and of what it could not.
 
 *No answer is not an empty answer.* A place that cannot be read at the moment (too many files are open, the disk fails,
-a directory is just being replaced) makes no reply at all: reading it raises what has happened, and whoever asked asks
-again (`clonos.protocol.recovery.causal.asking`). What is there and is damaged for good is said in the reply,
-`Damage`, beside what can still be read, because a part of a log is better than none. Whether that is enough is not
-the holder's matter (`clonos.protocol.recovery.causal.longest_prefix.check_complete`).
+a directory is just being replaced) makes no reply at all: reading it raises what has happened, and the recovering
+instance asks again (`clonos.protocol.recovery.causal.asking`). What is there and is damaged for good is said in the
+reply, `Damage`, beside what can still be read, because a part of a log is better than none. Whether that is enough is
+not the holder's matter (`clonos.protocol.recovery.causal.longest_prefix.check_complete`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part of a holder that nobody can read any more.
+    """A part of a holder that cannot be read any more.
 
     `owner` is the instance whose store it is; without one it is a sink's log, or not known. `acts`: its owner has acted
     on the outside (`ctx.effect`), and what that depended on may have stood there.
@@ -74,7 +74,7 @@ class HolderReply:
 
 @dataclass(slots=True)
 class HeldLog:
-    """About one origin: pieces of its log and how far somebody depends on it."""
+    """About one origin: pieces of its log and how far instances or sinks depend on it."""
 
     pieces: list[Segment] = field(default_factory=list)
     required: LogOffset = LOG_BEGIN
@@ -121,7 +121,7 @@ class Index:
     def take_own(
         self, pieces: list[Segment], incarnations: tuple[Writer, ...] | None, received: Iterable[bytes]
     ) -> None:
-        """What the owner wrote. What lies behind a hole in a damaged store need not be what anybody has heard of, so
+        """What the owner wrote. What lies behind a hole in a damaged store need not be known to any other holder, so
         there it is told apart, too."""
         self.size += sum(len(data) for _, data in pieces)
         if incarnations is None and not self.damaged and self.owner is not None:

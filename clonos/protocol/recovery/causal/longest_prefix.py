@@ -4,8 +4,8 @@
          \\___________\\___________\\-> FAILED
 
 An instance that returns to a snapshot needs its own log from the snapshot's offset on. Every holder says which pieces
-it has and how far it knows the log to have reached (`required`). The longest contiguous prefix is taken; if somebody
-knows of more than the prefix holds, that somebody depends on determinants that nobody can hand back, and going live
+it has and how far it knows the log to have reached (`required`). The longest contiguous prefix is taken; if an instance
+or a sink knows of more than the prefix holds, it depends on determinants that no holder can hand back, and going live
 would contradict what it has seen: `GapError`. By the user's own choice the query then gives up its history (`on_gap`).
 
 Damage is a gap, too, unless something proves that nothing was forgotten with it (`check_complete`): the conduit that
@@ -52,7 +52,7 @@ def longest_prefix(
 ) -> bytes:
     """The instance's log from offset `start`, as far as the holders together know it.
 
-    Raises LogConflict where holders disagree, GapError where somebody knows of more than can be put together.
+    Raises LogConflict where holders disagree, GapError where one knows of more than can be put together.
     """
     log = CausalLog()
     required = start
@@ -80,8 +80,8 @@ def longest_prefix(
     reached = log.contiguous_end(start)
     if reached < required:
         raise GapError(
-            f"log bytes {reached}..{required} of {origin} are needed but nobody holds them (asked: "
-            f"{', '.join(asked) or 'nobody'})",
+            f"log bytes {reached}..{required} of {origin} are needed but no holder has them (asked: "
+            f"{', '.join(asked) or 'none'})",
             where=where,
             hint=GAP_HINT,
         )
@@ -113,10 +113,10 @@ def check_history(
     *,
     where: Where,
 ) -> None:
-    """Raises GapError where somebody depends on another history of the instance than the one that is known.
+    """Raises GapError where a holder depends on another history of the instance than the one that is known.
 
-    Who is not sent the bytes of a log, because the sharing depth is finite, knows its digest. It tells a log that an
-    incarnation saved and never sent, because it died in between, from the one that its standby went on with.
+    A receiver that is not sent the bytes of a log, because the sharing depth is finite, knows its digest. It tells a
+    log that an incarnation saved and never sent, because it died in between, from that of its standby.
     """
     for reply in replies:
         for mark in reply.marks:
@@ -132,7 +132,7 @@ def check_history(
 def cut_short(ends_at: LogOffset, log_end: LogOffset, where: Where) -> ReplicaLost:
     """An attempt that has to end where an earlier one has ended cannot repeat it up to there."""
     return ReplicaLost(
-        f"an earlier attempt has ended the epoch at log offset {ends_at}, and nobody holds its log beyond {log_end}",
+        f"an earlier attempt has ended the epoch at log offset {ends_at}, and no holder has its log beyond {log_end}",
         where=where,
         hint="Tasks that have read its output have ended: the whole query runs the epoch again",
     )

@@ -1,11 +1,11 @@
-"""How much of an instance's recovered log anybody depends on.
+"""How much of an instance's recovered log other instances, sinks and effects depend on.
 
 A replica saves its log before anything depends on it, and a passive standby saves what its primary has handed on, so
-the end of a log may be known although nobody was ever sent it. A store that the instance wrote itself, live, also has
-the deltas that the log depends on. A copy need not: a standby is sent the log and not the deltas, and an instance whose
-store was lost has its log back from others before it has been sent the deltas again. Should the hosts that have these
-deltas be lost as well, nobody can repeat the copied log any more: the instance would be sent other records than the log
-says, and its function would seem to be nondeterministic.
+the end of a log may be known although no receiver was ever sent it. A store that the instance wrote itself, live, also
+has the deltas that the log depends on. A copy need not: a standby is sent the log and not the deltas, and an instance
+whose store was lost has its log back from others before it has been sent the deltas again. Should the hosts that have
+these deltas be lost as well, the copied log cannot be repeated any more: the instance would be sent other records than
+the log says, and its function would seem to be nondeterministic.
 
 So an instance that begins its epoch anew repeats of its log
 
@@ -13,11 +13,11 @@ So an instance that begins its epoch anew repeats of its log
 - what it wrote itself, live, and kept in a store that can be read;
 - every step in which it has acted on the outside (`ctx.effect`).
 
-The rest was never seen by anybody, and is done anew. That holds for all instances together: whoever holds a log holds
-what the log depends on, so what one of them repeats finds the input that it had. It does not hold where the query has
-acted on the outside (`ctx.effect`): what was done has been seen, a copy of the log that says so need not have with it
-what it depends on, and who wrote that does not know. There everything that is known is repeated, if the
-checkpoint says that there are effects; one that was restored from an older copy need not.
+The rest was never seen outside the instance, and is done anew. That holds for all instances together: a receiver that
+holds a log holds what the log depends on, so what one of them repeats finds the input that it had. It does not hold
+where the query has acted on the outside (`ctx.effect`): what was done has been seen, a copy of the log that says so
+need not have with it what it depends on, and the instance that wrote that does not know. There everything that is known
+is repeated, if the checkpoint says that there are effects; one that was restored from an older copy need not.
 
 Clonos, SIGMOD 2021, section 4.
 """

@@ -1,6 +1,6 @@
 """What the incarnations of an instance wrote of its log themselves, and which of it is believed.
 
-A replica saves its log before anything depends on it, so the end of its store may hold what nobody else ever heard
+A replica saves its log before anything depends on it, so the end of its store may hold what no other process ever heard
 of. A replacement that reads the store goes on from there, but a standby takes over from where the conduit knew the log:
 what the lost replica had saved beyond that never happened. Each store therefore says under which fences it was written,
 and from which offset on each incarnation went its own way. What an older incarnation wrote is believed up to where a
@@ -24,7 +24,8 @@ from clonos.protocol.recovery.causal.replacement import Failover
 
 
 class Writer(NamedTuple):
-    """Who wrote a store from a log offset on: under this fence, live or, where it is a `copy`, behind who was live."""
+    """The incarnation that wrote a store from a log offset on: under this fence, live or, where it is a `copy`, behind
+    the one that was live."""
 
     fence: Fence
     since: LogOffset
@@ -33,7 +34,7 @@ class Writer(NamedTuple):
 
 def begun(known: Sequence[Writer], one: Writer) -> tuple[Writer, ...]:
     """What a store says of its incarnations once another one begins. Where one has written nothing, the next one takes
-    its place; that a copy begins takes nobody's."""
+    its place; a copy that begins takes the place of none."""
     kept = [other for other in known if not other.copy or other.since < one.since]
     if one.copy:
         while kept and kept[-1].copy:
@@ -43,7 +44,7 @@ def begun(known: Sequence[Writer], one: Writer) -> tuple[Writer, ...]:
 
 
 def truncated(known: Sequence[Writer], offset: LogOffset) -> tuple[Writer, ...]:
-    """Of those, whoever may have written what a store still holds, from `offset` on, and the last one."""
+    """Of those, the incarnations that may have written what a store still holds, from `offset` on, and the last one."""
     writing = [one for one in known if one.since <= offset][-1:]
     last = [one for one in known if not one.copy][-1:]
     return tuple(one for one in known if one.since > offset or one in [*writing, *last, known[-1]])
@@ -54,7 +55,7 @@ class OwnLog:
     """One store: its pieces in order, the incarnations that wrote them, oldest first, and the deltas they received.
 
     An instance that goes on elsewhere depends on what it received here, and must hold it there. One that is `damaged`
-    may have holes, and nobody need have heard of what lies behind one.
+    may have holes, and no holder need have heard of what lies behind one.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -69,7 +70,7 @@ class OwnLog:
 
     @property
     def history(self) -> Fence:
-        """The fence of the incarnation that it is the log of, written by itself or copied, -1 where nobody knows."""
+        """The fence of the incarnation that it is the log of, written by itself or copied, -1 if unknown."""
         return max((one.fence for one in self.incarnations), default=NO_FENCE)
 
     @property

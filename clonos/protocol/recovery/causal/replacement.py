@@ -54,8 +54,8 @@ class ConduitProgress:
 def binds(ended: Fence, fence: Fence) -> bool:
     """Whether an attempt that ended an epoch under the fence `ended` binds the one of `fence` that runs it again.
 
-    In one start of the query Spark runs an instance again when its output is lost after it has ended, and not those who
-    have read it. The next start runs everything again.
+    In one start of the query Spark runs an instance again when its output is lost after it has ended, and not those
+    that have read it. The next start runs everything again.
     """
     return generation_of(ended) == generation_of(fence) and not of_same_attempt(ended, fence)
 

@@ -3,7 +3,7 @@
 Every question of the user function is answered from the recorded step. Asking for something else than was recorded
 (another kind, one more, another name) or leaving a recorded outcome unused is a *divergence* (invariant I10): the
 function depends on something that is not recorded, or its code has changed. A step that the log does not hold to its
-end is repeated as far as it is held, and goes on live from there: nobody depends on what is missing.
+end is repeated as far as it is held, and goes on live from there: no instance or sink depends on what is missing.
 
 Where a step ends with a record that was passed over, that record may have asked for something in an earlier life that
 the log holds: it stays there, unused.
@@ -76,7 +76,7 @@ class StepReplayer(StepRecorder):
         effects = self._step.effects
         if effects and effects[0].outcome is not None:
             self._ports.rebuilt(chunk)
-        else:  # It will be performed, if again: whoever handed the log back may not have it stable.
+        else:  # It will be performed, if again: the holder that handed the log back may not have it stable.
             super()._stabilise(chunk)
 
     def _append_unused(self, entries: bytearray) -> None:

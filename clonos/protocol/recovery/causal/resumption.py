@@ -1,9 +1,9 @@
 """Whether an instance may resume from a snapshot inside an epoch that is run again.
 
-Its state depends on its own determinants up to there, and on those of others that it had been sent. Whoever depends on
-an event holds its determinant (invariant I1), so it may resume only where both are known: its own log since the last
-committed epoch from whomever, the others' from what it holds itself, for they ask it. Where a disk was lost since, they
-are not, and the epoch is run from its beginning, of which nothing that was lost is needed.
+Its state depends on its own determinants up to there, and on those of others that it had been sent. An instance that
+depends on an event holds its determinant (invariant I1), so it may resume only where both are known: its own log since
+the last committed epoch from any holder, the others' from what it holds itself, for they ask it. Where a disk was lost
+since, they are not, and the epoch is run from its beginning, of which nothing that was lost is needed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The log that an instance returns with: what is at hand, whether that is enough, and what all together know.
 
 At hand are the instance's own store and, behind a replica that was lost, the increments that the conduit keeps. That
-is enough where the store is whole: it holds what the predecessor had recovered. Everybody else is asked where the
+is enough where the store is whole: it holds what the predecessor had recovered. Every other holder is asked where the
 conduit keeps nothing (`fresh`), where the store is damaged, of which only what can be read counts, and where it lacks
-what the conduit has seen: then it is not the one that the instance wrote. Everybody is also asked by a standby, and by
-an instance that has gone on on another server since it wrote this store.
+what the conduit has seen: then it is not the one that the instance wrote. They are also asked by a standby, and by an
+instance that has gone on on another server since it wrote this store.
 
 Where an instance has standbys, what a store says is believed as `clonos.protocol.recovery.causal.own_log` has it.
 
@@ -40,7 +40,7 @@ class Recovered:
     before: list[Segment]
     recorded: bytes
     base: LogOffset = LOG_BEGIN
-    """Nobody needs what lies before."""
+    """What lies before is not needed."""
     received: list[bytes] = field(default_factory=list)
     """Deltas that it received elsewhere."""
     log: CausalLog = field(default_factory=CausalLog)
@@ -81,8 +81,8 @@ class OpenedLog:
 @dataclass(frozen=True, slots=True)
 class Retrieval:
     """What is at hand of the log of `origin`, from offset `base` on; whether to ask others, and because of a store that
-    ends `too_early`. Nobody depends on more than lies before `bound`, as far as that is known, nor on more than is in a
-    store that is `whole`."""
+    ends `too_early`. No receiver depends on more than lies before `bound`, as far as that is known, nor on more than is
+    in a store that is `whole`."""
 
     origin: Origin
     snapshot: LogOffset
@@ -99,7 +99,7 @@ class Retrieval:
 
     def put_together(self, answers: Iterable[HolderReply], *, where: Where) -> Recovered:
         """The log from the snapshot on, and what is known of it before. Raises as `longest_prefix` does."""
-        # A failover that the conduit made, and that nobody lived to write down, counts, too.
+        # A failover that the conduit made, and that no replica lived to write down, counts, too.
         answers = [
             replace(reply, own=tuple(own.before(self.failovers) for own in reply.own))
             for reply in (answer.of_history(self.history) for answer in answers)
@@ -119,7 +119,7 @@ class Retrieval:
     def _may_be_depended_on(self, replies: Iterable[HolderReply]) -> bool:
         """Whether more of the log may be needed than the replies can say, since a part of one is damaged. Where all
         instances begin with this one, they need what they have acted on alone: the rest of their own logs they do anew,
-        too, as far as nobody can say that it is needed."""
+        too, as far as no reply says that it is needed."""
         damaged = [damage for reply in replies for damage in reply.damaged]
         may = Damage.may_say if self.all_begin else Damage.may_depend_on
         return any(may(damage, self.origin) for damage in damaged)
@@ -149,8 +149,8 @@ def retrieve(
     this attempt has recovered the log; an instance `may_have_moved` where there are, or were, other servers, also if
     it has no standby now. Inside an epoch, the log is wanted `since` the epoch began; with `repeats_all` nothing that
     is known of it is done anew, nor is what lies before `needed`. `all_begin`: every instance begins anew, as this one
-    does (real time). Nobody asks for what lies before `settled` any more, the end of the last epoch that is not run
-    again: a store that comes back from long ago may say there what has been lost since, and was done anew. `history` is
+    does (real time). What lies before `settled`, the end of the last epoch that is not run again, is not asked for any
+    more: a store that comes back from long ago may say there what has been lost since, and was done anew. `history` is
     the snapshot's: a store of another history is not believed from that epoch on. Raises StorageUnavailable where the
     conduit has forgotten what the snapshot needs.
     """
@@ -171,7 +171,7 @@ def retrieve(
         snapshot,
         # Truncation bounds what the own store holds: all of it may still be asked for, also of epochs before this one,
         # which real-time mode commits late.
-        # An instance that may have been elsewhere asks for all that anybody has not truncated.
+        # An instance that may have been elsewhere asks for all that some holder has not truncated.
         max(
             LOG_BEGIN
             if may_have_moved
@@ -198,15 +198,15 @@ def retrieve(
 
 
 def _is_last_writer(standing: OwnLog, known: ConduitProgress) -> bool:
-    """Whether nobody has gone on elsewhere in this attempt since the store was written."""
+    """Whether the instance has not gone on elsewhere in this attempt since the store was written."""
     return of_same_attempt(standing.fence, known.fence) and all(
         failover.fence <= standing.fence for failover in known.failovers
     )
 
 
 def _told_by_own_store(standing: OwnLog, damaged: tuple[Damage, ...], *, by_writers: bool) -> HolderReply:
-    """Where others may hold a newer history, or a copy may be done anew, the store says who has written what it
-    holds."""
+    """Where others may hold a newer history, or a copy may be done anew, the store says which incarnation has written
+    what it holds."""
     name = "the instance's own log store"
     if by_writers or damaged:
         return HolderReply(name, damaged=damaged, own=(replace(standing, damaged=bool(damaged)),))
