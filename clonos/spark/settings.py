@@ -174,7 +174,7 @@ class Settings:
             "onGap",
             "fail",
             _member_of(OnGap),
-            "Where somebody depends on determinants that nobody holds: stop, or go on although output may repeat",
+            "Where determinants are needed that no holder has: stop, or go on although output may repeat",
         )
     )
     bundle_rows: int = field(

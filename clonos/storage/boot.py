@@ -1,9 +1,9 @@
 """Whether this host has been started again since a store was opened, so that what was not synced may be gone.
 
 What was under way to the disk when power was lost is gone in any order: later pages may be there, and earlier ones read
-as zeros. Who opens a store for the first time since the host was started must therefore look for holes
-(`clonos.storage.write_ahead`); a note in its directory saves everybody after that the time. The note need not be
-synced: without it one looks again.
+as zeros. A process that opens a store for the first time since the host was started must therefore look for holes
+(`clonos.storage.write_ahead`); a note in its directory saves later ones the time. The note need not be synced: without
+it the store is looked through again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def note_boot(directory: str) -> None:
     try:
         (Path(directory) / NOTE).write_text(boot_id())
     except OSError:
-        return  # whoever opens it next looks again
+        return  # the process that opens the store next looks again
 
 
 def is_of_this_boot(directory: str) -> bool:

@@ -37,7 +37,7 @@ class ChannelPages:
         path = _path(page)
         try:
             body = unsealed(self._folder.read(path), self._folder.path(path))
-        except FileNotFoundError as error:  # who tidied it up leads now
+        except FileNotFoundError as error:  # the driver that tidied it up leads now
             self._check_leads()
             raise CheckpointMismatch(f"{self._folder.path(path)} is gone since it was listed") from error
         try:
@@ -58,7 +58,7 @@ class ChannelPages:
 
 
 def channel_numbers(folder: Folder) -> ChannelNumbers:
-    """For whoever only looks. Raises CheckpointMismatch."""
+    """What is kept in a checkpoint, for a command that only looks. Raises CheckpointMismatch."""
     shelf = ChannelPages(folder)
     return kept(shelf, shelf.pages())
 

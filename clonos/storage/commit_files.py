@@ -37,7 +37,7 @@ def read_commit(folder: Folder) -> CommitRecord | None:
 
 
 def newest_commit(checkpoint: str) -> CommitRecord | None:
-    """That of a checkpoint, for whoever only looks. Raises LogCorrupt."""
+    """The newest commit record of a checkpoint, for a process that only reads. Raises LogCorrupt."""
     filesystem, root = resolve(checkpoint)
     return read_commit(Folder(filesystem, f"{root}/clonos", tag="looking"))
 

@@ -5,7 +5,7 @@
     "CLDL" | sealed payload: u8 1, u32 CRC-32, a map as `values` encodes it
 
 A record has one name in every execution, so writing its letter again replaces it. The letter is durable before the
-determinant that says "passed over" is persisted: whoever finds that determinant finds the letter.
+determinant that says "passed over" is persisted: a process that finds that determinant finds the letter.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Final
 
 READABLE: Final = 0o666
 PRIVATE: Final = 0o600
-"""Permissions of new files, before the process's mask: for everybody, and for their owner alone."""
+"""Permissions of new files, before the process's mask: for all users, and for their owner alone."""
 
 
 def fsync_directory(path: str) -> None:

@@ -156,7 +156,7 @@ class Folder:
 
     def create(self, name: str, data: bytes) -> bool:
         """As `write`, but False where this host's file system says that the file is there. Other storage may not say
-        so, and writes over it: there, give names that nobody else gives."""
+        so, and writes over it: there, give names that no other process gives."""
         if self.local is None:
             self.write(name, data)
             return True
@@ -177,7 +177,7 @@ class Folder:
         return True
 
     def sync(self, name: str) -> None:
-        """Make a file that somebody else wrote durable, and its name, where this host can do that."""
+        """Make a file that another process wrote durable, and its name, where this host can do that."""
         if self.local is None:
             return
         with self._looking("syncing", name):

@@ -8,7 +8,7 @@ rules).
 
 All are JSON with version and checksum. A claim is written once, a lease by its owner alone. `Machine` is what tells a
 newcomer on the same host, without waiting, that a driver is dead: both name the file of the lock that its process held,
-and who holds a lock that a process has let go of without releasing its lease knows that the process has ended.
+and a newcomer that gets the lock of a process whose lease is not released knows that the process has ended.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Generations:
     """The shelf of one checkpoint, as one driver uses it."""
 
     def __init__(self, folder: Folder, machine: Machine, about: Mapping[str, Any]) -> None:
-        """`about` goes into claims, for whoever reads them: host, process, when it began."""
+        """`about` goes into claims, for people who read them: host, process, when it began."""
         self._folder = folder
         self._machine = machine
         self._about = dict(about)

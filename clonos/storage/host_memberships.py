@@ -2,7 +2,7 @@
 
     <checkpoint>/clonos/hosts/<generation>    JSON: format version, checksum, the membership of each host
 
-A start has a file of its own, so that a driver that has been overtaken changes nobody else's; the last few are kept.
+A start has a file of its own, so that a driver that has been overtaken changes no other start's; the last few are kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The keyed state of one instance: RocksDB, with the live Python objects in front (`clonos.values.state_cache`).
 
-A checkpoint of many dirty objects holds the caller up for as long as encoding them and writing a table takes. Who knows
-that one is due calls `prepare` between records until it says so: it does nearly all of that beforehand, piece by piece,
-and leaves to the checkpoint what was changed again meanwhile.
+A checkpoint of many dirty objects holds the caller up for as long as encoding them and writing a table takes. A caller
+that knows that one is due calls `prepare` between records until it says so: it does nearly all of that beforehand,
+piece by piece, and leaves to the checkpoint what was changed again meanwhile.
 
 There is no write-ahead log: what counts is the last snapshot. So a directory is opened once, empty or just
 restored, and what a former owner left behind is refused.
@@ -92,7 +92,7 @@ class KeyedState(StateCache):
                 os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
             except FileExistsError:
                 raise StateError(
-                    f"{path} was in use before: what is left there is not the state of any moment",
+                    f"{path} was in use before: the files in it are not the state of any moment",
                     hint="Restore a snapshot into a new directory, or begin with an empty one",
                 ) from None
 

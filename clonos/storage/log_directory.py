@@ -42,7 +42,7 @@ class _Mark:
 
     def is_there(self, query: str, here: _Checkpoint) -> bool:
         """Whether the checkpoint is still where it was, and not the one `here` under another name. Raises
-        ClonosError where nobody can see."""
+        ClonosError where this host cannot see that."""
         is_local = os.path.isabs(self.checkpoint)  # else the name says only which it is
         other = _Checkpoint(self.checkpoint if is_local else self.location)
         return other.holds(query) and not other.is_same_directory(here)
@@ -112,7 +112,7 @@ def _check_is_gone(other: _Mark, here: _Checkpoint, data: Path, query: str) -> N
             return
         why = "which is still there"
     except ClonosError as error:
-        why = f"of which nobody can see now whether it is still there ({error.message})"
+        why = f"of which this host cannot see now whether it is still there ({error.message})"
     raise CheckpointMismatch(
         f"{data} holds the causal logs of query {query} with the checkpoint {other.location}, {why}; "
         f"{here.location} is a copy of it, or it is a copy of this one",

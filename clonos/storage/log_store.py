@@ -17,7 +17,7 @@ A store from when fences had 64 bits (`protocol.fence`) has 00 "incarnations" in
 One `append` is one write batch: after a crash there is all of it or nothing, and, the log being sequential, nothing
 after a hole. Each value carries a version and a checksum that also covers its key (see `clonos.values.sealed_value`);
 one that does not fit is never returned. The owner raises `LogCorrupt`. A reader collects what is wrong in `corrupt`,
-since it answers for somebody else's recovery and the rest of the log is still worth having.
+since it answers for another instance's recovery and the rest of the log is still worth having.
 
 A reader opens the directory while its owner is alive, or after it was killed, and sees everything acknowledged before
 the reader was opened. It does not follow later appends.
@@ -161,7 +161,7 @@ class _Reading:
         return (payload for _, payload in self._entries(_DELTA))
 
     def incarnations(self) -> tuple[Writer, ...] | None:
-        """Who wrote the own log, from which offset on each on its own; None where that is not kept."""
+        """The incarnations that wrote the own log, each from its offset on; None where that is not kept."""
         raw = self._unsealed(_INCARNATIONS_KEY)
         if raw is not None:
             return tuple(
@@ -408,7 +408,7 @@ class LogStore(_Reading):
         self._end = end
 
     def _only_new(self, offset: LogOffset, piece: bytes) -> Segment:
-        """Compare what overlaps, return what is left."""
+        """Compare what overlaps, return the new rest."""
         for start, known in self._own_from(self._start_before(offset)):
             low, high = max(start, offset), min(start + len(known), offset + len(piece))
             if low < high and known[low - start : high - start] != piece[low - offset : high - offset]:
@@ -428,7 +428,7 @@ class LogStore(_Reading):
     def begin(self, incarnation: Writer | None) -> None:
         """What is written from its offset on is its own, or a copy. It may show a newer fence later.
 
-        None: who wrote the store is kept from now on.
+        None: the incarnations that write the store are kept from now on.
         """
         kept = self.incarnations() or ()
         if incarnation is not None:
@@ -449,7 +449,7 @@ class LogStore(_Reading):
 
     def whole_since(self, boot: str) -> LogOffset | None:
         """The offset from which on it lacks nothing, if this host has not been started again since `is_whole`: what
-        was not synced then is gone, and nobody can tell what that was."""
+        was not synced then is gone, and nothing tells what that was."""
         data = self._database.get(_WHOLE_KEY)
         if data is None:
             return None
@@ -461,8 +461,8 @@ class LogStore(_Reading):
     def fold(self, merge: Callable[[list[bytes]], bytes]) -> None:
         """Make one entry of the deltas, and one of the own log's pieces, that came since the last call.
 
-        Under small bundles there are thousands of a few bytes each, and a recovery reads them all. Nobody notices: a
-        reader sees the entries of before or those of after.
+        Under small bundles there are thousands of a few bytes each, and a recovery reads them all. Readers notice
+        nothing: one sees the entries of before or those of after.
         """
         batch = Batch()
         deltas = list(self._entries(_DELTA, self._folded_delta))
@@ -506,8 +506,8 @@ class LogStore(_Reading):
         self, offset: LogOffset, pieces: Sequence[Segment], copied_by: Writer | None = None
     ) -> None:
         """Put these in the place of the own log from `offset` on, as a recovery has it: all or nothing, and durable,
-        since an effect may depend on what was there. Who has copied them is kept in the same write, if it is: what was
-        there before must never count as that incarnation's."""
+        since an effect may depend on what was there. The incarnation that has copied them, if one has, is kept in the
+        same write: what was there before must never count as its own."""
         kept: Segment | None = None
         start = self._start_before(offset)
         for number, piece in self._own_from(start):

@@ -2,9 +2,9 @@
 
     <checkpoint>/clonos/lines/<generation>    JSON: format version, checksum, generation, epoch, where instances begin
 
-A start has a file of its own, so that a driver that has been overtaken and does not know it yet changes nobody else's.
-The driver writes it before Spark starts the query, and every replica of that start finds it. One that does not must not
-take it that there is none: some would begin where others do not expect it.
+A start has a file of its own, so that a driver that has been overtaken and does not know it yet changes no other
+start's. The driver writes it before Spark starts the query, and every replica of that start finds it. One that does not
+must not take it that there is none: some would begin where others do not expect it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is left of a causal log that is damaged, put in its place.
+"""The readable part of a damaged causal log, put in its place.
 
 A damaged store is not written on: what is appended behind damage could not be told from what is damaged. But what can
 still be read of it counts, above all the determinants of effects that were made to survive the host. So a new store
@@ -38,7 +38,7 @@ def places(logs: Path) -> list[Path]:
 
 
 def finish(path: str) -> None:
-    """What somebody died over."""
+    """Finish or drop a replacement that a process died over."""
     if being_replaced(path):
         os.rename(path + NEW, path)
         _sync(os.path.dirname(path))

@@ -2,7 +2,7 @@
 
     <root>/manifests/<epoch>-<fence>-<sequence>-<final|mid|from>.manifest    one per snapshot, written last
     <root>/files/<sha256>-<size>-<fence>                                table files, shared by snapshots
-    <root>/fences/<fence>                                               who has claimed the instance
+    <root>/fences/<fence>                                               that an incarnation has claimed the instance
     <root>/tmp/                                                         what is being written
 
 *Taking one* has two halves. `begin` runs in the instance's thread and costs what is dirty, not what there is: dirty
@@ -90,7 +90,7 @@ class SnapshotStore:
         with disk(f"clearing {pending}", corrupt=SnapshotCorrupt):
             shutil.rmtree(pending, ignore_errors=True)
             os.makedirs(pending, exist_ok=True)
-        # Held while checkpoint storage is changed. `_due` asks whoever holds it to collect garbage at the end.
+        # Held while checkpoint storage is changed. `_due` asks the thread that holds it to collect garbage at the end.
         self._changing = threading.Lock()
         self._due_lock = threading.Lock()
         self._due: Epoch | None = None
@@ -387,7 +387,7 @@ class SnapshotStore:
             self._collect()
 
     def _collect_if_due(self) -> None:
-        # Whoever holds the lock looks here again after letting go of it, so no request is lost.
+        # The thread that holds the lock looks here again after letting go of it, so no request is lost.
         while self._is_due() and self._changing.acquire(blocking=False):
             try:
                 self._collect_before()

@@ -2,7 +2,7 @@
 
     <checkpoint>/clonos/unrecorded    JSON: format version, checksum, epoch, generation, error, message
 
-It says something of the start of the query that wrote it alone, so nobody removes it.
+It says something of the start of the query that wrote it alone, so no later start need remove it.
 """
 
 from __future__ import annotations

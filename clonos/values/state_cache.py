@@ -1,9 +1,9 @@
 """The cache in front of keyed state: the live Python objects, and when they become bytes.
 
-There are two ways to it. *The runtime's own objects*, made of plain values that nobody else holds: `get` decodes an
-object once and hands out the same object while it is cached; `put` and `touch` only mark its key. A dirty object is
-encoded when it leaves the cache or when a checkpoint is taken, never per record. *A user's objects*, of which nobody
-knows who else holds what is in them: `save` keeps what they are at that moment, `load` gives a copy of that, as a
+There are two ways to it. *The runtime's own objects*, made of plain values that no other code refers to: `get` decodes
+an object once and hands out the same object while it is cached; `put` and `touch` only mark its key. A dirty object is
+encoded when it leaves the cache or when a checkpoint is taken, never per record. *A user's objects*, to whose parts the
+user's function may have other references: `save` keeps what they are at that moment, `load` gives a copy of that, as a
 restore would (`clonos.values.state_codec.own`). So what a user sees depends neither on what is cached nor on when it is
 written.
 

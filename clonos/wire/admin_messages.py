@@ -1,8 +1,8 @@
 """What a replica server is asked on a connection that is no conduit's, and what it answers, as values.
 
-The driver tells it of commits and starts, a conduit why it fails its task, and whoever operates the query asks how it
-stands. Each request is one JSON object with its name and its fields, in the place of HELLO, whose version it shares;
-each answer is one in the place of WELCOME (docs/wire.md). Whoever speaks another version of the wire is refused.
+The driver tells it of commits and starts, a conduit why it fails its task, and `clonos status` asks how it stands. Each
+request is one JSON object with its name and its fields, in the place of HELLO, whose version it shares; each answer is
+one in the place of WELCOME (docs/wire.md). A sender that speaks another version of the wire is refused.
 """
 
 from __future__ import annotations

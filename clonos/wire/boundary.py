@@ -38,7 +38,7 @@ def abort(context: Any, code: grpc.StatusCode, message: str) -> NoReturn:
 
 
 def check_caller(context: Any, token: str, owner: str, version: int, spoken: int) -> None:
-    """Ends the call of somebody without the token, or of another version."""
+    """Ends the call of a caller without the token, or of another version."""
     said = dict(context.invocation_metadata()).get("authorization", "")
     offered = said if isinstance(said, bytes) else str(said).encode()
     if not hmac.compare_digest(offered, f"Bearer {token}".encode()):

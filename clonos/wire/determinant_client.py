@@ -1,10 +1,10 @@
 """The recovering side: asks all possible holders at once.
 
-Who holds what is not known beforehand, and a holder may be gone for the same reason for which somebody recovers. So all
-are asked in parallel, under one deadline, and the answer is who said what, and who could not be asked or broke off, and
-why. Whether that suffices is not decided here (`clonos.protocol.recovery.causal.asking`,
-`clonos.protocol.recovery.causal.longest_prefix`). Only a refusal for good is an error at once: a wrong token or
-version does not get better by asking others.
+Which holder has what is not known beforehand, and a holder may be gone for the same reason for which the instance
+recovers. So all are asked in parallel, under one deadline, and the answer is what each holder said, and which ones
+could not be asked or broke off, and why. Whether that suffices is not decided here
+(`clonos.protocol.recovery.causal.asking`, `clonos.protocol.recovery.causal.longest_prefix`). Only a refusal for good is
+an error at once: a wrong token or version does not get better by asking others.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 The service knows nothing about where logs are kept: it is given a `lookup`, so that replica servers answer from their
 directories and the driver from what sinks keep. What it adds is what every boundary needs: the query's token (compared
 in constant time), the version, bounded messages, and errors that the recovering side can tell apart. Requests beyond
-what it takes at once are refused: whoever asks comes again, and meanwhile those that were taken are answered. So is one
-that the holder cannot answer now, because it cannot read what it keeps. A log that does not fit into one message is
-answered in pages; a page ends where the next begins, on whatever byte that is, since a log is only bytes at offsets.
+what it takes at once are refused: the recovering instance asks again, and meanwhile those that were taken are answered.
+So is one that the holder cannot answer now, because it cannot read what it keeps. A log that does not fit into one
+message is answered in pages; a page ends where the next begins, on whatever byte that is, since a log is only bytes at
+offsets.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Servicer(determinants_pb2_grpc.DeterminantsServicer):
 
     def Fetch(self, request: determinants_pb2.FetchRequest, context: Any) -> determinants_pb2.FetchReply:
         self._check(request, context)
-        if not context.is_active():  # it has waited so long that nobody wants the answer any more
+        if not context.is_active():  # it has waited so long that its caller is gone
             abort(context, grpc.StatusCode.CANCELLED, "the caller is gone")
         from_offset = LogOffset(request.from_offset)
         try:

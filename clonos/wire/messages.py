@@ -53,7 +53,7 @@ _PROMOTE = struct.Struct(f"<{FENCE_BYTES}sQ")
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who connects: one incarnation of one instance, for one epoch."""
+    """HELLO: a conduit connects for one incarnation of one instance, and one epoch."""
 
     token: str = field(repr=False)
     generation: Generation
@@ -298,7 +298,7 @@ def pack_error(error: str, message: str, *, retryable: bool, traceback: str = ""
 
 
 def pack_exception(error: BaseException, *, traceback: str = "") -> Packed:
-    """ERROR from an exception; what is not ours is final, since nobody promised that trying again helps."""
+    """ERROR from an exception; one that is not of Clonos is final, since nothing promises that trying again helps."""
     retryable = bool(getattr(error, "retryable", False))
     return pack_error(type(error).__name__, str(error), retryable=retryable, traceback=traceback)
 

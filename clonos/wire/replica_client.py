@@ -1,7 +1,7 @@
 """The driver's side of having replicas run on another host: one service, asked over one channel.
 
 A refusal is an error that says which service refused and why; a service that cannot be reached is `Unreachable`, since
-whoever asks goes on without it for the time being.
+the driver goes on without it for the time being.
 """
 
 from __future__ import annotations

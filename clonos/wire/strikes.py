@@ -1,7 +1,7 @@
 """A failure that is made on purpose: what is done to which process of a query, wherever that runs.
 
-It crosses hosts, so it names no process: only the host that runs one can take hold of it. Whoever is asked looks up
-who plays the role there, and refuses what makes no sense before anything has been touched.
+It crosses hosts, so it names no process: only the host that runs one can take hold of it. The host that is asked looks
+up which process plays the role there, and refuses what makes no sense before anything has been touched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Role(Enum):
 
 
 class NoProcess(ClonosError):
-    """Nobody plays the role at the moment, or another process than a moment ago."""
+    """No process plays the role at the moment, or another one than a moment ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""Who is who between hosts: one authority, whose certificate every party checks, and a certificate of its own for each.
+"""TLS between hosts: one authority, whose certificate every party checks, and a certificate of its own for each.
 
 Both ends of every connection show one, so a peer without a certificate of the authority does not get as far as saying
-anything. Which host it is is checked as well, by whoever connects: the name or address that was asked for has to stand
-in the certificate.
+anything. Which host it is is checked as well, by the side that connects: the name or address that was asked for has to
+stand in the certificate.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Tls:
         if not (ca and cert and key):
             raise ConfigurationError(
                 f"of {names} some are given and some are not",
-                hint="TLS needs all three: whom to trust, and a certificate and key to show",
+                hint="TLS needs all three: the authority to trust, and a certificate and key to show",
             )
         tls = cls(ca, cert, key)
         tls.server_context()

@@ -1,4 +1,4 @@
-"""Truncation points in a message: for each instance the log offset before which nobody asks for its log any more."""
+"""Truncation points in a message: for each instance the log offset before which its log is not asked for any more."""
 
 from __future__ import annotations
 

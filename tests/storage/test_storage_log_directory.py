@@ -111,7 +111,7 @@ def test_what_cannot_be_seen_is_not_taken_to_be_gone(original: Path, data: Path)
     said = json.loads((data / "checkpoint").read_text())["body"]
     gone = {**said, "checkpoint": "old/s3:old", "location": "nonesuch://old/checkpoint"}
     (data / "checkpoint").write_bytes(sealed(gone))
-    with pytest.raises(CheckpointMismatch, match="of which nobody can see now") as refused:
+    with pytest.raises(CheckpointMismatch, match="of which this host cannot see now") as refused:
         claim(data, original)
     assert f"remove {data / 'checkpoint'}" in str(refused.value)
     (data / "checkpoint").unlink()

@@ -87,7 +87,7 @@ class ReplicasServicer:
 
     def Strike(self, request, context):
         """Makes one thing fail on purpose, here (`clonos inject`), and says what it does while it does it. What is stopped goes
-        on when the call ends, however it ends. ABORTED where nobody plays the role at the moment.
+        on when the call ends, however it ends. ABORTED where no process plays the role at the moment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

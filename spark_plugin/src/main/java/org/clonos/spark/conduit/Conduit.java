@@ -158,7 +158,7 @@ final class Conduit implements Runnable {
     }
   }
 
-  /** Sleeps until something can be done, or somebody wakes the selector, or the wait is over. */
+  /** Sleeps until something can be done, or another thread wakes the selector, or the wait is over. */
   private void await(long waitMs) throws IOException {
     selector.selectedKeys().clear();
     if (waitMs <= 0) {

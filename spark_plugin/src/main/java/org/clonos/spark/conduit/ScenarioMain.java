@@ -15,8 +15,8 @@ import java.util.Locale;
 
 /**
  * Plays scripted scenarios against {@link ConduitProtocol} and prints what it did, one JSON line per event:
- * {@code {"actions":[...],"state":"...","next":...}}, and between files a line {@code {"file":"..."}}. Whoever runs it compares.
- * The format is described in tests/scenarios/README.md.
+ * {@code {"actions":[...],"state":"...","next":...}}, and between files a line {@code {"file":"..."}}. The test that
+ * runs it compares. The format is described in tests/scenarios/README.md.
  */
 public final class ScenarioMain {
   private static final ObjectMapper JSON = new ObjectMapper();

@@ -8,7 +8,8 @@ import org.clonos.spark.conduit.CausalStageException;
 
 /**
  * The numbers of source channels as the tasks of this JVM know them, one table for each source of each start of a
- * query. Who meets a name without a number asks the driver, once; it answers when the number is durable.
+ * query. A task that meets a name without a number asks the driver, once; the driver answers when the number is
+ * durable.
  */
 public final class ChannelNumbers {
   private static final Map<UTF8String, Table> TABLES = new ConcurrentHashMap<>();

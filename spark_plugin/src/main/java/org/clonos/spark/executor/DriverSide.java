@@ -52,16 +52,16 @@ final class DriverSide implements DriverPlugin {
   @Override
   public Object receive(Object said) {
     Message message = Message.read(said);
-    String who = "executor " + message.executor() + " on " + message.host();
+    String executor = "executor " + message.executor() + " on " + message.host();
     switch (message.kind()) {
       case WHERE:
         return services.settle(message.executor(), message.host());
       case UP:
-        LOG.info("{} has a replica service at port {}", who, message.text());
+        LOG.info("{} has a replica service at port {}", executor, message.text());
         services.up(message.executor(), message.host(), Integer.parseInt(message.text()));
         return null;
       case DOWN:
-        LOG.warn("{} is without its replica service: {}", who, message.text());
+        LOG.warn("{} is without its replica service: {}", executor, message.text());
         services.down(message.executor(), message.host(), message.text());
         return null;
       case NUMBER:

@@ -2,7 +2,7 @@ package org.clonos.spark.executor;
 
 /**
  * What an executor says to the driver. It goes over Spark's own connections, as plain strings: classes of ours need not
- * be known to whoever reads them there.
+ * be known to Spark, which reads them there.
  */
 record Message(Kind kind, String executor, String host, String text) {
   enum Kind {

@@ -11,8 +11,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * Where tasks ask the driver for the numbers of source channels. Whoever leads the query answers, when what it says is
- * durable. A table is named {@code QUERY/START/NODE}; of each query only the newest start is answered.
+ * Where tasks ask the driver for the numbers of source channels. The driver that leads the query answers, when what it
+ * says is durable. A table is named {@code QUERY/START/NODE}; of each query only the newest start is answered.
  */
 public final class Numbering {
   private static final Map<String, Numbering> OPEN = new ConcurrentHashMap<>();
@@ -29,7 +29,7 @@ public final class Numbering {
     this.start = start;
   }
 
-  /** One name that somebody asks for. */
+  /** One name that a task asks for. */
   public static final class Request {
     private final int node;
     private final String name;
@@ -50,7 +50,7 @@ public final class Numbering {
       return name;
     }
 
-    /** The first number of the table that whoever asks has not been told. */
+    /** The first number of the table that the task has not been told. */
     public long known() {
       return known;
     }
@@ -81,7 +81,7 @@ public final class Numbering {
     return request == end ? null : request;
   }
 
-  /** Whoever waits is refused. */
+  /** Tasks that wait are refused. */
   public void close() {
     closed = true;
     OPEN.remove(query, this);

@@ -14,7 +14,7 @@ import org.apache.spark.util.Utils;
 
 /** How the service of an executor is started: {@code clonos standby}, which ends when its standard input does. */
 record ServiceCommand(String python, String host, SparkConf conf, String token) {
-  /** The service is the application's alone: who asks for slots there is never more than it has. */
+  /** The service is the application's alone, and never has fewer slots than its instances ask for. */
   private static final int SLOTS = 1 << 20;
 
   private static final String TLS = "spark.clonos.tls.";

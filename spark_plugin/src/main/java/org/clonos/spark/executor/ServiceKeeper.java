@@ -23,7 +23,7 @@ final class ServiceKeeper extends Thread {
   private static final long LONGEST_PAUSE_SECONDS = 30;
   private static final long END_SECONDS = 10;
 
-  /** A port that is taken for so many attempts is somebody else's now. */
+  /** A port that is taken for so many attempts belongs to another process now. */
   private static final int ATTEMPTS_AT_PORT = 3;
 
   private final ServiceCommand command;

@@ -13,8 +13,8 @@ import java.util.concurrent.TimeUnit;
  * together in whatever order it comes.
  *
  * <p>The place of a service, a port of a host, outlives its executor for a while: the executor that follows on the same
- * host takes it over, so that whoever knows the place finds a service there again, and with it the folder, where the logs
- * of queries may still be.
+ * host takes it over, so that a query that knows the place finds a service there again, and with it the folder, where
+ * the logs of queries may still be.
  */
 public final class Services {
   private static volatile Services current;
@@ -99,8 +99,8 @@ public final class Services {
   }
 
   /**
-   * Where this executor's service is to be: {@code PORT FOLDER} of a place on its host that nobody has now, else port 0
-   * and a folder of its own.
+   * Where this executor's service is to be: {@code PORT FOLDER} of a place on its host that no executor has now, else
+   * port 0 and a folder of its own.
    */
   public synchronized String settle(String executor, String host) {
     forgetOld();
