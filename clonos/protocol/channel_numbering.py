@@ -63,12 +63,12 @@ def standing(pages: Iterable[Page]) -> list[Page]:
 
 
 def kept(shelf: Shelf, listed: Iterable[Page]) -> ChannelNumbers:
-    """What those of the listed pages say that count. Raises CheckpointMismatch."""
+    """The numbers on those of the listed pages that count. Raises CheckpointMismatch."""
     return ChannelNumbers(one for page in standing(listed) for one in shelf.read(page))
 
 
 class Numbering:
-    """One driver's."""
+    """The numbering by one driver."""
 
     def __init__(self, shelf: Shelf) -> None:
         self.numbers = ChannelNumbers()

@@ -28,7 +28,7 @@ class Numbered(NamedTuple):
 
 
 class ChannelNumbers:
-    """What is durable."""
+    """The names that have a durable number, and the numbers."""
 
     def __init__(self, entries: Iterable[Numbered] = ()) -> None:
         self._numbers: dict[tuple[NodeId, str], int] = {}

@@ -1,4 +1,4 @@
-"""Reading JSON objects that came from the other end of a connection: each field is checked before anyone uses it.
+"""Reading JSON objects that came from the other end of a connection: each field is checked before it is used.
 
 `name` is that of the message, for what is raised: ProtocolError, saying what was wrong.
 """

@@ -1,7 +1,7 @@
 """What the frames between a conduit and a replica say, as typed values.
 
 Everything here crosses a boundary: the other end may be another version, another program or an attacker. So each
-message has one packer and one parser, the parser checks every field before anyone sees the value, and the only
+message has one packer and one parser, the parser checks every field before other code sees the value, and the only
 exception it raises is ProtocolError, saying what was wrong. Fields that a parser does not know are ignored, so that
 a newer peer may say more. The layouts are those of docs/wire.md.
 """

@@ -112,7 +112,7 @@ class InstanceLog:
         return self._unsent_start, b"".join(self._unsent)
 
     def take_unsent(self) -> Segment:
-        """The same, which is sent now."""
+        """As `unsent`, which counts as sent from now on."""
         unsent = self.unsent
         self._unsent_start, self._unsent = self.end, []
         return unsent

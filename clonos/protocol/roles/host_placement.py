@@ -26,7 +26,7 @@ from clonos.protocol.roles.death import Death, KillReason
 
 
 class Asked(Said, Protocol):
-    """Of what a conduit says when it connects."""
+    """What a conduit says when it connects, as far as its placement needs it."""
 
     @property
     def origin(self) -> Origin: ...
@@ -36,7 +36,7 @@ class Asked(Said, Protocol):
 
 
 class Connection(Protocol):
-    """A conduit's, that has said what it wants."""
+    """The connection of a conduit that has said what it wants."""
 
     @property
     def said(self) -> Asked: ...

@@ -170,7 +170,7 @@ class Incarnation(Generic[S]):
             self._ended = ended.name
 
     def let_go(self) -> None:
-        """Of what is in memory, if anything is."""
+        """Drop the instance that is in memory, if one is."""
         if self._instance is not None:
             self._ports.let_go()
             self._instance = None
@@ -399,8 +399,8 @@ class Incarnation(Generic[S]):
         return snapshot.epoch > (self._committed() if self.request.realtime else self.request.epoch - 1)
 
     def _settled(self) -> tuple[Candidate | None, Mapping[Origin, LogOffset]]:
-        """How it stood at the end of the last epoch that is not run again, and how far others' logs are not asked for
-        any more: as far as it had been sent them by then.
+        """How the instance stood at the end of the last epoch that is not run again, and how far others' logs are not
+        asked for any more: as far as it had been sent them by then.
 
         In micro-batch the epochs before this one have committed. In real time an epoch is committed while the next one
         runs, and where one is not, the query may begin it again.

@@ -86,8 +86,9 @@ class IncarnationPorts(ABC, Generic[S]):
 
     @abstractmethod
     def rewrite_log(self, at: LogOffset, pieces: Sequence[Segment], copied_by: Writer | None) -> None:
-        """From an offset on the log store holds these, and says who has copied them: both in one write, or what was
-        there before would count as that incarnation's where the process dies in between, or the disk is full."""
+        """From an offset on the log store holds these, and says which incarnation has copied them: both in one write,
+        or what was there before would count as that incarnation's where the process dies in between, or the disk is
+        full."""
 
     @abstractmethod
     def log_is_whole(self, since: LogOffset) -> None:

@@ -75,7 +75,7 @@ class Shelf(Protocol):
         ...
 
     def leases(self, owners: Collection[str]) -> Mapping[str, Lease]:
-        """Of those owners that have one."""
+        """The leases of those owners that have one."""
         ...
 
     def keep(self, lease: Lease) -> None: ...
@@ -85,7 +85,7 @@ class Shelf(Protocol):
         ...
 
     def now(self) -> float:
-        """Of this driver's own clock, in seconds; it need not agree with another driver's."""
+        """The time of this driver's own clock, in seconds; it need not agree with another driver's."""
         ...
 
     def backoff(self) -> float:
@@ -94,7 +94,7 @@ class Shelf(Protocol):
 
 
 class Verdict(Enum):
-    """On the drivers that may be leading."""
+    """What a newcomer knows of the drivers that may be leading."""
 
     OVER = "no driver leads"
     LIVE = "a driver leads"
@@ -112,7 +112,7 @@ def is_overtaken(number: Generation, owner: str, listed: Iterable[Claim]) -> boo
 
 
 class Watch:
-    """A newcomer's eye on the drivers that made the highest claim."""
+    """What a newcomer has seen of the drivers that made the highest claim."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, Lease | None]] = {}
@@ -137,7 +137,7 @@ class Watch:
 
 
 class Leadership:
-    """One driver's, from the start of a query to its end."""
+    """The leadership of one driver, from the start of a query to its end."""
 
     def __init__(self, shelf: Shelf, owner: str, holder: str) -> None:
         self.number = NO_GENERATION

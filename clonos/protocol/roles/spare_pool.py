@@ -21,7 +21,7 @@ _MOST_DOUBLINGS: Final = 16
 
 
 class SparePool:
-    """Of one host."""
+    """The spare processes of one host."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted

@@ -74,7 +74,7 @@ class HolderReply:
 
 @dataclass(slots=True)
 class HeldLog:
-    """About one origin: pieces of its log and how far instances or sinks depend on it."""
+    """What a holder has of one origin: pieces of its log, and how far instances or sinks depend on it."""
 
     pieces: list[Segment] = field(default_factory=list)
     required: LogOffset = LOG_BEGIN

@@ -65,7 +65,7 @@ class OwnLog:
 
     @property
     def fence(self) -> Fence:
-        """Of the last incarnation that wrote it live, -1 where none did."""
+        """The fence of the last incarnation that wrote it live, -1 where none did."""
         return max((one.fence for one in self.incarnations if not one.copy), default=NO_FENCE)
 
     @property
