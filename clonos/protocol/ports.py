@@ -43,7 +43,7 @@ class InstancePorts(Protocol):
         """Write now, for an effect; `durable` asks for more than surviving this process."""
 
     def flush_log(self, due: Sequence[Emit], log_start: LogOffset, log: bytes) -> None:
-        """For an effect, behind `persist`: hand on what is due from earlier steps; return when a standby that may take
+        """For an effect, behind `persist`: hand on what is due from earlier steps; return when a process that may take
         over finds the own log up to its end."""
 
 

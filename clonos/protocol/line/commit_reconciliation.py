@@ -59,7 +59,7 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Course:
     """How the query goes on: behind `committed`, after Spark's files of `repair` have been written again. `newest` is
-    the record to keep in both places. Spark's commit of `completes` is lost, and no record says it: it gets the
+    the record to keep in both places. Spark's commit of `completes` is lost, and no record has it: it gets the
     content of `newest`'s, which says nothing of an epoch but Spark's own watermark, and causal queries have none."""
 
     committed: Epoch
