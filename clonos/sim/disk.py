@@ -3,7 +3,7 @@
 One store per instance: the own log in pieces, and the deltas it received, appended in batches that are there as a whole
 or not at all. What `append` has returned from survives the process; what was synced survives the host. A page can be
 damaged: a reader passes over it and says so; the owner puts what can be read in the place of the store. A directory may
-also be unreadable for a while, to whoever answers for others: then there is no reply.
+also be unreadable for a while to the determinant service that answers from it: then there is no reply.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class LogStore:
         return [batch for batch in self._batches if not batch.damaged]
 
     def index(self, now: int) -> Index:
-        """For whoever asks. Raises StorageUnavailable."""
+        """What a determinant service answers from. Raises StorageUnavailable."""
         if now < self.unreadable_until:
             raise StorageUnavailable(f"the store of {self.owner} cannot be read now")
         index = Index(self.owner)
@@ -325,7 +325,7 @@ class Disk:
         self._fences_on_disk = dict(self._fence_file)
 
     def lose(self) -> None:
-        """Everything but what the driver tells whoever serves here next."""
+        """Lose everything but the generation, which the driver tells the next server on this host."""
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose()
         generation = self._fence_file.get(GENERATION, LOWEST_FENCE)
@@ -366,7 +366,7 @@ class Disk:
         self.marks.clear()
 
     def open_fences(self) -> None:
-        """By whoever serves here next."""
+        """Read the fences again, for the next server on this host."""
         self.fences = Fences(self._keep_fence, self._fence_file)
 
     def store(self, origin: Origin) -> LogStore:

@@ -91,7 +91,7 @@ class Leaders:
                 yield from self._driver.until_reachable()
 
     def _claimed(self) -> None:
-        """Nobody takes over from a driver that is at work."""
+        """This driver leads from now on. It must not have taken over from one that is at work."""
         leader = self._world.driver
         if leader is not None and leader is not self._driver and leader.leaders.is_at_work:
             raise Violation(
@@ -104,7 +104,7 @@ class Leaders:
 
     @property
     def is_at_work(self) -> bool:
-        """It has said so more than once while a lease cannot have run out by anybody's clock."""
+        """Whether it has renewed its lease more than once while a lease cannot have run out by any driver's clock."""
         since = self._world.kernel.now - LEASE // 2
         return self._driver.alive and sum(at > since for at in self._renewed) > 1
 

@@ -141,7 +141,7 @@ class Leased:
         self._to_driver(self._granted, number, token, hosting.grant(token), hosting.server)
 
     def _granted(self, number: int, token: str, lease: HostLease, server: ReplicaServer) -> None:
-        """It counts when it has been told the generation, so that nobody of an older one is served."""
+        """The server counts when it has been told the generation, so that it serves no conduit of an older one."""
         if self._is_there or number != self._asks:
             return
         heard_at = self._now

@@ -58,7 +58,7 @@ class Fault(Enum):
     TORN_TAIL = "power failure leaves zeros, or a hole, in a causal log store"
     PROGRAM_CHANGED = "driver is stopped, and another program started over the checkpoint"
     COMMIT_LOST = "Spark has lost its last commit"
-    OFFSETS_LOST = "Spark has lost the end offsets of an epoch, which nobody has synced, and draws them again"
+    OFFSETS_LOST = "Spark has lost the end offsets of an epoch, which were not synced, and draws them again"
     CHECKPOINT_OLDER = "checkpoint is restored from an older copy"
     SNAPSHOTS_GONE = "snapshots of an instance are gone"
     SECOND_DRIVER = "a second driver is started"

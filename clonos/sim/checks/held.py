@@ -98,7 +98,7 @@ class Intervals:
 
 
 class Held:
-    """By origin: the bytes held, and how far somebody depends on it."""
+    """What a store or a sink's log holds of each origin's log: the bytes, and up to which offset it depends on them."""
 
     def __init__(self) -> None:
         self.data: dict[Origin, Intervals] = {}

@@ -13,7 +13,7 @@ LATE_SHARE, GATHERED_SHARE = 0.25, 0.25
 
 
 def batches(plan: Plan, rng: Random) -> Plan:
-    """A record that kills whoever takes it is not found among gathered ones, so these runs have none."""
+    """Runs that gather records have no poison: a record that kills the replica is not found among gathered ones."""
     if rng.random() < LATE_SHARE:
         plan = replace(plan, lateness=True, event_time=True)
     if rng.random() < GATHERED_SHARE and not plan.realtime and not plan.poison:

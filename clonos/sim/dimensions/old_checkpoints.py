@@ -1,5 +1,5 @@
 """What a checkpoint says is not what happened last: Spark has lost a commit, or the offsets of an epoch,
-that it did not sync, somebody has restored an older copy under a sink that is newer, or the snapshots of
+that it did not sync, the user has restored an older copy under a sink that is newer, or the snapshots of
 an instance are gone."""
 
 from __future__ import annotations
