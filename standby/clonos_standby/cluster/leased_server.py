@@ -136,7 +136,7 @@ class LeasedServer:
 
     @property
     def entry(self) -> ServerEntry | None:
-        """For whoever operates the query; None while it is lost."""
+        """Where commands that an operator of the query runs find this server; None while it is lost."""
         granted = self._granted
         if granted is None:
             return None
@@ -145,7 +145,7 @@ class LeasedServer:
     @property
     def determinants(self) -> str | None:
         """Where its logs are asked for; None where the query goes on without them. While they count and the server is
-        lost, whoever asks there waits."""
+        lost, a replica that asks there waits."""
         return self._found if self._counts else None
 
     def _keep(self) -> None:

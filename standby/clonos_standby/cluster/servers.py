@@ -192,7 +192,8 @@ class ReplicaServers:
             server.stop()
 
     def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
-        """Remote servers hear of it a little later: one that stands still must not hold up who watches the commits."""
+        """Remote servers hear of it a little later: one that stands still must not hold up the driver's thread that
+        watches the commits."""
         for server in self._local:
             server.commit(epoch, truncation_points)
         if self._remote:
@@ -200,7 +201,7 @@ class ReplicaServers:
             self._look.set()
 
     def forget_left_behind(self) -> None:
-        """Nobody asks for those logs any more. Raises StorageUnavailable."""
+        """Remove the logs of former servers, which no recovery asks for any more. Raises StorageUnavailable."""
         for logs in self._spec.left_behind:
             forget(Path(logs))
 

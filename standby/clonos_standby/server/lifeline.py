@@ -56,7 +56,7 @@ class Lifelines:
             self._libc.pthread_mutex_consistent(self._at(number))
 
     def wait(self, number: int) -> bool:
-        """Until its holder dies. False when nobody holds it."""
+        """Until the process that holds it dies. False when no process holds it."""
         dead: bool = self._libc.pthread_mutex_lock(self._at(number)) == errno.EOWNERDEAD
         if dead:
             self._libc.pthread_mutex_consistent(self._at(number))
