@@ -207,7 +207,7 @@ class RowDecoder:
 
     The schema is that of the user's columns. They may stand behind others in the batch (the hidden columns of the
     wire): `columns(batch, first)` skips those. Keys are plain tuples, as in PySpark. TIMESTAMPs are naive, in the zone,
-    as in PySpark, or, as `instants`, aware: whoever writes them down must not lose which of a repeated hour it is.
+    as in PySpark, or, as `instants`, aware: a sink that writes them down must not lose which of a repeated hour it is.
     """
 
     def __init__(

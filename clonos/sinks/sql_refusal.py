@@ -48,8 +48,9 @@ def _twice(table: str, row_id: str, query: str, others: list[str], books: Books)
     if not others:
         return SinkError(
             f"{message}, and {books.cursor.fullname} knows no other query",
-            hint=f"{NOTHING_WRITTEN}. The clonos_... tables beside it were lost or cleared, or somebody else wrote the "
-            "row. Restore them together with the table, or begin anew with a new checkpointLocation and a new table",
+            hint=f"{NOTHING_WRITTEN}. The clonos_... tables beside it were lost or cleared, or another program wrote "
+            "the row. Restore them together with the table, or begin anew with a new checkpointLocation and a new "
+            "table",
         )
     named = ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
     return SinkError(

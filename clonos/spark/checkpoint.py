@@ -222,7 +222,7 @@ class Checkpoint:
         return GivenUp(generation, OutputNumber(int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE))))
 
     def channel_numbers(self) -> ChannelNumbers:
-        """Of source channels that have names, for whoever only looks. Raises CheckpointMismatch."""
+        """The numbers of source channels that have names, read without giving new ones. Raises CheckpointMismatch."""
         return channel_numbers(self._folder)
 
     def channel_pages(self, check_leads: Callable[[], None]) -> ChannelPages:

@@ -198,4 +198,4 @@ def _holder_in(descriptor: int, path: str) -> tuple[str, int]:
         said = json.loads(os.pread(descriptor, 4096, 0))
         return str(said["holder"]), int(said["pid"])
     except (ValueError, KeyError, TypeError):
-        return f"by whoever holds {path}", 0
+        return f"by the process that holds {path}", 0

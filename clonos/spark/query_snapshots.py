@@ -1,7 +1,7 @@
 """The snapshots of all instances of a query, as its driver finds them in the checkpoint.
 
-Those inside an epoch matter in real time alone: in micro-batch mode whoever reads rows begins when all of them are
-made, and a recovery line would hardly ever lie inside the epoch.
+Those inside an epoch matter in real time alone: in micro-batch mode an instance downstream begins to read when all rows
+are made, and a recovery line would hardly ever lie inside the epoch.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def test_a_visible_file_that_others_changed_is_refused(
         (visible,) = (tmp_path / "other").glob("*.jsonl")
         with open(visible, "ab") as file:
             file.write(b"{}\n")
-        with pytest.raises(SinkError, match="changed by somebody else"):
+        with pytest.raises(SinkError, match="changed by another program"):
             writer.write(**bundle(3, 4))
 
 

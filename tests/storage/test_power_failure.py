@@ -321,5 +321,5 @@ def test_other_bytes_are_still_somebody_elses(tmp_path: Path) -> None:
     whole = bytearray(visible.read_bytes())
     whole[100] ^= 1
     visible.write_bytes(bytes(whole))
-    with pytest.raises(SinkError, match="changed by somebody else"):
+    with pytest.raises(SinkError, match="changed by another program"):
         opened(folder, 2)

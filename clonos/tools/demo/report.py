@@ -17,7 +17,7 @@ COLUMNS = (
     *("scenario", "mode", "system", "inputs", "outputs", "missing", "repeated", "contradicted"),
     *("restarts", "outage_ms", "result"),
 )
-_QUIET_STEP_S = 5.0  # between two lines where nobody watches
+_QUIET_STEP_S = 5.0  # between two lines where the output is no terminal
 
 
 class Progress:

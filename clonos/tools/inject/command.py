@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="with --server HOST:PORT: nothing there answers, for so long",
     )
-    whom = parser.add_argument_group("whom", "with --random everybody, unless it is said")
+    whom = parser.add_argument_group("whom", "with --random every process, unless it is said")
     whom.add_argument("--operator", metavar="NAME", help="an operator or the sink, by its name in the status")
     whom.add_argument("--instance", type=int, metavar="I", help="needed where there are several")
     whom.add_argument("--standby", action="store_true", help="its standby, not its primary")

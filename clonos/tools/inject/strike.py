@@ -62,7 +62,9 @@ def _here(server: LiveServer, command: FaultCommand, name: str) -> Iterator[str]
 
 def _there(query: LiveQuery, server: LiveServer, command: FaultCommand, name: str) -> Iterator[str]:
     if not server.entry.token_file:
-        raise ConfigurationError(f"nobody knows the token of the replica service at {server.place}")
+        raise ConfigurationError(
+            f"the query does not say where the token of the service at {server.place} is"
+        )
     token = read_token(Path(server.entry.token_file))
     client = ReplicaClient(server.entry.place, token, server.entry.tls)
     try:
