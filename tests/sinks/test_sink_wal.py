@@ -142,7 +142,7 @@ def written(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 def go_on(folder: Path) -> int:
-    """Open what is left and write up to row 8; where the writer started."""
+    """Open the rest of the log and write up to row 8; where the writer started."""
     with closing(jsonl(folder).writer()) as writer:
         at = writer.open(query=QUERY, node=5, instance=0, fence=2).cursors.get(CHANNEL, 0)
         if at < 8:
