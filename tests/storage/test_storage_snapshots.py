@@ -1,4 +1,4 @@
-"""Snapshots: what was begun comes back exactly or not at all, whatever dies on the way and whichever writer joins in."""
+"""Snapshots: what was begun comes back exactly or not at all, whatever dies on the way or writes beside it."""
 
 from __future__ import annotations
 
