@@ -43,7 +43,7 @@ _FEW_ROWS = 128
 
 
 def seen_as(module: str, name: str, own: type) -> type:
-    """PySpark's class, for `isinstance`, if this process knows it: who does not cannot ask for it."""
+    """PySpark's class, for `isinstance`, if this process has imported it; otherwise no code in it can ask for that."""
     return getattr(sys.modules.get(module), name, own)
 
 

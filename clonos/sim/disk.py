@@ -55,7 +55,7 @@ class LogStore:
         self._power_may_fail = power_may_fail
         self._on_disk: tuple[list[Batch], tuple[Writer, ...] | None] = ([], None)
         self._not_synced: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        # Who began behind a batch that is not synced, which is lost only together with it.
+        # The incarnations that began behind a batch which is not synced: they are lost only together with it.
         self._begun_behind: list[tuple[Batch, tuple[Writer, ...] | None]] = []
 
     def begin(self, incarnation: Writer) -> None:

@@ -113,7 +113,7 @@ class DriverLeadership:
             os.close(lock)
 
     def _renew(self) -> None:
-        """A checkpoint that cannot be reached ends nothing: who takes over meanwhile fences this driver first."""
+        """A checkpoint that cannot be reached ends nothing: a driver that takes over meanwhile fences this one."""
         while not self._ended.wait(LEASE_SECONDS / RENEWALS_PER_LEASE):
             assert self._rules is not None
             try:

@@ -1,6 +1,6 @@
 """Strikes where the victim runs: on this host by itself, on another by the replica service there.
 
-Who plays a role at the moment the servers of the query know, all of them together: after a failover an instance is on
+Which process plays a role at the moment is asked of all servers of the query: after a failover an instance is on
 another one. On the host where it was found the server there is asked again (`clonos_standby.server.strike`).
 """
 

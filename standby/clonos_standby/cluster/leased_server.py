@@ -78,7 +78,7 @@ class LeasedServer:
     ) -> None:
         """`changed` is called when the server may have come, gone or moved. `hosts` says which hosts count.
         `generation` is the one that the query is in already. `may_ask` raises Fenced where another driver leads the
-        query: who asks takes over the server."""
+        query: a driver that asks takes over the server."""
         self._hosts = hosts
         self._counts = False
         self._found: str | None = None  # where its determinant service was last

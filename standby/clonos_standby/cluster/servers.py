@@ -5,8 +5,8 @@ A standby is never on the server of its primary, so that losing a server loses o
 its own; the first one's is also the home of what the servers of one host have in common. With several remote servers
 the instances of each operator are spread over them.
 
-Who recovers asks every determinant service of the query. Where servers are on several hosts only the driver knows them
-all, and which of them are lost for good, so it tells each of them whenever that changes.
+A replica that recovers asks every determinant service of the query. Where servers are on several hosts only the driver
+knows them all, and which of them are lost for good, so it tells each of them whenever that changes.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class ReplicaServers:
                 told = committed
 
     def _tell_holders(self) -> None:
-        """Who has not been reached is told the next time."""
+        """Tell each server where the determinant services are; one that is not reached is told the next time."""
         with self._telling:
             self._tell_each()
 

@@ -1,7 +1,7 @@
 """A process beside the supervisor that it watches: one that needs threads, which what forks must not have.
 
 It is started fresh, not forked, tells its address in one line on stdout, ends when its stdin does, and is started again
-when it dies, on the same port: who has been told that address tries again. One that lives but does not answer pings,
+when it dies, on the same port: its clients try that address again. One that lives but does not answer pings,
 or does not tell its address in time, because a signal has stopped it or its disk does not answer, is killed first.
 """
 

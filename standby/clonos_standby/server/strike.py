@@ -97,7 +97,7 @@ def playing(replicas: Iterable[dict[str, Any]], origin: Origin, *, standby: bool
 
 
 def pid_of(status: Mapping[str, Any], command: FaultCommand, who: str) -> int:
-    """Whose process it is, by a server's status. Raises NoProcess."""
+    """The process that plays the role now, by a server's status. Raises NoProcess."""
     if command.role is Role.SERVER:
         return int(status["pid"])
     found = playing(status["replicas"], command.origin, standby=command.role is Role.STANDBY)
