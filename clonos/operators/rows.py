@@ -366,7 +366,7 @@ def struct_values(value: Any, names: Sequence[str]) -> Sequence[Any]:
 
 
 def field_names(value: Any) -> Sequence[str] | None:
-    """Of a `Row` made with names, or a named tuple."""
+    """The field names of a `Row` made with names, or of a named tuple."""
     return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
 
 

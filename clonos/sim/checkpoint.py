@@ -206,7 +206,7 @@ class Checkpoint:
         return max(self.synced_commit, epoch_before(self.synced), self.recorded)
 
     def sync_spark_files(self) -> None:
-        """Those that say with which epoch the query goes on."""
+        """Sync the files that say with which epoch the query goes on."""
         self.synced = max(self.synced, max(self.offsets, default=NO_EPOCH))
         self.synced_commit = self.committed
 

@@ -239,7 +239,7 @@ class LogStore:
         self._is_on_disk()
 
     def lose_power(self, rng: Random, *, torn: bool) -> None:
-        """Of what was not synced the kernel had written a part, in any order; the store comes back as of some moment
+        """The kernel had written a part of what was not synced, in any order; the store comes back as of some moment
         since then (tests/storage/test_power_failure.py tries it with RocksDB). One that is torn has zeros from there
         on, with or without something behind them: that cannot be told from damage, and nothing behind it is read."""
         survived = self._not_synced[: rng.randint(0, len(self._not_synced))]

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 TASK_FAILURES = 4
 TIMEOUTS = 16
-"""So many starts of the query in a row may end because a holder does not answer, before the user stops the query."""
+"""How many starts of the query in a row may end since a holder does not answer, before the user stops the query."""
 PATIENCE = 1_000_000
-"""So many starts in a row may fail for other reasons: a run has as many faults as it likes."""
+"""How many starts in a row may fail for other reasons: a run has as many faults as it likes."""
 Lost = tuple[Task, tuple[str, str] | None]
 
 

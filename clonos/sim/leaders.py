@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clonos.sim.world import World
 
 SECOND = 2_000
-"""Of a lease, in microseconds: what else happens in a run is as much faster."""
+"""A second of a lease, in microseconds: what else happens in a run is as much faster."""
 LEASE = int(LEASE_SECONDS * SECOND)
 
 
@@ -58,7 +58,7 @@ class Shelf:
         self._checkpoint.leases[lease.owner] = lease
 
     def is_dead(self, lease: Lease) -> bool:
-        """Of those on the same host."""
+        """Whether the driver with this lease is known to be dead, which only a driver on the same host can tell."""
         other = self._world.drivers[lease.owner]
         return not other.alive and other.host == self._driver.host
 

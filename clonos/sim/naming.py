@@ -21,7 +21,7 @@ LATEST = 4  # epochs in which a partition may be added
 
 
 class Naming:
-    """Of one run."""
+    """The names of source partitions in one run, and how partitions come and go."""
 
     def __init__(self, world: World) -> None:
         plan, rng = world.plan, world.choices.stream("naming")

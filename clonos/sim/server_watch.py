@@ -21,7 +21,7 @@ length of the lease, after which the server would end by itself."""
 
 
 class ServerWatch:
-    """Of one server process."""
+    """The watch over one server process."""
 
     def __init__(self, world: World, at: int) -> None:
         self._world = world

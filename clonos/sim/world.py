@@ -215,13 +215,13 @@ class World:
         self.start_driver()
 
     def start_servers(self) -> None:
-        """Of the driver's host, and of the second one, unless that is leased."""
+        """Start the server of the driver's host, and that of the second host, unless that one is leased."""
         for at in range(self.servers_wanted if not self.plan.partitions else 1):
             self.start_server(at)
 
     @property
     def servers_wanted(self) -> int:
-        """So many does the driver start, or ask for."""
+        """How many servers the driver starts, or asks for."""
         return 2 if self._with_standbys else 1
 
     def standbys_of(self, origin: Origin) -> int:
@@ -387,7 +387,7 @@ class World:
         return newest is not None and origin in newest.ends
 
     def ended_unrecorded(self) -> list[Snapshots]:
-        """Of instances that no record names yet."""
+        """The snapshots of instances that no commit record names yet."""
         if not self.plan.may(Fault.SNAPSHOTS_GONE):
             return []
         return [
@@ -489,7 +489,7 @@ class World:
         return [replica for server in self.servers if server.alive for replica in server.replicas]
 
     def stores(self) -> Iterator[LogStore]:
-        """Of all hosts."""
+        """The log stores of all hosts."""
         return (store for disk in self.disks for store in disk.stores.values())
 
 

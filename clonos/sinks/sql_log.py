@@ -184,7 +184,7 @@ class SqlLogReader:
 
 
 def next_number_of(connection: Connection, books: Books, query: str, origin: Origin) -> int:
-    """Of the next entry of a sink instance's log."""
+    """The number of the next entry of a sink instance's log."""
     log, trimmed = books.log, books.trimmed
     place = {"query": query, "node": origin[0], "instance": origin[1]}
     last = connection.execute(sa.select(sa.func.max(log.c.seq)).filter_by(**place)).scalar_one_or_none()

@@ -36,7 +36,7 @@ def first_refused(
 def verdict(
     connection: Connection, books: Books, column: sa.Column[Any], query: str, row_id: str, error: Exception
 ) -> SinkError:
-    """Of a row that was refused. `column` is that of the ids. Needs a transaction."""
+    """The error for a row that was refused. `column` is that of the ids. Needs a transaction."""
     table = column.table.fullname
     if isinstance(error, sa.exc.IntegrityError) and _held(connection, column, [row_id]):
         return _twice(table, row_id, query, _other_queries(connection, books, query), books)

@@ -33,7 +33,7 @@ _NUMBER: Final = re.compile(r"\bchannel (\d+)(?=, position \d)")
 
 
 class SourceChannels:
-    """Those of one query in one driver."""
+    """The source channels of one query in one driver."""
 
     def __init__(
         self, plugin_numbering: Any, pages: ChannelPages, query: str, only_named: Collection[int]
@@ -135,7 +135,7 @@ def _only_topic(node: Node | None) -> str | None:
 
 
 def _partitions(raw: bytes, topic: str) -> Iterator[int]:
-    """Of a topic in Spark's offsets of an epoch: a line for each source."""
+    """The partitions of a topic in Spark's offsets of an epoch, which have a line for each source."""
     for line in raw.decode().splitlines():
         with suppress(ValueError, AttributeError):
             yield from map(int, json.loads(line).get(topic, {}))

@@ -337,7 +337,7 @@ class Coordinator(QueryCoordinator):
 
     @property
     def _fence(self) -> Fence:
-        """Of this driver, in this start of the query."""
+        """The fence of this driver, in this start of the query."""
         return Fence.of(self.generation)
 
     def _failed_with(self) -> list[str]:

@@ -32,7 +32,7 @@ def final_snapshots(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[O
 
 
 def snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, list[Point]]:
-    """Of every operator's instance, oldest first."""
+    """The snapshots inside an epoch of every operator's instances, oldest first."""
     return {
         origin: [_point(one) for one in store.inside(epoch)]
         for origin, store in snapshot_stores(checkpoint, topology)
@@ -44,7 +44,7 @@ def _point(found: Manifest) -> Point:
 
 
 def snapshot_stores(checkpoint: str, topology: Topology) -> Iterator[tuple[Origin, SnapshotStore]]:
-    """Of every operator's instance, for looking only."""
+    """The snapshot stores of every operator's instances, to be read only."""
     with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
         for origin in topology.instances(NodeKind.OPERATOR):
             root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"

@@ -105,7 +105,7 @@ class Held:
         self.reach: dict[Origin, LogOffset] = {}
 
     def add_batch(self, owner: Origin, batch: Batch) -> None:
-        """Of its owner's store."""
+        """Add a batch of the store of this owner."""
         for start, data in batch.own:
             self.data.setdefault(owner, Intervals()).add(start, log_after(start, data))
         self.add_deltas(batch.deltas)

@@ -96,7 +96,7 @@ class Truncation:
         return self._now.at(self._world.checkpoint.settled)
 
     def _durable_points(self) -> dict[Origin, LogOffset]:
-        """Nor would one after a power failure."""
+        """Log offsets before which no recovery would ask after a power failure either."""
         return self._durably.at(self._world.checkpoint.durably_settled)
 
     def ends(self, committed: Epoch) -> dict[Origin, LogOffset]:

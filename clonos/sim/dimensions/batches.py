@@ -9,7 +9,7 @@ from random import Random
 from clonos.sim.plan import Plan
 
 LATE_SHARE, GATHERED_SHARE = 0.25, 0.25
-"""Of the runs, and of those in micro-batch."""
+"""The shares of all runs that have late records, and of runs in micro-batch that gather records."""
 
 
 def batches(plan: Plan, rng: Random) -> Plan:

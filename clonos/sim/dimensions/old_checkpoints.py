@@ -9,7 +9,7 @@ from random import Random
 from clonos.sim.plan import Plan
 
 SHARE = 0.3
-"""Of the runs. In a part of them the query may stop, and must if it could not go on right."""
+"""The share of such runs. In a part of them the query may stop, and must if it could not go on right."""
 DRIVER_LOSS = (0.008, 0.02)
 
 

@@ -146,7 +146,7 @@ def _actions(arguments: argparse.Namespace) -> list[Action]:
 
 
 def _among(arguments: argparse.Namespace, query: LiveQuery) -> list[Target | Server]:
-    """Those that a random run draws from."""
+    """The targets and servers that a random run draws from."""
     if arguments.server is not None:
         return [*servers(query.servers, arguments.server)]
     chosen = query.nodes, arguments.operator, arguments.instance

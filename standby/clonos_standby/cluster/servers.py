@@ -215,7 +215,7 @@ class ReplicaServers:
         self._hosts.begins(generation)
 
     def status(self) -> dict[str, Any]:
-        """Of all servers that answer; each replica says on which it is."""
+        """The merged status of all servers that answer; each replica says on which server it is."""
         return merged([status for server in self._all if (status := server.status()) is not None])
 
     def _keep_telling(self) -> None:

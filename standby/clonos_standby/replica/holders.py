@@ -39,7 +39,7 @@ def server_folder(data: Path, number: int) -> Path:
 
 
 def server_folders(data: Path) -> dict[int, Path]:
-    """Of all servers that the query has, or had, on this host, by number."""
+    """The folders of all servers that the query has, or had, on this host, by number."""
     others = (folder.name.removeprefix(SERVER_FOLDER) for folder in data.glob(f"{SERVER_FOLDER}*"))
     numbers = sorted(int(number) for number in others if number.isdecimal())
     return {number: server_folder(data, number) for number in (0, *numbers)}

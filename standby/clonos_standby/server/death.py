@@ -35,7 +35,7 @@ def ending_of(
     oom_kills: int,
     stderr: str,
 ) -> Ending:
-    """Of a child that has been reaped with this wait status, and was started at this time of the monotonic clock."""
+    """How a child ended that was reaped with this wait status, and started at this time of the monotonic clock."""
     code = os.waitstatus_to_exitcode(status)
     return Ending(
         origin,
