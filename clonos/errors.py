@@ -1,8 +1,8 @@
 """The one exception tree.
 
 Every message says what went wrong, where (operator, instance, epoch, position) and what to do. An error is
-*retryable* when running the epoch again, from the last committed snapshot, can succeed without anyone changing
-anything; the query handle and the conduit decide by that flag alone.
+*retryable* when running the epoch again, from the last committed snapshot, can succeed without a change of anything;
+the query handle and the conduit decide by that flag alone.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class LogConflict(ClonosError):
 
 
 class GapError(ClonosError):
-    """Somebody depends on determinants that no holder has."""
+    """An instance or a sink depends on determinants that no holder has."""
 
 
 class DivergenceError(ClonosError):

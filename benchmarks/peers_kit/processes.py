@@ -50,7 +50,7 @@ def kill(pid: int) -> None:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Ask the process to stop; whatever is left of its tree after a while is killed."""
+    """Ask the process to stop; processes of its tree that are still there after a while are killed."""
     family = tree(process.pid)
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):

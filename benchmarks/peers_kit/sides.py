@@ -98,7 +98,7 @@ class FlinkSide(Side):
     def start(self) -> None:
         milliseconds = str(round(self.interval * 1000))
         command = (self._python, "-m", "peers_kit.flink_job", self.log, str(self.folder), milliseconds)
-        # Not in the client's process, as a local cluster would have it: nobody runs it that way in earnest.
+        # Not in the client's process, as a local cluster would have it: Flink is not run that way in production.
         self._launch(
             *command, _python_worker_execution_mode="process", FLINK_LOG_DIR=str(self.folder / "logs")
         )

@@ -14,7 +14,7 @@ _CHUNK = 64 << 10
 
 
 class Tail:
-    """`position` is that of the next record; whoever keeps it can go on there."""
+    """`position` is that of the next record; a reader that keeps it can go on there."""
 
     def __init__(self, log: str, partition: int, position: int = START) -> None:
         self._file = os.open(Path(log, f"{partition}.log"), os.O_RDONLY | os.O_CLOEXEC)

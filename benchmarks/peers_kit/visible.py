@@ -68,7 +68,7 @@ class TableReader(Reader):
         text = f"select rowid, {COLUMNS} from out where rowid > ? order by rowid"
         try:
             found = self._connection.execute(text, (self._last,)).fetchall()
-        except sqlite3.OperationalError:  # the table is not there yet, or somebody creates it
+        except sqlite3.OperationalError:  # the table is not there yet, or is just being created
             return []
         if found:
             self._last = found[-1][0]

@@ -73,7 +73,7 @@ def _bytes(value: Any) -> Any:
 
 
 def _anything(value: Any) -> Any:
-    """Of a value of which nothing is known."""
+    """A copy of a value of which nothing is known."""
     if isinstance(value, _BUFFERS):
         return bytes(value)
     with suppress(Exception):  # what cannot be copied, such as an iterator, is no value of any column either

@@ -42,7 +42,7 @@ class Batches:
     def on_time(
         self, keys: list[_Row], rows: list[_Row], epoch_watermark: int | None
     ) -> Iterable[tuple[_Row, _Row]]:
-        """Those that are not late, in their order. Without an event time none is."""
+        """The pairs that are not late, in their order. Without an event time none is late."""
         pairs = zip(keys, rows, strict=True)
         if self._column < 0 or epoch_watermark is None:
             return pairs

@@ -4,8 +4,8 @@ Functions with PySpark's signatures have no parameter for the causal services; `
 replica runs one instance in one thread, so the running function is a single variable: setting it costs nothing that
 would show per record. While a *pure* function runs there is no context, on purpose.
 
-What is recorded is repeated in its order, and the order of two threads nobody can repeat. So the services belong to the
-thread that runs the function, and are refused in any other.
+What is recorded is repeated in its order, and no replay can repeat the order of two threads. So the services belong to
+the thread that runs the function, and are refused in any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows and keys as PySpark's own stateful APIs show them, made of those that operators get.
 
 The record-at-a-time API has rows of its own (`clonos.operators.rows`). In the APIs that have PySpark's names a function
-must meet what it meets in Spark, or a job that is moved here computes other numbers and nobody notices:
+must meet what it meets in Spark, or a job that is moved here silently computes other numbers:
 
 | | `transformWithState` | frames and keys of the pandas APIs |
 | --- | --- | --- |

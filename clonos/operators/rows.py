@@ -43,7 +43,7 @@ _FEW_ROWS = 128
 
 
 def seen_as(module: str, name: str, own: type) -> type:
-    """PySpark's class, for `isinstance`, if this process knows it: who does not cannot ask for it."""
+    """PySpark's class, for `isinstance`, if this process has imported it; otherwise no code in it can ask for that."""
     return getattr(sys.modules.get(module), name, own)
 
 
@@ -207,7 +207,7 @@ class RowDecoder:
 
     The schema is that of the user's columns. They may stand behind others in the batch (the hidden columns of the
     wire): `columns(batch, first)` skips those. Keys are plain tuples, as in PySpark. TIMESTAMPs are naive, in the zone,
-    as in PySpark, or, as `instants`, aware: whoever writes them down must not lose which of a repeated hour it is.
+    as in PySpark, or, as `instants`, aware: a sink that writes them down must not lose which of a repeated hour it is.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ def struct_values(value: Any, names: Sequence[str]) -> Sequence[Any]:
 
 
 def field_names(value: Any) -> Sequence[str] | None:
-    """Of a `Row` made with names, or a named tuple."""
+    """The field names of a `Row` made with names, or of a named tuple."""
     return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
 
 

@@ -93,7 +93,7 @@ class StatefulProcessorHandle:
         self._key = data
 
     def key_bytes(self, what: str) -> bytes:
-        """Of the current key, for whoever uses its state or timers."""
+        """The current key's bytes, for the variables and timers that belong to it."""
         if self._key is None:
             raise QueryDefinitionError(
                 f"{what} of {self._operator!r} was used without a key",

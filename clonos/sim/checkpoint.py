@@ -63,7 +63,7 @@ class Snapshots:
         self.claimed = fence
 
     def check(self, fence: Fence) -> None:
-        """Whether nobody has a newer claim."""
+        """Raises Fenced where a newer incarnation of the instance has claimed its snapshots."""
         if fence < self.claimed:
             raise Fenced(
                 f"the state of {self.origin} was taken over: its fence is {self.claimed:x}, not {fence:x}"
@@ -149,7 +149,7 @@ class Checkpoint:
     claims: list[Claim] = field(default_factory=list)
     leases: dict[str, Lease] = field(default_factory=dict)
     offsets: dict[Epoch, dict[Origin, int]] = field(default_factory=dict)
-    synced: Epoch = NO_EPOCH  # up to which epoch somebody has made them durable
+    synced: Epoch = NO_EPOCH  # the last epoch whose offsets the driver or a replica has synced
     commits: set[Epoch] = field(default_factory=set)
     synced_commit: Epoch = NO_EPOCH
     channels: dict[Page, list[Numbered]] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class Checkpoint:
 
     @property
     def settled(self) -> Epoch:
-        """The last epoch that nobody runs again: what Spark has lost of a commit is written again from the record."""
+        """The last epoch that no start runs again: what Spark has lost of a commit is written again from the record."""
         return max(self.passed, self.recorded)
 
     @property
@@ -206,7 +206,7 @@ class Checkpoint:
         return max(self.synced_commit, epoch_before(self.synced), self.recorded)
 
     def sync_spark_files(self) -> None:
-        """Those that say with which epoch the query goes on."""
+        """Sync the files that say with which epoch the query goes on."""
         self.synced = max(self.synced, max(self.offsets, default=NO_EPOCH))
         self.synced_commit = self.committed
 
@@ -227,7 +227,7 @@ class Checkpoint:
 
     @property
     def may_lose_offsets(self) -> bool:
-        """Whether Spark has written down where the epoch under way ends, and nobody has synced it."""
+        """Whether Spark has written the end offsets of the epoch under way, and they are not synced."""
         return bool(self._not_durable)
 
     def lose_offsets(self) -> None:
@@ -242,8 +242,8 @@ class Checkpoint:
         return deepcopy(self)
 
     def is_between_numbers_of(self, newer: Checkpoint) -> bool:
-        """A copy that was made before the last start had numbered all source channels that it numbered; that it lacks
-        some nobody finds out (docs/limits.md)."""
+        """Whether this copy was made before the last start had numbered all of its source channels. A start from such
+        a copy cannot tell that numbers are missing (docs/limits.md)."""
         last = max(newer.channels, default=None)
         return last is not None and last not in self.channels and Page(last.start, 0) in self.channels
 

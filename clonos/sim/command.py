@@ -105,7 +105,7 @@ def run_seeds(arguments: argparse.Namespace) -> Iterator[Report]:
 
 
 def show_shrunk(report: Report) -> Plan:
-    """Make a failing run smaller, and print what is left."""
+    """Make a failing run smaller, and print the smaller one."""
     small = shrink(report.plan)
     print(f"\nsmaller: {small}\n  {small.plan}", *small.struck, sep="\n  ")
     return small.plan

@@ -73,7 +73,9 @@ class Commits:
         self._checkpoint.commits.add(record.epoch)
 
     def complete(self, epoch: Epoch, commits: bytes) -> None:
-        self._world.trace("driver", f"writes Spark's commit of epoch {epoch}, which nobody has recorded")
+        self._world.trace(
+            "driver", f"writes Spark's commit of epoch {epoch}, of which there is no commit record"
+        )
         self._checkpoint.commits.add(epoch)
 
     def sync_spark_files(self) -> None:

@@ -3,7 +3,7 @@
 One store per instance: the own log in pieces, and the deltas it received, appended in batches that are there as a whole
 or not at all. What `append` has returned from survives the process; what was synced survives the host. A page can be
 damaged: a reader passes over it and says so; the owner puts what can be read in the place of the store. A directory may
-also be unreadable for a while, to whoever answers for others: then there is no reply.
+also be unreadable for a while to the determinant service that answers from it: then there is no reply.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LogStore:
         self._power_may_fail = power_may_fail
         self._on_disk: tuple[list[Batch], tuple[Writer, ...] | None] = ([], None)
         self._not_synced: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        # Who began behind a batch that is not synced, which is lost only together with it.
+        # The incarnations that began behind a batch which is not synced: they are lost only together with it.
         self._begun_behind: list[tuple[Batch, tuple[Writer, ...] | None]] = []
 
     def begin(self, incarnation: Writer) -> None:
@@ -162,7 +162,7 @@ class LogStore:
         return [batch for batch in self._batches if not batch.damaged]
 
     def index(self, now: int) -> Index:
-        """For whoever asks. Raises StorageUnavailable."""
+        """What a determinant service answers from. Raises StorageUnavailable."""
         if now < self.unreadable_until:
             raise StorageUnavailable(f"the store of {self.owner} cannot be read now")
         index = Index(self.owner)
@@ -239,7 +239,7 @@ class LogStore:
         self._is_on_disk()
 
     def lose_power(self, rng: Random, *, torn: bool) -> None:
-        """Of what was not synced the kernel had written a part, in any order; the store comes back as of some moment
+        """The kernel had written a part of what was not synced, in any order; the store comes back as of some moment
         since then (tests/storage/test_power_failure.py tries it with RocksDB). One that is torn has zeros from there
         on, with or without something behind them: that cannot be told from damage, and nothing behind it is read."""
         survived = self._not_synced[: rng.randint(0, len(self._not_synced))]
@@ -325,7 +325,7 @@ class Disk:
         self._fences_on_disk = dict(self._fence_file)
 
     def lose(self) -> None:
-        """Everything but what the driver tells whoever serves here next."""
+        """Lose everything but the generation, which the driver tells the next server on this host."""
         for store in [*self.stores.values(), *self.set_aside]:
             store.lose()
         generation = self._fence_file.get(GENERATION, LOWEST_FENCE)
@@ -366,7 +366,7 @@ class Disk:
         self.marks.clear()
 
     def open_fences(self) -> None:
-        """By whoever serves here next."""
+        """Read the fences again, for the next server on this host."""
         self.fences = Fences(self._keep_fence, self._fence_file)
 
     def store(self, origin: Origin) -> LogStore:

@@ -123,7 +123,7 @@ class Picture:
 
 
 def around(events: list[Event]) -> list[Event]:
-    """So many as fit, from shortly before the first fault that struck an instance."""
+    """As many events as fit, from shortly before the first fault that struck an instance."""
     first = next((at for at, event in enumerate(events) if isinstance(event.about, Struck)), 0)
     begin = max(min(first - DRAWN // 4, len(events) - DRAWN), 0)
     return events[begin : begin + DRAWN]

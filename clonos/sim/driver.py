@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 TASK_FAILURES = 4
 TIMEOUTS = 16
-"""So many starts of the query in a row may end because a holder does not answer, before the user stops the query."""
+"""How many starts of the query in a row may end since a holder does not answer, before the user stops the query."""
 PATIENCE = 1_000_000
-"""So many starts in a row may fail for other reasons: a run has as many faults as it likes."""
+"""How many starts in a row may fail for other reasons: a run has as many faults as it likes."""
 Lost = tuple[Task, tuple[str, str] | None]
 
 
@@ -94,7 +94,7 @@ class Driver(Process):
                 yield from self._epochs()
                 self.world.finish("exact")
                 return
-            except (AlreadyRunning, Fenced) as refused:  # whoever has taken over goes on
+            except (AlreadyRunning, Fenced) as refused:  # another driver leads, and goes on
                 self.world.trace(self.name, f"ends: {refused}")
                 yield from self._stop_tasks()
                 return
@@ -198,7 +198,7 @@ class Driver(Process):
         waited = 0
         while not self._inbox:
             if self.world.faults.at_driver(self):
-                raise SparkQueryFailed("Restarted", "somebody restarted the query")
+                raise SparkQueryFailed("Restarted", "the user restarted the query")
             yield 1_000
             waited += 1
         return self._inbox.popleft()
@@ -245,7 +245,7 @@ class Driver(Process):
     def _await_commit(self, epoch: Epoch) -> Steps:
         while self._late_commit is not None and self._late_commit <= epoch:
             if self.world.faults.at_driver(self):
-                raise SparkQueryFailed("Restarted", "somebody restarted the query")
+                raise SparkQueryFailed("Restarted", "the user restarted the query")
             yield 1_000
 
     def _draw_end(self, epoch: Epoch, begin: dict[Origin, int]) -> dict[Origin, int]:
@@ -258,7 +258,7 @@ class Driver(Process):
         }
 
     def _number(self, begin: dict[Origin, int], end: dict[Origin, int]) -> Steps:
-        """Whoever reads a partition asks what its channel is."""
+        """A task that reads a partition asks for the number of its channel."""
         asked = self.world.naming.names(
             [partition for partition, upto in end.items() if upto > begin[partition]]
         )
@@ -357,7 +357,8 @@ class Driver(Process):
             self._attempt_all(waiting, epoch)
 
     def _attempt_all(self, waiting: dict[Origin, None], epoch: Epoch) -> None:
-        """Of those that have not ended, whoever can run. Whose input was lost waits until it has been written again."""
+        """Attempt every instance that has not ended and can run. One whose input was lost waits until the input has
+        been written again."""
         asking = [origin for origin in waiting if origin not in self._running]
         for origin in asking:
             asking += sorted(self._writers_to(origin) & self._lost_files - set(asking))

@@ -229,7 +229,7 @@ class Faults:
             world.kernel.after(HEARTBEATS_MISSED, world.executor_silent, Place.SECOND_HOST)
 
     def at_commit(self) -> None:
-        """Whoever stops a query at a commit to start another program has no open epoch to repeat."""
+        """The user may stop the query at a commit, to start another program: then no open epoch is repeated."""
         if any(self.strikes(Fault.PROGRAM_CHANGED, "driver") for _ in range(AT_COMMIT)):
             self._world.deployment.change()
             self._world.checks.victim(None)
@@ -317,7 +317,7 @@ class Faults:
         return self._duration(1_000, 150_000) if self.strikes(Fault.SERVICE_BUSY, name) else 0
 
     def at_list_of_holders(self) -> int:
-        """For how long nobody can tell who holds something."""
+        """For how long the list of the holders cannot be read."""
         return self._duration(1_000, 150_000) if self.strikes(Fault.HOLDERS_UNKNOWN, "holders") else 0
 
     def at_reading(self, disk: Disk) -> None:

@@ -3,8 +3,9 @@
 A process is a generator that yields between any two things it does: a number of microseconds to let pass, or None to
 wait until it is woken. Between two yields nothing else happens, so the yields are the points at which processes
 interleave, crash and stop. Where the core calls out in the middle of a step (a port, a closure) a process cannot yield,
-but it can die: `Died` takes it out through the core as a signal would. And it can wait there, while everybody else goes
-on (`Process.until`): who begins to wait like this meanwhile is done first, and to the others this one is merely slow.
+but it can die: `Died` takes it out through the core as a signal would. And it can wait there, while all other processes
+go on (`Process.until`): one that begins to wait like this meanwhile is done first, and to the others this one is merely
+slow.
 
 Events of the same moment happen in the order in which they were planned; nothing depends on hashes or identities.
 """

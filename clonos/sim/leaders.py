@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clonos.sim.world import World
 
 SECOND = 2_000
-"""Of a lease, in microseconds: what else happens in a run is as much faster."""
+"""A second of a lease, in microseconds: what else happens in a run is as much faster."""
 LEASE = int(LEASE_SECONDS * SECOND)
 
 
@@ -58,7 +58,7 @@ class Shelf:
         self._checkpoint.leases[lease.owner] = lease
 
     def is_dead(self, lease: Lease) -> bool:
-        """Of those on the same host."""
+        """Whether the driver with this lease is known to be dead, which only a driver on the same host can tell."""
         other = self._world.drivers[lease.owner]
         return not other.alive and other.host == self._driver.host
 
@@ -91,7 +91,7 @@ class Leaders:
                 yield from self._driver.until_reachable()
 
     def _claimed(self) -> None:
-        """Nobody takes over from a driver that is at work."""
+        """This driver leads from now on. It must not have taken over from one that is at work."""
         leader = self._world.driver
         if leader is not None and leader is not self._driver and leader.leaders.is_at_work:
             raise Violation(
@@ -104,7 +104,7 @@ class Leaders:
 
     @property
     def is_at_work(self) -> bool:
-        """It has said so more than once while a lease cannot have run out by anybody's clock."""
+        """Whether it has renewed its lease more than once while a lease cannot have run out by any driver's clock."""
         since = self._world.kernel.now - LEASE // 2
         return self._driver.alive and sum(at > since for at in self._renewed) > 1
 

@@ -92,7 +92,7 @@ class Leased:
         return at == Place.DRIVER_HOST or not self._world.plan.partitions or self._known is not None
 
     def begins(self) -> Steps:
-        """Instances begin, and ask those that count by now: who cannot be reached is not waited for."""
+        """Instances begin, and ask the hosts that count by now: one that cannot be reached is not waited for."""
         if self._memberships is None:
             return
         ways = self._world.ways
@@ -128,7 +128,7 @@ class Leased:
         self._known, self._is_there = None, False
 
     def _ask(self) -> None:
-        """Only a driver that leads: who asks takes the server over."""
+        """Only a driver that leads may ask, since a driver that asks takes the server over."""
         if self._memberships is None or not self._driver.is_reachable:
             return
         with contextlib.suppress(Fenced):
@@ -141,7 +141,7 @@ class Leased:
         self._to_driver(self._granted, number, token, hosting.grant(token), hosting.server)
 
     def _granted(self, number: int, token: str, lease: HostLease, server: ReplicaServer) -> None:
-        """It counts when it has been told the generation, so that nobody of an older one is served."""
+        """The server counts when it has been told the generation, so that it serves no conduit of an older one."""
         if self._is_there or number != self._asks:
             return
         heard_at = self._now

@@ -21,7 +21,7 @@ LATEST = 4  # epochs in which a partition may be added
 
 
 class Naming:
-    """Of one run."""
+    """The names of source partitions in one run, and how partitions come and go."""
 
     def __init__(self, world: World) -> None:
         plan, rng = world.plan, world.choices.stream("naming")
@@ -70,6 +70,6 @@ class Naming:
         if name is None or not records:
             return records
         number = numbers.number(partition.node, name)
-        assert number is not None, f"nobody has asked for {name}"
+        assert number is not None, f"no task has asked for the number of {name}"
         channel = channel_id(partition.node, number)
         return [(target, replace(record, channel=channel)) for target, record in records]

@@ -19,7 +19,7 @@ Receiver = Callable[[Any], None]
 
 
 class End:
-    """One end: who receives, inside which process."""
+    """One end of a connection: the process there, and what it does with what it receives."""
 
     def __init__(self, process: Process, receive: Receiver, broken: Callable[[str], None]) -> None:
         self.process = process

@@ -58,7 +58,7 @@ class Fault(Enum):
     TORN_TAIL = "power failure leaves zeros, or a hole, in a causal log store"
     PROGRAM_CHANGED = "driver is stopped, and another program started over the checkpoint"
     COMMIT_LOST = "Spark has lost its last commit"
-    OFFSETS_LOST = "Spark has lost the end offsets of an epoch, which nobody has synced, and draws them again"
+    OFFSETS_LOST = "Spark has lost the end offsets of an epoch, which were not synced, and draws them again"
     CHECKPOINT_OLDER = "checkpoint is restored from an older copy"
     SNAPSHOTS_GONE = "snapshots of an instance are gone"
     SECOND_DRIVER = "a second driver is started"
@@ -180,7 +180,7 @@ LOSES_EFFECTS = (Fault.STORE_LOST, Fault.STORE_PAGE, Fault.HOST_LOST, Fault.OLD_
 """What an effect was stable on may be gone: its outcome cannot be kept from changing."""
 
 FORGETTING = (Fault.STORE_LOST, Fault.HOST_LOST, Fault.OLD_DISK)
-"""Of these, the ones that leave no trace of an effect. A damaged store at least is known to be damaged."""
+"""The ones of `LOSES_EFFECTS` that leave no trace of an effect. A damaged store at least is known to be damaged."""
 
 MAY_END_THE_QUERY = (Fault.SNAPSHOT_PAGE, Fault.SINK_LOG_PAGE, Fault.STORE_PAGE)
 """More than the protocol promises to survive: stopping with the reason is right, guessing never is."""

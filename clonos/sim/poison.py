@@ -31,20 +31,20 @@ class Poison:
 
     @staticmethod
     def signal(record: int) -> str:
-        """What a process dies of that takes this record; SIGKILL may also have been sent by somebody else."""
+        """The signal of which a process that takes this record dies. A SIGKILL may also have come from outside."""
         return CRASHED if record % 2 else KILLED
 
     def struck(self, origin: Origin, record: int) -> None:
-        """A process has died with this record in hand, and nobody wanted that."""
+        """A process has died with this record in hand, and its server had not wanted that."""
         self._struck[origin, record] += 1
 
     def letter(self, origin: Origin, record: int, tag: Tag) -> None:
-        """The record is about to be passed over. Where others have killed two processes at one record, that cannot be
+        """The record is about to be passed over. Where faults have killed two processes at one record, that cannot be
         told from the record's doing."""
         if record not in self.records:
             if self._struck[origin, record] < DEADLY:
-                raise Violation("I3", f"{origin} passes over record {record}, which has killed nobody")
-            raise BeyondPromise(f"somebody has killed {origin} twice while it had record {record} in hand")
+                raise Violation("I3", f"{origin} passes over record {record}, which has killed no process")
+            raise BeyondPromise(f"faults have killed {origin} twice while it had record {record} in hand")
         self.dead_letters.add(record)
         self._before[origin, tag.channel, tag.position] = tag.before
 

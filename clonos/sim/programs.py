@@ -2,8 +2,8 @@
 changes that no checkpoint takes.
 
 Mirrors `clonos.spark.upgrade`; the rules are `clonos.protocol.versions.upgrade`'s. A version has its own way of
-keeping state and says so in its output: what is repeated by another one, migrated twice or not at all shows. Whoever
-is refused does what the hint says.
+keeping state and says so in its output: what is repeated by another one, migrated twice or not at all shows. The user
+of a program that is refused does what the hint says.
 """
 
 from __future__ import annotations

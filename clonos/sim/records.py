@@ -32,7 +32,7 @@ class Record:
     position: int
     row: Row
     delta: bytes | None = None
-    channel: int | None = None  # where it is not that of whoever sends it: sources with names
+    channel: int | None = None  # where it is not the sender's own: sources with names
 
 
 class Rows:

@@ -162,7 +162,8 @@ class Replica(Process):
         if not link.open:
             return
         try:
-            # Without poison no death is told: then nobody goes carefully, and no seed has its steps apart.
+            # Without poison the process is not told of the death before it, so no instance goes carefully, record by
+            # record: the runs of seeds without poison stay as they are.
             previous = word.previous if self.world.plan.poison else None
             yield from self._converse(replace(word.hello, previous=previous))
         except ClonosError as error:
@@ -207,7 +208,7 @@ class Replica(Process):
         self.send(Welcome(self.world.plan.window, WINDOW_BYTES, log_end))
 
     def follows(self, epoch: Epoch) -> None:
-        """Nobody asks for it here."""
+        """A server of the simulator need not know it."""
 
     def is_granted(self, promoted: AttachRequest) -> Steps:
         yield from self._until_server_goes_on()

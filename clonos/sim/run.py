@@ -1,7 +1,7 @@
 """One seed, from beginning to verdict.
 
 Safety is checked at every step while faults strike. Then they stop, and everything must drain within a bound: an epoch
-that does not end, a replica that nobody replaces, a recovery that waits for nothing are found that way.
+that does not end, a replica that is not replaced, a recovery that waits for nothing are found that way.
 """
 
 from __future__ import annotations
@@ -124,5 +124,6 @@ def is_permitted(world: World) -> bool:
 
 
 def _may_have_lost_logs(world: World, kinds: set[Fault]) -> bool:
-    """Not everybody downstream is sent them, and a store is gone, or its host does not count any more."""
+    """Whether logs may be gone: with a finite sharing depth not all instances downstream are sent them, and a store is
+    gone, or its host does not count any more."""
     return world.plan.depth < FULL and (world.goes_without_a_host or bool(kinds & GAPS))

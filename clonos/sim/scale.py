@@ -44,7 +44,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of the last layer but one (what it sends to the last), and of the last (what it sends to the sink)."""
+    """What instances of the last layer but one send to the last layer, and what those of the last send to the sink."""
 
     cluster: Cluster
     own_log_per_record: float  # bytes an instance adds to its own log

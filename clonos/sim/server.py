@@ -94,7 +94,7 @@ class ReplicaServer(Process):
         return not process.alive
 
     def kill_process(self, process: Replica, *, asks_for_stacks: bool) -> None:
-        """For the role. Nobody reads stacks here, so a second kill is no quicker than the first."""
+        """For the role. The simulator has no stacks to ask for, so a second kill is no quicker than the first."""
         if process not in self._killed:
             self._killed.add(process)
             self._later(self.call, process.kill)

@@ -1,6 +1,6 @@
-"""Who has started a replica server pings it, and replaces it when it lives but does not answer, by the rule of
-`protocol.roles.server_silence`, as `clonos_standby.cluster.server_watch` does: the driver on its own host, the replica
-service on another one.
+"""The starter of a replica server (the driver on its own host, the replica service on another one) pings the server,
+and replaces it when it lives but does not answer, by the rule of `protocol.roles.server_silence`, as
+`clonos_standby.cluster.server_watch` does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ length of the lease, after which the server would end by itself."""
 
 
 class ServerWatch:
-    """Of one server process."""
+    """The watch over one server process."""
 
     def __init__(self, world: World, at: int) -> None:
         self._world = world

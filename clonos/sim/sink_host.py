@@ -38,7 +38,7 @@ class SinkHost(SinkPorts):
         return (yield from self._place.open(self._replica, request.fence))
 
     def write(self, write: Write) -> Steps:
-        """After SinkUnavailable nobody knows whether it took effect: the very same bundle is tried again."""
+        """After SinkUnavailable it is not known whether the write took effect: the very same bundle is tried again."""
         yield from self._replica.pause("is about to commit")
         for attempt in range(PATIENCE + 1):
             try:

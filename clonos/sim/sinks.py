@@ -3,8 +3,8 @@
 A sink makes rows visible only together with their determinants and the new cursors. How that is made atomic differs:
 
 - *transactional table*: one transaction, which checks the fence; it may be under way when its sender dies.
-- *write-ahead file*: one record into the sink's own log, from which the visible file is finished, by whoever opens it
-  next if need be. The fence is held while the file is touched.
+- *write-ahead file*: one record into the sink's own log, from which the visible file is finished, if need be by the
+  next writer that opens it. The fence is held while the file is touched.
 - *idempotent call*: determinants and intent into the log, then the call, then the cursors. A call can arrive again, and
   late, also from a predecessor; it carries the same ids with the same content.
 """
@@ -116,7 +116,7 @@ class SinkPlace:
         self.world.checks.sink_fenced(self.origin, fence)
 
     def page(self, keep: Callable[[bytes], bool]) -> Page:
-        """What nobody wants. A damaged entry stays as evidence."""
+        """The intact entries that `keep` does not want. A damaged entry stays as evidence."""
         return Page.of(kept.entry for kept in self.log if not kept.damaged and not keep(kept.raw))
 
     def remove(self, fence: Fence, page: Page) -> None:

@@ -254,7 +254,7 @@ class Task(Process):
             return
         link = self._open(at)
         if link is None:
-            self._happen(rules.ConnectFailed("nobody listens"))
+            self._happen(rules.ConnectFailed("no server listens"))
             return
         self._link, self._unread = link, None
         self._happen(rules.Connected())
@@ -264,7 +264,7 @@ class Task(Process):
             return
         link = self._open(at)
         if link is None:
-            self._happen(rules.StandbyLost("nobody listens"))
+            self._happen(rules.StandbyLost("no server listens"))
             return
         self._standby = link
         self._happen(rules.StandbyConnected())

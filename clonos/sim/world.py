@@ -58,7 +58,7 @@ class Service:
     busy_until: int = 0
 
     def asked(self) -> None:
-        """Somebody begins to ask; this may be the moment at which it falls silent."""
+        """A replica begins to ask the service; this may be the moment at which the service falls silent."""
         silence = self.world.faults.at_service(self.name)
         if silence:
             self.silent_until = self.world.kernel.now + silence
@@ -72,7 +72,7 @@ class Service:
         return self.host < self.world.servers_wanted and self.world.counts(self.host)
 
     def refuses(self, host: int) -> str | None:
-        """Why it gives no answer now to somebody on this host."""
+        """Why it gives no answer now to a replica on this host."""
         now = self.world.kernel.now
         if not self.world.ways.answers(host, self.host):
             return "it cannot be reached"
@@ -158,13 +158,13 @@ class World:
 
     @property
     def holders(self) -> list[Service]:
-        """Whom to ask. Raises StorageUnavailable."""
+        """The determinant services that a replica has to ask. Raises StorageUnavailable."""
         if self.unlisted:
             raise StorageUnavailable("the list of the holders cannot be read")
         return [service for service in self.services if service.counts]
 
     def begins_to_ask(self) -> None:
-        """Somebody is about to look who holds something."""
+        """A replica is about to read the list of the holders."""
         blind = self.faults.at_list_of_holders()
         if blind:
             self._unlisted_until = self.kernel.now + blind
@@ -215,20 +215,20 @@ class World:
         self.start_driver()
 
     def start_servers(self) -> None:
-        """Of the driver's host, and of the second one, unless that is leased."""
+        """Start the server of the driver's host, and that of the second host, unless that one is leased."""
         for at in range(self.servers_wanted if not self.plan.partitions else 1):
             self.start_server(at)
 
     @property
     def servers_wanted(self) -> int:
-        """So many does the driver start, or ask for."""
+        """How many servers the driver starts, or asks for."""
         return 2 if self._with_standbys else 1
 
     def standbys_of(self, origin: Origin) -> int:
         return int(origin.node in self._with_standbys)
 
     def _switch_standbys(self) -> None:
-        """Whoever starts the driver may have switched them on or off, for some operators or for all."""
+        """The user who starts the driver may have switched standbys on or off, for some operators or for all."""
         rng = self._switching
         if self._switches and rng.random() < 0.5:
             self._switches -= 1
@@ -288,7 +288,7 @@ class World:
             )
 
     def start_second_driver(self) -> None:
-        """By mistake, or because somebody thinks that the first is dead."""
+        """The user starts it by mistake, or in the belief that the first one is dead."""
         self._somewhere().launch()
 
     def finish(self, outcome: str, reason: str = "") -> None:
@@ -364,7 +364,7 @@ class World:
         self.kernel.after(self.choices.schedule.randint(2_000, 50_000), again)
 
     def apply_store_losses(self) -> None:
-        """When nobody who was using them is alive any more: a server that could not be told may go on."""
+        """Once no living server uses the stores any more: a server that could not be told may go on."""
         used = {
             id(store)
             for disk, server in zip(self.disks, self.servers)
@@ -387,7 +387,7 @@ class World:
         return newest is not None and origin in newest.ends
 
     def ended_unrecorded(self) -> list[Snapshots]:
-        """Of instances that no record names yet."""
+        """The snapshots of instances that no commit record names yet."""
         if not self.plan.may(Fault.SNAPSHOTS_GONE):
             return []
         return [
@@ -397,7 +397,7 @@ class World:
         ]
 
     def copies_checkpoint(self) -> None:
-        """Somebody does so now and then."""
+        """The user does so now and then."""
         if self.plan.may(Fault.CHECKPOINT_OLDER) and self._copying.random() < 0.3:
             self.checkpoint_copy = self.checkpoint.copy()
 
@@ -489,7 +489,7 @@ class World:
         return [replica for server in self.servers if server.alive for replica in server.replicas]
 
     def stores(self) -> Iterator[LogStore]:
-        """Of all hosts."""
+        """The log stores of all hosts."""
         return (store for disk in self.disks for store in disk.stores.values())
 
 

@@ -1,9 +1,9 @@
 """Rows to a function of the user's: a queue, a web service, a store that Clonos does not know.
 
 What such a function does cannot be part of a transaction of ours, so the order is: determinants and intent into a log
-of ours, then the call, then the cursors. A crash before the intent leaves nothing. A crash after it leaves a bundle of
-which nobody knows whether it arrived; since its determinants are safe, the rows are made again, identical, with
-identical ids, and
+of ours, then the call, then the cursors. A crash before the intent leaves nothing. After a crash behind it, it is not
+known whether the bundle arrived; since its determinants are safe, the rows are made again, identical, with identical
+ids, and
 
 - `idempotent`: they are handed over again. The function must ignore ids that it has seen.
 - `checkable`: `last_written(channel)` is asked how far the rows of a channel have arrived, and only the rest is handed

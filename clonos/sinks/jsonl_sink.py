@@ -190,7 +190,7 @@ class JsonlWriter:
         self._unfinished = None
 
     def _check_in_place(self) -> None:
-        """Rows appended to a file that has lost its name would be seen by nobody."""
+        """No reader would see rows that are appended to a file which has lost its name."""
         what = "replaced by another file"
         try:
             if os.path.samestat(os.stat(self._file), os.fstat(self._visible)):
@@ -207,7 +207,7 @@ class JsonlWriter:
         self._check_in_place()
         length = os.fstat(self._visible).st_size
         if length != self._end:
-            raise SinkError(f"{self._file} was changed by somebody else: {length} bytes, not {self._end}")
+            raise SinkError(f"{self._file} was changed by another program: {length} bytes, not {self._end}")
 
     def _recover(self, found: Found) -> None:
         """Bring the visible file to where the log says, then begin a new segment."""
@@ -227,7 +227,7 @@ class JsonlWriter:
             if length > self._end:
                 raise LogCorrupt(
                     f"{self._file} has {length} bytes, its log explains {self._end}",
-                    hint="Rows are visible whose determinants are lost, or somebody else wrote to the file",
+                    hint="Rows are visible whose determinants are lost, or another program wrote to the file",
                 )
             if self._durable:
                 os.fsync(self._visible)
@@ -240,7 +240,7 @@ class JsonlWriter:
             raise LogCorrupt(f"the log of {self._file} has a record that does not follow the one before")
         there = os.pread(self._visible, len(record.rows), record.start) if length > record.start else b""
         if not _is_unfinished(there, record.rows):
-            raise SinkError(f"{self._file} was changed by somebody else at byte {record.start} or after")
+            raise SinkError(f"{self._file} was changed by another program at byte {record.start} or after")
         if there != record.rows:
             write_all(self._visible, record.rows, record.start)
         self._end += len(record.rows)

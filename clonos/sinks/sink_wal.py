@@ -7,8 +7,8 @@
 
 What goes into the log takes effect; what a caller does afterwards (append rows to a visible file, call a function) can
 be finished or repeated from it. The writer alone touches the newest segment. It starts a new one when it opens and when
-the segment has grown, with a BASE record that makes all older ones needless for it; those hold determinants for others
-and belong to whoever trims them.
+the segment has grown, with a BASE record that makes all older ones needless for it; those hold determinants for the
+instances upstream and are left to the driver, which trims them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SinkWal:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else can take the fence meanwhile. Raises Fenced where somebody has, SinkError where it is gone."""
+        """No other writer can take the fence meanwhile. Raises Fenced where one has, SinkError where it is gone."""
         with told(f"the sink's log in {self._directory}"), locked(self._directory / "lock"):
             path = self._directory / "fence"
             check_holding(self._mine, read_fence(path), origin=self._origin, kept_in=f"the file {path}")
@@ -266,7 +266,7 @@ class SinkWalReader:
         for number in numbers:
             try:
                 data = segment_path(directory, number).read_bytes()
-            except FileNotFoundError:  # trimmed meanwhile: nobody needs it
+            except FileNotFoundError:  # trimmed meanwhile: no recovery needs it
                 continue
             except OSError as error:
                 raise SinkError(
@@ -297,7 +297,7 @@ def trim(
 
 @dataclass(frozen=True, slots=True)
 class _Trimmed:
-    """What is left of a segment."""
+    """What a trimmed segment keeps."""
 
     wanted: list[bytes]
     dropped: int

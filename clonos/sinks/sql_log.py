@@ -184,7 +184,7 @@ class SqlLogReader:
 
 
 def next_number_of(connection: Connection, books: Books, query: str, origin: Origin) -> int:
-    """Of the next entry of a sink instance's log."""
+    """The number of the next entry of a sink instance's log."""
     log, trimmed = books.log, books.trimmed
     place = {"query": query, "node": origin[0], "instance": origin[1]}
     last = connection.execute(sa.select(sa.func.max(log.c.seq)).filter_by(**place)).scalar_one_or_none()
@@ -229,7 +229,7 @@ def _page(
 
 
 class Trimmer:
-    """Deletes the intact entries that nobody wants, a page per transaction. Corrupt ones stay as evidence."""
+    """Deletes the intact entries that no recovery needs, a page per transaction. Corrupt ones stay as evidence."""
 
     def __init__(self, engine: Engine, books: Books, query: str, fence: Fence, patience: Patience) -> None:
         self._engine, self._books = engine, books
@@ -269,7 +269,7 @@ class Trimmer:
         connection.execute(chosen, [{"s": one.number, "c": one.checksum} for one in sorted(page.entries)])
 
     def _count(self, connection: Connection, place: dict[str, Any], page: Page) -> None:
-        """Whoever opens the log next must not give these numbers again."""
+        """Note the highest number that was removed: the next writer of the log must not give it again."""
         table = self._books.trimmed
         before = connection.execute(sa.select(table.c.seq).filter_by(**place)).scalar_one_or_none()
         upto = page.removed_upto(before or 0)

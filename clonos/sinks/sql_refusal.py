@@ -36,7 +36,7 @@ def first_refused(
 def verdict(
     connection: Connection, books: Books, column: sa.Column[Any], query: str, row_id: str, error: Exception
 ) -> SinkError:
-    """Of a row that was refused. `column` is that of the ids. Needs a transaction."""
+    """The error for a row that was refused. `column` is that of the ids. Needs a transaction."""
     table = column.table.fullname
     if isinstance(error, sa.exc.IntegrityError) and _held(connection, column, [row_id]):
         return _twice(table, row_id, query, _other_queries(connection, books, query), books)
@@ -48,8 +48,9 @@ def _twice(table: str, row_id: str, query: str, others: list[str], books: Books)
     if not others:
         return SinkError(
             f"{message}, and {books.cursor.fullname} knows no other query",
-            hint=f"{NOTHING_WRITTEN}. The clonos_... tables beside it were lost or cleared, or somebody else wrote the "
-            "row. Restore them together with the table, or begin anew with a new checkpointLocation and a new table",
+            hint=f"{NOTHING_WRITTEN}. The clonos_... tables beside it were lost or cleared, or another program wrote "
+            "the row. Restore them together with the table, or begin anew with a new checkpointLocation and a new "
+            "table",
         )
     named = ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
     return SinkError(

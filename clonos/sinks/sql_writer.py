@@ -196,7 +196,7 @@ class SqlWriter:
             {**here, "c": c, "to": p, "was": stands[c]} for c, p in bundle.cursors.items() if c in stands
         ]
         if known and connection.execute(books.move_cursor, known).rowcount != len(known):
-            raise SinkError("a cursor of this sink was moved by somebody else", hint="Nothing was written")
+            raise SinkError("a cursor of this sink was moved by another writer", hint="Nothing was written")
 
     def _transact(self, work: Callable[[Connection], _T]) -> _T:
         """One transaction on the standing connection; after any failure the next one gets a new connection."""

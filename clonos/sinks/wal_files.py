@@ -94,7 +94,7 @@ def read_fence(path: Path) -> Holder:
     """The fence that stands, and who took it; 0 where none was taken yet.
 
     The file is one line, `clonos-fence 2 <fence> <owner> <CRC-32 of what stands before>`, with 32 hexadecimal digits
-    for the fence and `-` for nobody. When fences had 64 bits it was `clonos-fence 1 <decimal> <CRC-32>`.
+    for the fence and `-` for no owner. When fences had 64 bits it was `clonos-fence 1 <decimal> <CRC-32>`.
     """
     try:
         text = path.read_text("ascii", "replace")

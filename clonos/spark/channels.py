@@ -2,8 +2,8 @@
 rules).
 
 A task that meets a name without a number asks the driver (`org.clonos.spark.executor.ChannelNumbers`), where a thread
-answers as soon as the number is durable in the checkpoint. Each start of the query asks anew, so that nobody remembers
-what a checkpoint that was restored from a copy does not know.
+answers as soon as the number is durable in the checkpoint. The tasks of each start of the query ask anew, so that no
+executor uses a number that a checkpoint which was restored from a copy does not have.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NUMBER: Final = re.compile(r"\bchannel (\d+)(?=, position \d)")
 
 
 class SourceChannels:
-    """Those of one query in one driver."""
+    """The source channels of one query in one driver."""
 
     def __init__(
         self, plugin_numbering: Any, pages: ChannelPages, query: str, only_named: Collection[int]
@@ -80,7 +80,7 @@ class SourceChannels:
         self._thread.start()
 
     def stop(self) -> None:
-        """Whoever asks is refused."""
+        """Tasks that ask from now on are refused."""
         if self._open is not None and self._thread is not None:
             with suppress(Exception):  # the JVM may be gone
                 self._open.close()
@@ -135,7 +135,7 @@ def _only_topic(node: Node | None) -> str | None:
 
 
 def _partitions(raw: bytes, topic: str) -> Iterator[int]:
-    """Of a topic in Spark's offsets of an epoch: a line for each source."""
+    """The partitions of a topic in Spark's offsets of an epoch, which have a line for each source."""
     for line in raw.decode().splitlines():
         with suppress(ValueError, AttributeError):
             yield from map(int, json.loads(line).get(topic, {}))

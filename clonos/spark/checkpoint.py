@@ -199,7 +199,7 @@ class Checkpoint:
         return empty
 
     def _epochs(self, folder: str) -> set[Epoch]:
-        """Of which one of Spark's logs says something."""
+        """The epochs of which one of Spark's logs says something."""
         sizes = self._root.sizes(folder)
         return {Epoch(int(name)) for name, size in sizes.items() if name.isdigit() and size > 0}
 
@@ -222,7 +222,7 @@ class Checkpoint:
         return GivenUp(generation, OutputNumber(int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE))))
 
     def channel_numbers(self) -> ChannelNumbers:
-        """Of source channels that have names, for whoever only looks. Raises CheckpointMismatch."""
+        """The numbers of source channels that have names, read without giving new ones. Raises CheckpointMismatch."""
         return channel_numbers(self._folder)
 
     def channel_pages(self, check_leads: Callable[[], None]) -> ChannelPages:
@@ -244,7 +244,7 @@ class Checkpoint:
         return offsets, commits
 
     def sync_spark_files(self) -> None:
-        """Those that say with which epoch the query goes on."""
+        """Sync the files that say with which epoch the query goes on."""
         passed = self.passed()
         for folder in (OFFSETS, COMMITS):
             for epoch in self._epochs(folder) & {passed, passed + 1}:
@@ -261,8 +261,8 @@ class Checkpoint:
         return found
 
     def fit_offsets(self, fit: Callable[[bytes], bytes]) -> dict[Epoch, bytes]:
-        """Those with which Spark begins, of the last epoch that it has planned and of the one before: what has changed,
-        by epoch."""
+        """Fit the offsets with which Spark begins (of the last epoch that it has planned, and of the one before); those
+        that changed, by epoch."""
         changed = {}
         for epoch, said in self._offsets_to_begin_with().items():
             fitted = fit(said)
@@ -273,7 +273,7 @@ class Checkpoint:
         return changed
 
     def damaged_offsets(self) -> dict[Epoch, str]:
-        """Of those with which Spark begins: where they are and what is wrong, by epoch."""
+        """The damaged ones of the offsets with which Spark begins: where they are and what is wrong, by epoch."""
         return {
             epoch: f"{self._root.path(f'{OFFSETS}/{epoch}')}: {damage}"
             for epoch, said in self._offsets_to_begin_with().items()
@@ -285,7 +285,7 @@ class Checkpoint:
         return self.files_of(OFFSETS, (epoch_before(last), last))
 
     def write_spark_files(self, record: CommitRecord) -> None:
-        """Those of an epoch that had committed, as they were."""
+        """Write Spark's offsets and commit of an epoch that had committed, as they were."""
         self._delete_epoch(OFFSETS, record.epoch)
         self._root.write(f"{OFFSETS}/{record.epoch}", record.offsets)
         self.write_commit(record.epoch, record.commits)
@@ -333,5 +333,5 @@ def checkpoint_at(location: str) -> Checkpoint:
 
 
 def _is_whole(said: bytes) -> bool:
-    """Of one of Spark's files: a line with a version first, and text behind it."""
+    """Whether one of Spark's files is whole: a line with a version first, and text behind it."""
     return said.startswith(b"v") and b"\0" not in said

@@ -173,7 +173,7 @@ class Commits:
         return newest_line(self._checkpoint.location)
 
     def highest_number(self, finals: FinalSnapshots) -> OutputNumber:
-        """Of the output that is visible, or that instances had given with their final snapshots."""
+        """The highest number of output that is visible, or that instances had given with their final snapshots."""
         visible = [OutputNumber(last) for each in self.cursors().values() for last in each.values()]
         return max([NO_OUTPUT, *visible, *(final.emitted for final in finals.values())])
 

@@ -208,7 +208,7 @@ class Coordinator(QueryCoordinator):
         )
 
     def give_up_history(self) -> None:
-        """Somebody depends on what nobody holds, and the user prefers repeated output to none.
+        """An instance or a sink depends on what no holder has, and the user prefers repeated output to none.
 
         Repeating an epoch in part is worth nothing: whatever comes after the gap was recorded against output that will
         come out differently. So all that was recorded since the last committed epoch is dropped, everywhere, and the
@@ -337,7 +337,7 @@ class Coordinator(QueryCoordinator):
 
     @property
     def _fence(self) -> Fence:
-        """Of this driver, in this start of the query."""
+        """The fence of this driver, in this start of the query."""
         return Fence.of(self.generation)
 
     def _failed_with(self) -> list[str]:
@@ -406,7 +406,7 @@ class Coordinator(QueryCoordinator):
                 with self._forgetting:
                     self.look_for_commits()
             except Fenced:
-                return  # another driver has taken over; whoever waits for the query hears of it
+                return  # another driver has taken over; a program that waits for the query hears of it
             except StorageUnavailable as error:
                 self._warn(
                     "checkpoint_unreadable",

@@ -21,7 +21,7 @@ _SETTING = f"{PREFIX}replica.servers"
 
 
 class ExecutorServices:
-    """Of one Spark session."""
+    """The replica services beside the executors of one Spark session."""
 
     def __init__(self, services: Any, least: int) -> None:
         """`services` is the plugin's list, `least` how many executors there will be at the least."""

@@ -21,7 +21,7 @@ SETTINGS = (
     "spark.sql.mapKeyDedupPolicy",
     "spark.sql.timestampType",
 )
-"""Of the session, what changes the values that expressions before `causal()` give for the same bytes."""
+"""Settings of the session that change the values which expressions before `causal()` give for the same bytes."""
 
 READ_OPTIONS = (
     "dateFormat",
@@ -33,11 +33,11 @@ READ_OPTIONS = (
     "timestampNTZFormat",
     "timeZone",
 )
-"""Of a source, what changes the values of its records."""
+"""Options of a source that change the values of its records."""
 
 
 def columns(schema: Any) -> Columns:
-    """Of a StructType."""
+    """The columns of a StructType."""
     return tuple(Column(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields)
 
 

@@ -1,7 +1,7 @@
 """Where the last start kept causal logs: not to be left behind while they are all there is of an open epoch.
 
 A start with another data directory begins with empty logs. What instances did in the epoch that was under way is known
-from there alone, where nobody downstream has been sent it: an effect would be done anew, with other values.
+from there alone where no instance downstream has been sent it: an effect would be done anew, with other values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from clonos.storage.recovery_line_file import newest_line
 
 def check_former_data(checkpoint: Checkpoint, program: Topology, query: str, data: str) -> None:
     """`data` is where this start will keep logs; `program` is what the last one ran. A directory that was moved holds
-    nothing any more where it was, and what is on another host nobody can look at. Raises CheckpointMismatch."""
+    nothing any more where it was, and this driver cannot look at one on another host. Raises CheckpointMismatch."""
     place = checkpoint.place()
     if place is None:
         return
@@ -41,7 +41,7 @@ def check_former_data(checkpoint: Checkpoint, program: Topology, query: str, dat
         return
     raise CheckpointMismatch(
         f"the last start kept its causal logs in {former}, and of epoch {epoch_after(passed)}, which is not over, they "
-        f"may say what nobody else knows; this start would keep them in {data}",
+        f"may say what no other log says; this start would keep them in {data}",
         hint=f"{_as_before(checkpoint, former)}, or move {former} to {data} first. Once an epoch has committed, "
         "any directory will do",
     )

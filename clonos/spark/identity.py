@@ -83,7 +83,7 @@ def carried(df: Any, columns: Mapping[str, str]) -> Any:
 
 
 def only_topic(options: Mapping[str, str]) -> str | None:
-    """Of a Kafka source, where it reads one that has a name."""
+    """The topic of a Kafka source that reads a single one, by its name."""
     given = {name.lower(): value for name, value in options.items()}
     if "assign" in given:
         topics = list(json.loads(given["assign"]))
@@ -185,7 +185,7 @@ def _partitions(spark: Any, leaves: list[Any]) -> int | None:
 
 
 def _entries(options: Any) -> Iterator[Any]:
-    """Of a java.util.Map."""
+    """The entries of a java.util.Map."""
     found = options.entrySet().iterator()
     while found.hasNext():
         yield found.next()

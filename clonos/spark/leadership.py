@@ -113,7 +113,7 @@ class DriverLeadership:
             os.close(lock)
 
     def _renew(self) -> None:
-        """A checkpoint that cannot be reached ends nothing: who takes over meanwhile fences this driver first."""
+        """A checkpoint that cannot be reached ends nothing: a driver that takes over meanwhile fences this one."""
         while not self._ended.wait(LEASE_SECONDS / RENEWALS_PER_LEASE):
             assert self._rules is not None
             try:
@@ -198,4 +198,4 @@ def _holder_in(descriptor: int, path: str) -> tuple[str, int]:
         said = json.loads(os.pread(descriptor, 4096, 0))
         return str(said["holder"]), int(said["pid"])
     except (ValueError, KeyError, TypeError):
-        return f"by whoever holds {path}", 0
+        return f"by the process that holds {path}", 0

@@ -18,7 +18,7 @@ def covered(per: str | None) -> str:
 
 
 def tell_what_differs(binding: Binding, per: str | None, event_time: bool) -> None:
-    """Where the same function may give something else than in Spark, and nobody has said that this is meant."""
+    """Warn where the same function may give something else than in Spark, unless the user has said that it is meant."""
     if per is None:
         LOG.warning(
             "%r is called once per key and bundle, in micro-batch several times per batch; Spark calls it once: "

@@ -1,7 +1,7 @@
 """The snapshots of all instances of a query, as its driver finds them in the checkpoint.
 
-Those inside an epoch matter in real time alone: in micro-batch mode whoever reads rows begins when all of them are
-made, and a recovery line would hardly ever lie inside the epoch.
+Those inside an epoch matter in real time alone: in micro-batch mode an instance downstream begins to read when all rows
+are made, and a recovery line would hardly ever lie inside the epoch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def final_snapshots(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[O
 
 
 def snapshots_inside(checkpoint: str, topology: Topology, epoch: Epoch) -> dict[Origin, list[Point]]:
-    """Of every operator's instance, oldest first."""
+    """The snapshots inside an epoch of every operator's instances, oldest first."""
     return {
         origin: [_point(one) for one in store.inside(epoch)]
         for origin, store in snapshot_stores(checkpoint, topology)
@@ -44,7 +44,7 @@ def _point(found: Manifest) -> Point:
 
 
 def snapshot_stores(checkpoint: str, topology: Topology) -> Iterator[tuple[Origin, SnapshotStore]]:
-    """Of every operator's instance, for looking only."""
+    """The snapshot stores of every operator's instances, to be read only."""
     with tempfile.TemporaryDirectory(prefix="clonos-") as scratch:
         for origin in topology.instances(NodeKind.OPERATOR):
             root = f"{checkpoint.rstrip('/')}/clonos/state/{origin.node}/{origin.instance}"

@@ -39,7 +39,7 @@ def remote_servers(settings: Settings, *, spread: bool) -> RemoteServers:
 
 
 def executors_servers(remote: RemoteServers, services: ExecutorServices, data: str) -> RemoteServers:
-    """The services that executors have now. Their token is left where whoever operates the query finds it."""
+    """The services that executors have now. Their token is left where the commands of an operator find it."""
     path = os.path.join(data, TOKEN_FILE)
     if services.token != remote.service_token:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -58,9 +58,9 @@ def take_over(
     forget_hosts: Callable[[], None],
     same_source: bool = False,
 ) -> History:
-    """The programs of the checkpoint with this one, which is written down. Nobody else may be running the query, and
-    what an older start has under way must not become visible any more; `forget_hosts` sees to it that what other hosts
-    hold does not count any more. Raises CheckpointMismatch, with what to do."""
+    """The programs of the checkpoint with this one, which is written down. No other driver may be running the query,
+    and what an older start has under way must not become visible any more; `forget_hosts` sees to it that what other
+    hosts hold does not count any more. Raises CheckpointMismatch, with what to do."""
     upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
     if upgrade.drops:
         forget_hosts()
@@ -220,7 +220,7 @@ def undisturbed(data: str) -> Iterator[None]:
 
 
 def drop(data: str) -> None:
-    """What is recorded of an epoch of which nobody has seen anything, or whose history is given up. What lies before it
-    nobody asks for any more."""
+    """Remove what is recorded of an epoch of which nothing was seen, or whose history is given up. What lies before
+    that epoch is not asked for any more."""
     for folder in server_folders(Path(data)).values():
         shutil.rmtree(folder / "logs", ignore_errors=True)

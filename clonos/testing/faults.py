@@ -60,7 +60,7 @@ class Fault:
     instance: int | None = None
     epoch: int | None = None
     after: int = 0
-    asked: str = ""  # not before somebody has left a file of this name among the marks
+    asked: str = ""  # not before there is a file of this name among the marks
 
     @property
     def mark(self) -> str:

@@ -104,7 +104,7 @@ class LiveQuery:
         """Bytes of the conduits' in-flight logs that are on this host's disk.
 
         A spill file has no name from the moment it is open, so it is found at the process that has it open; None where
-        nobody can say.
+        /proc does not show that.
         """
         found: dict[Origin, int] = {}
         folder = f"{self.data / 'spill'}{os.sep}"
@@ -125,7 +125,7 @@ class LiveQuery:
 
 def find(location: str) -> LiveQuery:
     """The running query of a checkpoint. Raises NotRunning, CheckpointMismatch (none of ours), ConfigurationError
-    (somebody else's)."""
+    (another user's)."""
     checkpoint = checkpoint_at(location)
     query, document = checkpoint.shape()
     place = checkpoint.place()

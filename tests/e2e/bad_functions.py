@@ -40,7 +40,7 @@ class At:
 
 class Raises(At):
     def go_wrong(self) -> None:
-        raise LookupError("nobody lives here")
+        raise LookupError("no such street")
 
 
 class Exits(At):

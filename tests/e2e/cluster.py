@@ -109,7 +109,7 @@ class Daemon:
         os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """With all that it has started. It is reaped last: until then nobody else's group has its number."""
+        """With all that it has started. It is reaped last: until then no other process group has its number."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()

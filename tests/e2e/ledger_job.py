@@ -217,7 +217,7 @@ class Run:
         return sorted(path.name for path in (self.data / "faults").glob("[0-9]*-*"))
 
     def deaths(self) -> list[dict[str, Any]]:
-        """Every death of a replica that nobody asked for."""
+        """Every unexpected death of a replica."""
         path = self.data / "deaths.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 

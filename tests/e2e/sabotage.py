@@ -1,7 +1,7 @@
 """Replica processes that lack one part of the protocol: entries for the replica server, `sabotage:<name>`.
 
 Each takes away the recording or the replay of one kind of determinant, or one of the deduplications, and then runs the
-replica as it is. `blind_*` also takes the divergence detection away, so that nobody but the oracle can notice.
+replica as it is. `blind_*` also takes the divergence detection away, so that only the oracle can notice.
 """
 
 from __future__ import annotations

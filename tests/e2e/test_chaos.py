@@ -58,7 +58,7 @@ class Chaos:
             place = self._dice.choice([(2, 0), (2, 1), (3, 0), (3, 1), (4, 0)])
             return [r["pid"] for r in replicas if (r["node"], r["instance"]) == place]
         chosen = [r["pid"] for r in replicas if r["standby"] is (what == "a standby")]
-        return [self._dice.choice(chosen)] if chosen else []  # just now nobody is there
+        return [self._dice.choice(chosen)] if chosen else []  # just now there is no such process
 
 
 @contextlib.contextmanager

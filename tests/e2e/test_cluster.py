@@ -73,7 +73,7 @@ def primaries(query: Any) -> dict[tuple[int, int], int]:
 
 
 def kill_replicas(query: Any, setup: Run, places: tuple[tuple[int, int], ...] = ((2, 0), (3, 1))) -> None:
-    """One after the other, each at work; until somebody else has recovered in its place."""
+    """One after the other, each at work; until another process has recovered in its place."""
     for place in places:
         recoveries = len(query.causal_status()["recoveries"])
         struck: list[int] = []

@@ -150,7 +150,7 @@ class Chaos:
         self._service = Service(self._folder, host=ELSEWHERE, lease=LEASE, port=port)
 
     def _inject(self, action: Action, target: Target | Server) -> None:
-        """Whoever has just been struck is waited for."""
+        """A target that has just been struck is waited for."""
         error: Exception | None = None
         patience = time.monotonic() + LEFT_OUT_SECONDS
         while time.monotonic() < patience:

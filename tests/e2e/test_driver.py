@@ -1,4 +1,4 @@
-"""The driver is killed; another one continues from the checkpoint. Nobody of the old one is left meanwhile."""
+"""The driver is killed; another one continues from the checkpoint. All processes of the old one end meanwhile."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def survive(setup: Run, temporary: Path, kills: int) -> None:
         for _ in range(kills):
             driver = Driver(setup, temporary)
             driver.wait(setup.deadline)
-            nobody_left(setup, temporary)
+            await_end_of_all_processes(setup, temporary)
         assert len(setup.fired()) == kills
         driver = Driver(setup, temporary).await_start()
         until(lambda: setup.visible() >= setup.count or not driver.alive, setup.deadline, "all rows")
         ended = driver.stop()
         assert ended["error"] is None
-        nobody_left(setup, temporary)
+        await_end_of_all_processes(setup, temporary)
     finally:
         stop.set()
         feeder.join()
@@ -59,7 +59,7 @@ def survive(setup: Run, temporary: Path, kills: int) -> None:
     assert_exact(setup)
 
 
-def nobody_left(setup: Run, temporary: Path) -> None:
+def await_end_of_all_processes(setup: Run, temporary: Path) -> None:
     until(
         lambda: not processes_of(str(setup.checkpoint)), GONE_SECONDS, "the end of every process of the query"
     )

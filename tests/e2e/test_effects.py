@@ -1,4 +1,4 @@
-"""Actions on the outside (`ctx.effect`) of operators that have standbys: whoever takes over knows of them.
+"""Actions on the outside (`ctx.effect`) of operators that have standbys: a standby that takes over knows of them.
 
 The query writes its log lines as JSON, so that those of a real death are looked at, too.
 """

@@ -1,7 +1,7 @@
 """Replica services that executors have of their own: the self-judging job on a standalone cluster, with hot standbys.
 
 The services are children of executors, found by that. Each is on the host of its executor, so primaries are near their
-tasks and standbys on the other host, without anybody having started anything there.
+tasks and standbys on the other host, although no service was started there by hand.
 """
 
 from __future__ import annotations

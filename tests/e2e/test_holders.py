@@ -1,4 +1,4 @@
-"""Determinants survive with whoever depends on them: what is lost on the way from one run to the next is handed back.
+"""Determinants survive at the instances and sinks that depend on them, which hand back what was lost between two runs.
 
 A query is struck in the middle of an epoch, with output visible, and ends. Before it is started again a part of what
 its host kept is removed, as if that host had been lost.

@@ -222,7 +222,7 @@ def test_a_copy_of_the_checkpoint_goes_on_where_the_sink_has_seen_no_later_commi
 
 
 def test_a_snapshot_that_a_commit_needs_is_missed(spark: Any, tmp_path: Path) -> None:
-    """Nothing begins from nothing: an instance that has ended an epoch does not start anew because nobody finds how."""
+    """An instance that has ended an epoch does not begin from nothing because its snapshot is not found."""
     setup = Run(tmp_path, count=200)
     run_to(spark, setup, 200)
     (first, *_) = (setup.checkpoint / "clonos" / "state").glob("*/*/manifests")

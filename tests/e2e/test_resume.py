@@ -83,4 +83,6 @@ def test_a_failed_query_goes_on_inside_the_epoch(spark: Any, tmp_path: Path, ope
     assert len(query.restarts) == 1, query.restarts
     again = [one for one in setup.recoveries() if one["fresh"]]
     assert {one["epoch"] for one in again} == {epoch}
-    assert [one["resumed"] for one in again if one["resumed"]], f"nobody resumed inside the epoch: {again}"
+    assert [one["resumed"] for one in again if one["resumed"]], (
+        f"no instance resumed inside the epoch: {again}"
+    )

@@ -1,4 +1,4 @@
-"""Standbys on a second server: what takes over, and that nobody outside sees more than a pause."""
+"""Standbys on a second server: what takes over, and that a reader of the sink sees no more than a pause."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_lost_server_costs_no_restart(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_server_that_stands_still_costs_no_restart(spark: Any, tmp_path: Path) -> None:
-    """Nobody continues it: it is killed and replaced, and what runs on it meanwhile is taken over."""
+    """It is not continued (SIGCONT) but killed and replaced, and standbys take over its instances meanwhile."""
     settings = {**STANDBYS, "replica.deadline": "2s"}
     setup = Run(tmp_path, mode="realtime", count=900, feed_seconds=2.0, goes_on=True, settings=settings)
     with running(spark, setup) as query:

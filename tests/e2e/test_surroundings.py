@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 @contextlib.contextmanager
 def sink_down(setup: Run) -> Iterator[None]:
-    """Nobody else can write to the database."""
+    """The sink cannot write to the database."""
     with contextlib.closing(sqlite3.connect(setup.database, timeout=120, isolation_level=None)) as connection:
         connection.execute("begin exclusive")
         yield
@@ -141,7 +141,7 @@ def size(path: Path) -> int:
 
 @pytest.mark.parametrize("mode", mostly("microbatch"))
 def test_a_data_directory_that_is_removed_is_made_again(spark: Any, tmp_path: Path, mode: str) -> None:
-    """What it held the sink holds, too, and nobody calls the user's function to account."""
+    """What it held the sink holds, too, and the user's function is not accused of being nondeterministic."""
     setup = Run(tmp_path, mode=mode, count=300, goes_on=True)
     with running(spark, setup) as query:
         await_quarter(query, setup)

@@ -34,7 +34,7 @@ def temporary() -> Iterator[Path]:
 
 
 def untouched(checkpoint: Path) -> dict[str, bytes]:
-    """What a refused start must leave alone: all that a start writes for its replicas and for whoever operates it."""
+    """What a refused start must leave alone: all that a start writes for its replicas and for operators' commands."""
     ours = checkpoint / "clonos"
     found = [*ours.glob("lines/*"), *ours.glob("generations/*"), ours / "place", ours / "query.json"]
     found += [ours / "local" / name for name in ("running.json", "holders.json", "named.json")]

@@ -102,7 +102,7 @@ def connect(path: str) -> socket.socket:
 
 
 class Watched:
-    """A process of somebody else whose end can be awaited."""
+    """A process that is no child of the test, and whose end can be awaited."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -173,7 +173,7 @@ def test_map_state() -> None:
         assert list(p.map.keys()) == [("z",), ("x",)]
         assert list(p.map.values()) == [([1],), ([1, 2],)]
         assert list(p.map.iterator()) == [(("z",), ([1],)), (("x",), ([1, 2],))]
-        p.map.removeKey(("nobody",))
+        p.map.removeKey(("absent",))
         p.map.removeKey(("z",))
         assert p.map.exists()
         p.map.removeKey(("x",))

@@ -1,4 +1,5 @@
-"""Packages that a platform may bring, or nobody needs: what runs without them, and what is said where one is needed."""
+"""Packages that a platform may bring, or a user need not have: what runs without them, and what is said where one is
+needed."""
 
 from __future__ import annotations
 

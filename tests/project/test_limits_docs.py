@@ -70,7 +70,7 @@ LIMITS: dict[str, str] = {
         sim/test_sim_hosts.py::test_queries_outlive_hosts
         sim/test_sim_hosts.py::test_the_end_of_an_epoch_is_not_lost_with_its_host
         sim/test_sim_hosts.py::test_what_was_lost_of_others_logs_is_asked_for
-        sim/test_sim_hosts.py::test_a_snapshot_that_depends_on_what_nobody_holds_is_not_gone_on_from""",
+        sim/test_sim_hosts.py::test_no_instance_goes_on_from_a_snapshot_that_depends_on_lost_logs""",
     "In micro-batch, an instance of which": """
         sim/test_sim_losses.py::test_an_instance_of_which_everything_is_gone_is_taken_for_new""",
     "Logs that were lost": """
@@ -139,7 +139,7 @@ def names_in(path: Path) -> set[str]:
 
 
 def missing(root: Path, file: str, test: str) -> str | None:
-    """What is wrong with a test that somebody names; a file is named with or without its folder."""
+    """What is wrong with a test that a text names; a file is named with or without its folder."""
     found = [path for path in (root / "tests").rglob("test_*.py") if path.as_posix().endswith(f"/{file}")]
     if len(found) != 1:
         return f"{file} is there {len(found)} times"

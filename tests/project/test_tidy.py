@@ -148,7 +148,7 @@ def test_exceptions_are_still_needed(root: Path) -> None:
         (long_function, "clonos/a.py", "def f():\n" + "    pass\n" * FUNCTION_LINES),
         (no_docstring, "clonos/a.py", "x = 1\n"),
         (unfinished, "docs/a.md", "TO" + "DO: later"),
-        (machine_path, "docs/a.md", "see /ho" + "me/someone/file"),
+        (machine_path, "docs/a.md", "see /ho" + "me/jane/file"),
         (registry_host, "Makefile", "https://py" + "pi.org/simple"),
         (library_print, "clonos/protocol/a.py", "print(1)"),
     ],

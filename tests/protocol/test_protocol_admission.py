@@ -34,7 +34,7 @@ def test_a_fence_is_shown_once_and_a_standbys_as_often_as_its_primarys() -> None
 
 
 @pytest.mark.parametrize("standby", [False, True])
-def test_nobody_of_a_start_that_is_over_is_served(standby: bool) -> None:
+def test_no_conduit_of_a_start_that_is_over_is_served(standby: bool) -> None:
     assert not admits(START + 99, standby=standby, highest=-1, generation=2)
 
 

@@ -146,7 +146,7 @@ def test_state_that_a_new_version_migrates_may_have_any_fields() -> None:
     changes = compare(QUERY, with_node(2, state=narrower, version="2", migrates=frozenset({""})))
     assert [change.when for change in changes] == [When.EPOCH, When.EPOCH]
     same_version = compare(QUERY, with_node(2, state=narrower, migrates=frozenset({""})))
-    assert [change.when for change in same_version] == [When.REFUSED], "nobody would migrate it"
+    assert [change.when for change in same_version] == [When.REFUSED], "nothing would migrate it"
 
 
 def test_another_session_time_zone_is_refused_with_the_setting() -> None:

@@ -186,7 +186,7 @@ def test_damaged_log_is_refused_and_never_misread(
 @quick
 @given(st.binary(max_size=60))
 def test_entries_of_garbage_raise_only_log_corrupt(entries: bytes) -> None:
-    """Even where somebody has sealed the garbage."""
+    """Even where the garbage has been sealed."""
     with contextlib.suppress(LogCorrupt):
         codec.decode_steps(codec.seal(entries), 0)
 

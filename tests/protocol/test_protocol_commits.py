@@ -142,7 +142,9 @@ def test_a_commit_that_is_lost_behind_the_newest_record_is_written() -> None:
     both = reconcile(found(3, 4, 4, passed=5))
     assert (both.committed, both.completes, both.repair) == (5, 5, record(4))
     assert reconcile(found(4, 4, 4)).completes is None
-    assert reconcile(found(3, None, None, passed=4)).completes is None  # nobody knows what the file was like
+    assert (
+        reconcile(found(3, None, None, passed=4)).completes is None
+    )  # no record says what the file was like
 
 
 def test_offsets_that_are_lost_with_the_commit_are_written_again_too() -> None:
@@ -153,7 +155,7 @@ def test_offsets_that_are_lost_with_the_commit_are_written_again_too() -> None:
 
 
 @pytest.mark.parametrize("kind", ["offsets", "commits"])
-def test_files_of_another_time_are_written_again_where_nobody_went_on_from_them(kind: str) -> None:
+def test_files_of_another_time_are_written_again_where_no_start_went_on_from_them(kind: str) -> None:
     there = found(5, 4, 4)
     swapped = {**getattr(there, kind), 4: getattr(there, kind)[3]}
     course = reconcile(found(4, 4, 4, passed=4, **{kind: swapped}))
@@ -268,7 +270,7 @@ def test_an_instance_that_others_have_rows_of_has_run() -> None:
         check_no_end_is_missing(CHAIN, ends, epoch=epoch, realtime=realtime)
 
     check(all_there, realtime=True)
-    check({both: {1: 9}, first: mine})  # in micro-batch, one that nobody has anything of may never have run
+    check({both: {1: 9}, first: mine})  # in micro-batch, one that no other has rows of may never have run
     check({})
     check({}, realtime=True, epoch=-1)
     with pytest.raises(
@@ -282,7 +284,7 @@ def test_an_instance_that_others_have_rows_of_has_run() -> None:
 
 
 def test_the_log_says_which_epochs_an_instance_has_run() -> None:
-    """In micro-batch, before the first commit record, nobody else need know of an operator whose rows a sink has."""
+    """In micro-batch, before the first commit record, no other instance need know that one before a sink has run."""
     entries = bytearray()
     codec.append_boundary(entries, 4, 1)
     log = codec.seal(entries)

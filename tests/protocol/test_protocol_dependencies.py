@@ -45,12 +45,12 @@ def test_what_others_know_comes_back_as_a_delta() -> None:
     assert missing_logs({FIRST: 50}, {FIRST: 20}, [raw]) == []
 
 
-def test_what_nobody_knows_does_not() -> None:
+def test_what_no_holder_knows_does_not_come_back() -> None:
     (raw,) = recovered_deltas(FIRST, 20, 50, [HolderReply("downstream", [(35, LOG[35:42])])])
     assert pieces(raw) == [(FIRST, 35, LOG[35:42])]
     assert (
         recovered_deltas(
-            FIRST, 20, 50, [HolderReply("downstream", [(50, LOG[50:60])]), HolderReply("nobody")]
+            FIRST, 20, 50, [HolderReply("downstream", [(50, LOG[50:60])]), HolderReply("another")]
         )
         == []
     )

@@ -73,7 +73,7 @@ def test_it_does_not_run_what_is_recorded_beyond_what_the_conduit_knows() -> Non
     first.take(records[1:])
 
     second = Bench(random.Random(2))
-    second.restore(first.log)  # somebody had told it more
+    second.restore(first.log)  # it has more of the log than the conduit
     second.instance.begin_following()
     second.open()
     second.take(records)

@@ -167,7 +167,7 @@ def test_a_process_that_does_not_read_is_killed_and_its_connection_served(host: 
     assert host.after(lambda: host.placement.is_deaf(2)) == ["kill 2"]
 
 
-def test_a_process_that_cannot_be_killed_keeps_nobody_waiting(host: Host) -> None:
+def test_a_process_that_cannot_be_killed_keeps_no_conduit_waiting(host: Host) -> None:
     host.connects(attempt(2))
     assert host.after(lambda: host.placement.cannot_be_killed(1, "process 1")) == ["refuse ReplicaLost"]
     assert host.after(lambda: host.dies(1)) == []
@@ -181,7 +181,7 @@ def test_a_host_without_processes_refuses(host: Host) -> None:
     assert host.connects(attempt(3)) == ["start 2", "epoch 3 to 2"]
 
 
-def test_nobody_is_served_under_a_fence_that_is_not_written_down(host: Host) -> None:
+def test_no_conduit_is_served_under_a_fence_that_is_not_written_down(host: Host) -> None:
     host.lacks = StorageUnavailable("the disk is full")
     assert host.connects(attempt(2)) == ["refuse StorageUnavailable"]
     with pytest.raises(StorageUnavailable):
@@ -204,7 +204,7 @@ def test_a_start_of_the_query_waits_until_older_processes_are_dead(host: Host) -
     host.connects(attempt(1, generation=2))
     assert host.after(lambda: host.dies(1)) == ["start 2", "epoch 3 to 2"]
     assert said == ["done"]
-    assert host.after(begins) == [] and said == ["done", "done"], "nobody is older"
+    assert host.after(begins) == [] and said == ["done", "done"], "no process is older"
 
 
 def test_a_hanging_process_of_an_older_start_is_killed_at_once(host: Host) -> None:
@@ -220,7 +220,7 @@ def test_a_standby_is_promoted_under_a_newer_fence_and_as_the_one_that_serves() 
     promoted = replace(follows, standby=False)
     assert not host.placement.promotes(1, promoted), "its fence is its primary's"
     promoted = replace(promoted, fence=Fence.of(1, 1, 1))
-    assert not host.placement.promotes(7, promoted), "it serves nobody"
+    assert not host.placement.promotes(7, promoted), "it serves no instance"
     assert host.placement.promotes(1, promoted)
     assert [served.said for served in host.placement.serving] == [promoted]
     assert host.connects(attempt(1, replacement=1)) == ["refuse Fenced"]

@@ -134,7 +134,7 @@ def test_names_are_numbered_densely_by_node_and_never_anew() -> None:
     numbers = ChannelNumbers()
     first = numbers.assign([(1, "a/0"), (1, "b/0"), (2, "a/0"), (1, "a/0")])
     assert first == [Numbered(1, 0, "a/0"), Numbered(1, 1, "b/0"), Numbered(2, 0, "a/0")]
-    assert numbers.number(1, "a/0") is None  # nobody is told before it is durable
+    assert numbers.number(1, "a/0") is None  # no task is told before it is durable
     assert numbers.assign([(1, "a/0")]) == [Numbered(1, 0, "a/0")]
     numbers.add(first)
     assert numbers.assign([(1, "b/0"), (1, "a/1")]) == [Numbered(1, 2, "a/1")]
@@ -143,7 +143,7 @@ def test_names_are_numbered_densely_by_node_and_never_anew() -> None:
     assert found_again.assign([(2, "c"), (1, "c")]) == [Numbered(2, 1, "c"), Numbered(1, 2, "c")]
 
 
-def test_a_driver_that_finds_its_page_taken_assigns_what_is_left() -> None:
+def test_a_driver_that_finds_its_page_taken_numbers_the_other_names() -> None:
     one, other = ChannelNumbers(), ChannelNumbers()
     asked = [(1, "x"), (1, "y")]
     other.add(other.assign([(1, "y")]))

@@ -1,4 +1,4 @@
-"""One driver leads: numbers are claimed once, whoever is alive is left alone, whoever is overtaken hears of it."""
+"""One driver leads: numbers are claimed once, one that is alive is left alone, one that is overtaken hears of it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_each_start_gets_the_next_number(exclusive: bool) -> None:
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_whoever_is_alive_is_left_alone(exclusive: bool) -> None:
+def test_a_driver_that_is_alive_is_left_alone(exclusive: bool) -> None:
     storage = Storage(exclusive)
     rules, reached = lead(storage, "a")
     second, clock = driver(storage, "b")
@@ -120,7 +120,7 @@ def test_whoever_is_alive_is_left_alone(exclusive: bool) -> None:
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_whoever_is_silent_is_taken_over_and_hears_of_it(exclusive: bool) -> None:
+def test_a_silent_driver_is_taken_over_and_hears_of_it(exclusive: bool) -> None:
     storage = Storage(exclusive)
     rules, reached = lead(storage, "a")
     second, clock = lead(storage, "b")
@@ -134,7 +134,7 @@ def test_whoever_is_silent_is_taken_over_and_hears_of_it(exclusive: bool) -> Non
     assert storage.leases["a"].renewals == 1, "it writes nothing any more"
 
 
-def test_whoever_is_known_to_be_dead_is_not_waited_for() -> None:
+def test_a_driver_that_is_known_to_be_dead_is_not_waited_for() -> None:
     storage = Storage(exclusive=True, dead={"a"})
     lead(storage, "a")
     assert lead(storage, "b")[1].time == 0

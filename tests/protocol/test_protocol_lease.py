@@ -12,7 +12,7 @@ LENGTH, MARGIN = 100, 10
 def test_a_lease_counts_from_the_last_answer_that_was_heard() -> None:
     host, driver = HostLease(LENGTH, 0), DriverLease(LENGTH, MARGIN, 5)
     assert host.renew(driver.heard, 40) == 1
-    assert host.ends == LENGTH, "nobody has heard answer 1 yet"
+    assert host.ends == LENGTH, "the driver has not heard answer 1 yet"
     driver.answered(1, 45)
     assert host.renew(driver.heard, 80) == 2
     assert host.ends == 40 + LENGTH and not host.is_over(139) and host.is_over(140)

@@ -232,4 +232,4 @@ def test_a_holder_of_another_history_is_believed_up_to_the_epoch_of_the_snapshot
     stale = HolderReply("a store", other, required=120, own=(OwnLog(other), OwnLog(mine))).of_history(mark)
     assert stale == HolderReply("a store", [other[0]], required=100, own=(OwnLog([other[0]]), OwnLog(mine)))
     both = HolderReply("a store", mine + other)
-    assert both.of_history(mark) == both  # whoever puts the log together finds two histories in it
+    assert both.of_history(mark) == both  # the recovery that puts the log together finds two histories in it

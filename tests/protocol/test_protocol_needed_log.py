@@ -1,4 +1,4 @@
-"""How much of a log is repeated by an instance that begins its epoch anew, and how much of it nobody has seen."""
+"""How much of its log an instance that begins its epoch anew repeats; the rest was never seen, and is done anew."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_the_digest_of_a_log_tells_two_histories_apart() -> None:
 
 
 def test_a_digest_is_compared_from_the_snapshot_on() -> None:
-    """The snapshot vouches for what comes before it in its epoch, and nobody may hold that any more."""
+    """The snapshot vouches for what comes before it in its epoch, and there may be no holder of that any more."""
     at = 2 * ONE
     opened = OpenedLog(OwnLog([(at, LOG[at:])], (Writer(OLD, 0),)))
     snapshot = HistoryMark(0, at, zlib.crc32(LOG[:at]))
@@ -198,7 +198,7 @@ def test_what_lies_before_the_settled_epochs_is_not_copied_again() -> None:
 
 @pytest.mark.parametrize("owner", [Origin(3, 0), ORIGIN])
 def test_nothing_is_where_something_is_damaged_that_may_depend_on_it(owner: Origin) -> None:
-    damaged = HolderReply("somebody", damaged=(Damage("a page", owner, acts=False),))
+    damaged = HolderReply("a store", damaged=(Damage("a page", owner, acts=False),))
     assert repeated(begin(), damaged) == 4
 
 
@@ -207,7 +207,7 @@ def test_where_all_begin_anew_only_what_was_acted_on_is_needed_behind_damage() -
 
     found = begin(all_begin=True)
     for owner in (Origin(3, 0), ORIGIN):
-        damaged = HolderReply("somebody", damaged=(Damage("a page", owner, acts=False),))
+        damaged = HolderReply("a store", damaged=(Damage("a page", owner, acts=False),))
         assert repeated(found, damaged) == 2
         assert repeated(found, damaged, HolderReply("downstream", upto(3))) == 3
 
@@ -215,7 +215,7 @@ def test_where_all_begin_anew_only_what_was_acted_on_is_needed_behind_damage() -
 @pytest.mark.parametrize("owner", [Origin(1, 0), Origin(2, 1)])
 def test_a_damaged_store_that_cannot_depend_on_it_is_no_reason_to_repeat_all(owner: Origin) -> None:
     """Storm 8000545: the damaged one was upstream, and what the copied log depends on was lost."""
-    damaged = HolderReply("somebody", damaged=(Damage("a page", owner),))
+    damaged = HolderReply("a store", damaged=(Damage("a page", owner),))
     assert repeated(begin(repeats_all=False), damaged) == 2
 
 
@@ -223,7 +223,7 @@ def test_an_instance_without_standbys_tells_a_copy_from_what_it_wrote_itself_too
     assert repeated(begin(may_have_moved=False)) == 2
 
 
-def test_a_copy_takes_nobodys_place_and_is_told_once() -> None:
+def test_a_copy_takes_no_writers_place_and_is_told_once() -> None:
     known = begun((), Writer(OLD, 0))
     known = begun(known, Writer(OLD, 20, copy=True))
     assert begun(known, Writer(OLD, 30, copy=True)) == known == (Writer(OLD, 0), Writer(OLD, 20, copy=True))
@@ -234,7 +234,7 @@ def test_a_copy_takes_nobodys_place_and_is_told_once() -> None:
     assert OwnLog(upto(1), (Writer(OLD, 0, copy=True),)).fence == -1
 
 
-def test_truncating_keeps_who_wrote_what_is_left() -> None:
+def test_truncating_keeps_the_writers_of_the_rest() -> None:
     known = (Writer(OLD, 0), Writer(OLD, 20, copy=True), Writer(NEW, 30))
     assert truncated(known, 10) == known
     assert truncated(known, 20) == known[1:]

@@ -81,7 +81,7 @@ def test_what_had_numbers_without_pages_keeps_them_once() -> None:
     assert give(begun(storage, 2, [Numbered(1, 0, "u/0")]), "u/0") == [2], "there are pages now"
 
 
-def test_nobody_is_told_before_it_is_durable() -> None:
+def test_no_task_is_told_a_number_before_it_is_durable() -> None:
     storage = Storage()
     numbering = begun(storage, 1)
     steps = numbering.give([(1, "a")])

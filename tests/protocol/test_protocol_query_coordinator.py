@@ -199,7 +199,7 @@ def begun(driver: Recorded, *, resumes: bool = False) -> Recorded:
     return driver
 
 
-def test_everything_older_is_fenced_before_anybody_begins_in_the_sinks_first(driver: Recorded) -> None:
+def test_everything_older_is_fenced_before_an_instance_begins_in_the_sinks_first(driver: Recorded) -> None:
     begun(driver)
     assert driver.done == [
         "claim 1",
@@ -236,7 +236,7 @@ def test_before_another_program_looks_at_the_open_epoch_older_writers_are_fenced
     assert driver.done.count("fence sinks 1") == 1
 
 
-def test_what_does_not_fit_together_is_refused_before_anybody_is_fenced(driver: Recorded) -> None:
+def test_what_does_not_fit_together_is_refused_before_any_writer_is_fenced(driver: Recorded) -> None:
     driver.spark_committed = 3
     begun(driver)
     driver.look_for_commits()

@@ -213,7 +213,7 @@ class CutOff(Bench):
     """Its conduit is gone."""
 
     def flush_log(self, due: Sequence[Emit], log_start: int, log: bytes) -> None:
-        raise ReplicaLost("nobody listens")
+        raise ReplicaLost("no conduit listens")
 
 
 class Careless(Program):
@@ -408,7 +408,7 @@ def test_in_a_log_of_an_older_version_the_number_of_rows_is_compared() -> None:
 @settings(max_examples=20, deadline=None)
 @given(programs, st.integers(0, 10**6))
 def test_an_epoch_that_has_ended_ends_alike_when_it_runs_again(program: Any, seed: int) -> None:
-    """Timers that have become due since fire in the next epoch: not everybody is there to read more of this one."""
+    """Timers that have become due since fire in the next epoch: instances downstream may have ended this one."""
     records = records_of(program)
     rng = random.Random(seed)
     first = Bench(random.Random(seed + 1))

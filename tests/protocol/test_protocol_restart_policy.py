@@ -46,7 +46,7 @@ def test_an_epoch_that_commits_in_between_makes_it_the_first_failure_again() -> 
         assert rules.failed(LOST, epoch) == Restart(1, 1.0, False)
 
 
-def test_nobody_waits_longer_than_the_longest_back_off() -> None:
+def test_no_restart_waits_longer_than_the_longest_back_off() -> None:
     rules = RestartPolicy(limit=3_000, backoff=20.0, committed=-1)
     pauses = {again.pause for _ in range(3_000) if (again := rules.failed(LOST, -1)) is not None}
     assert pauses == {20.0, LONGEST_BACKOFF_SECONDS}

@@ -52,25 +52,25 @@ def test_a_whole_store_and_the_conduit_are_enough() -> None:
 
 
 def test_the_conduit_may_know_less_than_the_store_wrote_last() -> None:
-    """An append that nobody was told of is not damage: the conduit saw no more than what was saved before it."""
+    """An append that was not handed on yet is not damage: the conduit saw only what was saved before it."""
     found = begin(20, own(piece(20, 60)), piece(15, 50))
     assert not found.ask_others
     assert found.put_together([], where=HERE).recorded == LOG[20:60]
 
 
-def test_a_store_that_ends_too_early_makes_everybody_asked() -> None:
+def test_a_store_that_ends_too_early_has_every_holder_asked() -> None:
     found = begin(20, own(piece(20, 40)), piece(15, 60))
     assert found.ask_others and found.too_early
     others = [HolderReply("downstream", [piece(40, 70)])]
     assert found.put_together(others, where=HERE).recorded == LOG[20:70]
 
 
-def test_a_damaged_store_makes_everybody_asked() -> None:
+def test_a_damaged_store_has_every_holder_asked() -> None:
     found = begin(20, damaged(), piece(15, 60))
     assert found.ask_others and not found.too_early
 
 
-def test_behind_a_new_conduit_everybody_is_asked() -> None:
+def test_behind_a_new_conduit_every_holder_is_asked() -> None:
     found = begin(0, own(piece(0, 60)), (0, b""), fresh=True)
     assert found.ask_others and not found.too_early
     assert [reply.holder for reply in found.at_hand] == ["the instance's own log store"]
@@ -81,7 +81,7 @@ def test_a_snapshot_that_lies_before_what_the_conduit_has_forgotten_is_of_no_use
         begin(20, own(piece(20, 60)), piece(25, 60))
 
 
-def test_an_instance_that_was_elsewhere_since_asks_everybody() -> None:
+def test_an_instance_that_ran_on_another_server_since_asks_every_holder() -> None:
     here = own(piece(0, 60), fences=(Writer(FENCE, 0),))
     assert not begin(20, here, piece(15, 60), may_have_moved=True).ask_others
     assert begin(
@@ -134,7 +134,7 @@ def test_what_others_have_not_truncated_yet_is_no_reason_to_write_anew() -> None
 
 @pytest.mark.parametrize("may_have_moved", [False, True])
 def test_what_lies_before_the_settled_epochs_may_have_been_done_anew(may_have_moved: bool) -> None:
-    """A store comes back as it was long ago, with what had been lost; nobody asks for that any more."""
+    """A store comes back as it was long ago, with what had been lost; no recovery asks for that any more."""
     here = own(piece(0, 60), fences=(Writer(FENCE, 0),))
     stale = [HolderReply("a store from long ago", [(0, bytes(20))])]
     with pytest.raises(LogConflict, match="two histories between log offsets 0 and 20"):

@@ -47,7 +47,7 @@ def test_older_snapshots_are_kept_the_more_rarely(newest: int) -> None:
 
 
 @given(many, st.integers(0, 4), fences, sinces)
-def test_nobody_drops_what_a_successor_wrote(
+def test_no_attempt_drops_what_a_successor_wrote(
     names: set[SnapshotName], epoch: int, fence: int, since: Since | None
 ) -> None:
     gone = [

@@ -47,7 +47,7 @@ def test_a_host_without_processes_is_asked_again_and_has_not_given_up() -> None:
     assert len(pauses) == 1 and not pool.has_given_up
 
 
-def test_a_spare_that_somebody_killed_says_nothing() -> None:
+def test_a_spare_that_was_killed_from_outside_says_nothing() -> None:
     pool = SparePool(2)
     for _ in range(9):
         assert pool.died(replace(FAILED, kind="signal", code=None, signal=KILLED), 0.0) is None

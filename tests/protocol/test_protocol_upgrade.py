@@ -70,7 +70,7 @@ def test_a_new_version_takes_over_with_the_first_epoch_that_has_not_begun() -> N
     assert upgrade.history.at(5).node(2).version == "2"
 
 
-def test_what_nobody_has_seen_of_the_open_epoch_is_dropped() -> None:
+def test_an_open_epoch_of_which_nothing_was_seen_is_dropped() -> None:
     upgrade = take_over(History.of(QUERY), SECOND, OpenEpoch(5, begun=True, seen=4))
     assert upgrade.drops
     assert upgrade.history.schedule(2).entries == ((0, "1"), (5, "2"))
@@ -148,7 +148,7 @@ def test_a_program_that_was_to_take_over_and_did_not_is_replaced() -> None:
 
 
 def test_back_to_the_old_program_what_the_new_one_has_begun_is_dropped() -> None:
-    """Nobody has seen anything of it. Nor may the old one go on from what the new one has left inside the epoch."""
+    """Nothing of it was seen. Nor may the old program go on from what the new one has left inside the epoch."""
     history = take_over(History.of(QUERY), SECOND, clean(5)).history
     back = take_over(history, QUERY, OpenEpoch(5, begun=True, seen=4))
     assert back.drops
@@ -156,7 +156,7 @@ def test_back_to_the_old_program_what_the_new_one_has_begun_is_dropped() -> None
     assert back.history.changes_at(5)
 
 
-def test_what_never_ran_stands_in_nobodys_way() -> None:
+def test_a_program_that_never_ran_does_not_hinder_the_next_one() -> None:
     """A program with more columns and migrated state was started, and none of its epochs has begun."""
     state = (replace(KEPT, columns=KEPT.columns[:1]),)
     more = with_node(2, SECOND, columns=(*OUT, Column("n", "int")), state=state, migrates=frozenset({""}))
@@ -279,14 +279,14 @@ def test_nothing_behind_the_last_commit_is_nothing_seen() -> None:
     assert look((0, boundary(4))) == OpenEpoch(5, False, 4)
 
 
-def test_that_an_epoch_began_nobody_has_seen() -> None:
+def test_that_an_epoch_began_does_not_count_as_seen() -> None:
     assert look((0, boundary(4) + boundary(5))) == OpenEpoch(5, True, 4)
     assert look((START, boundary(5))) == OpenEpoch(5, True, 4)
 
 
 def test_every_recorded_step_counts_as_seen() -> None:
     assert look((START, boundary(5) + step())).seen == 5
-    assert look((START + len(boundary(5)), step())).seen == 5, "whoever holds it"
+    assert look((START + len(boundary(5)), step())).seen == 5, "in any store"
     assert look((START, b"rubbish")).seen == 5, "also what cannot be read"
 
 

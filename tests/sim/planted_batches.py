@@ -19,7 +19,7 @@ Patch = pytest.MonkeyPatch
 
 
 def snapshot_forgets_the_watermark_of_the_epochs_beginning(patch: Patch) -> None:
-    """Whoever is restored inside the epoch tells late records by the watermark that the snapshot has."""
+    """A replica that is restored inside the epoch tells late records by the watermark that the snapshot has."""
     real = Instance.snapshot
 
     def snapshot(self: Instance, **more: Any) -> Any:
@@ -42,7 +42,7 @@ def late_is_told_by_the_watermark_of_now(patch: Patch) -> None:
 
 
 def snapshot_while_records_are_gathered(patch: Patch) -> None:
-    """They are in nobody's state yet."""
+    """The function's state does not have the gathered records yet."""
     patch.setattr(
         OperatorRunner, "holds", property(lambda self: False, lambda self, holds: None), raising=False
     )

@@ -23,7 +23,7 @@ Patch = pytest.MonkeyPatch
 
 
 def a_damaged_store_serves_nothing(patch: Patch) -> None:
-    """Nobody looks at what can be read beside the damage. That something was there is still said."""
+    """What can be read beside the damage is ignored. The store still says that something was there."""
 
     def readable(self: LogStore) -> list[Batch]:
         return [] if any(batch.damaged for batch in self.batches) else self.batches
@@ -73,7 +73,7 @@ def an_old_copy_says_that_it_is_whole(patch: Patch) -> None:
 # ----------------------------------------------------------- copies of a log
 
 
-def what_nobody_depends_on_is_repeated(patch: Patch) -> None:
+def copied_log_that_no_instance_depends_on_is_repeated(patch: Patch) -> None:
     patch.setattr(retrieval, "needed_end", lambda start, recorded, replies: start + len(recorded))
 
 
@@ -154,7 +154,7 @@ DISKS: dict[str, Planted] = {
         ),
         planted(an_old_copy_of_the_own_store_is_enough, rates=OLD_RATES, **OLD),
         planted(an_old_copy_says_that_it_is_whole, rates=OLD_RATES | {Fault.SINK_LOG_PAGE: 0.5}, **OLD),
-        planted(what_nobody_depends_on_is_repeated, first=341, rates=STORES_LOST, **COPIES),
+        planted(copied_log_that_no_instance_depends_on_is_repeated, first=341, rates=STORES_LOST, **COPIES),
         planted(
             a_copy_counts_as_written_live,
             first=768,

@@ -38,7 +38,7 @@ a_half_reply_counts_as_empty = partial(_takes_for_empty, word="broke off")
 busy_counts_as_empty = partial(_takes_for_empty, word="busy")
 
 
-def an_unknown_list_of_holders_counts_as_nobody_else(patch: Patch) -> None:
+def an_unknown_list_of_holders_counts_as_no_other_holder(patch: Patch) -> None:
     patch.setattr(
         World, "holders", property(lambda self: self.services[:1] if self.unlisted else self.services)
     )
@@ -49,12 +49,12 @@ def damage_is_not_looked_at(patch: Patch) -> None:
 
 
 def another_history_is_as_good(patch: Patch) -> None:
-    """Who is not sent the bytes of a log is asked how far it depends on it, and not on which history."""
+    """A holder that is not sent the bytes of a log is asked how far it depends on it, and not on which history."""
     patch.setattr(retrieval, "check_history", lambda *given, **where: None)
 
 
 def a_damaged_store_is_taken_for_one_that_was_never_written(patch: Patch) -> None:
-    """What was there, effects included, is forgotten, and nobody hears that something was."""
+    """What was there, effects included, is forgotten, and no recovery hears that something was."""
     patch.setattr(LogStore, "salvaged", lambda self: LogStore(self.owner))
 
 
@@ -76,8 +76,8 @@ HOLDING: dict[str, Planted] = {
     "busy_counts_as_empty": planted(
         busy_counts_as_empty, rates={**UNREADABLE, Fault.SERVICE_BUSY: 0.3}, **SHARED
     ),
-    "an_unknown_list_of_holders_counts_as_nobody_else": planted(
-        an_unknown_list_of_holders_counts_as_nobody_else,
+    "an_unknown_list_of_holders_counts_as_no_other_holder": planted(
+        an_unknown_list_of_holders_counts_as_no_other_holder,
         first=56,
         rates={**UNREADABLE, Fault.HOLDERS_UNKNOWN: 0.3},
         **SHARED,

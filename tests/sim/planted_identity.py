@@ -46,7 +46,7 @@ def snapshot_forgets_what_came_before_it(patch: Patch) -> None:
 
 
 def channel_is_the_bare_partition(patch: Patch) -> None:
-    """As long as names do not differ in anything else, nobody can tell."""
+    """As long as names do not differ in anything else, this does no harm."""
 
     def number(self: ChannelNumbers, node: int, name: str) -> int:
         return int(name.rpartition("/")[2])

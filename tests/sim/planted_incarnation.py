@@ -23,13 +23,13 @@ def process_goes_on_although_another_attempt_ran(patch: Patch) -> None:
 
 
 def replacement_does_not_claim_its_snapshots(patch: Patch) -> None:
-    """Whoever is slow does not see that it was overtaken."""
+    """A slow replacement does not see that it was overtaken."""
     patch.setattr(Incarnation, "_claim", lambda self: None)
 
 
-def who_took_a_snapshot_went_its_own_way_where_its_log_begins(patch: Patch) -> None:
-    """What it had still to repeat, and others had written, is not believed. That what nobody has seen is done anew
-    would hide it."""
+def snapshot_counts_as_taken_live_since_its_log_begins(patch: Patch) -> None:
+    """What the instance had still to repeat, which an earlier incarnation had written, is not believed. The rule that
+    log which no other instance depends on is done anew would hide the bug."""
     patch.setattr(retrieval, "needed_end", lambda start, recorded, replies: start + len(recorded))
     real = Candidate.own_log.fget
     assert real is not None
@@ -56,7 +56,7 @@ STARTING: dict[str, Planted] = {
             **{**STANDBYS, "effects": True, "executors": True, "realtime": False},
         ),
         planted(
-            who_took_a_snapshot_went_its_own_way_where_its_log_begins,
+            snapshot_counts_as_taken_live_since_its_log_begins,
             first=30,
             rates={
                 Fault.QUERY_RESTART: 0.02,

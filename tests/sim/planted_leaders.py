@@ -24,7 +24,7 @@ def generation_is_read_changed_and_written(patch: Patch) -> None:
 
 
 def claim_that_does_not_count_is_led_under(patch: Patch) -> None:
-    """Whoever writes second goes on as well."""
+    """The driver that writes its claim second goes on as well."""
     patch.setattr(
         leadership, "counts", lambda claim, listed: max(one.number for one in listed) == claim.number
     )
@@ -51,7 +51,7 @@ def overtaken_driver_goes_on_claiming(patch: Patch) -> None:
 
 
 def refused_start_has_changed_what_replicas_are_told(patch: Patch) -> None:
-    """Before it looks whether anybody leads."""
+    """Before it looks whether another driver leads."""
 
     real = QueryCoordinator._claim
 

@@ -54,7 +54,7 @@ def suppressed_rows_do_not_count_as_sent(patch: Patch) -> None:
 
 
 def snapshots_of_an_overtaken_attempt_count(patch: Patch) -> None:
-    """And nobody looks at what they depend on."""
+    """And what they depend on is not checked."""
 
     def of_any_attempt(names: Iterable[SnapshotName], epoch: int, claimed: int) -> list[SnapshotName]:
         return [name for name in sorted(names) if name.epoch == epoch and not name.final]
@@ -95,7 +95,7 @@ def what_an_overtaken_start_made_of_an_epoch_counts(patch: Patch) -> None:
 
 
 def what_others_resume_with_is_done_anew(patch: Patch) -> None:
-    """What held the sender's log was not synced, and nobody asks how far the receiver's snapshot depends on it."""
+    """What held the sender's log was not synced, and how far the receiver's snapshot depends on it is not asked."""
     patch.setattr(RecoveryLine, "needed", lambda self, origin, **of: LOG_BEGIN)
 
 

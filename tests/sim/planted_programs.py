@@ -53,7 +53,7 @@ def remains_of_the_open_epoch_are_not_dropped(patch: Patch) -> None:
 
 
 def version_changes_in_the_middle_of_an_epoch(patch: Patch) -> None:
-    """Whoever is restored inside an epoch goes on with the newest function."""
+    """A replica that is restored inside an epoch goes on with the newest function."""
     real = Programs.stands
 
     def stands(self: Programs, said: str) -> None:
@@ -93,7 +93,7 @@ def an_earlier_version_need_not_bring_state_up_to_date(patch: Patch) -> None:
     patch.setattr(Deployment, "_check_migrates", lambda self, history: None)
 
 
-def what_is_left_of_a_damaged_store_counts_as_all_of_it(patch: Patch) -> None:
+def readable_rest_of_a_damaged_store_counts_as_all_of_it(patch: Patch) -> None:
     real = Deployment._look
 
     def look(self: Deployment, number: int) -> OpenEpoch:
@@ -129,7 +129,7 @@ CHANGING: dict[str, Planted] = {
         planted(an_earlier_version_need_not_bring_state_up_to_date, first=10, rates=RATES, **CHANGES),
         planted(version_of_an_epoch_is_not_recorded, rates=RATES, **CHANGES),
         planted(
-            what_is_left_of_a_damaged_store_counts_as_all_of_it,
+            readable_rest_of_a_damaged_store_counts_as_all_of_it,
             first=49,
             rates=DAMAGE,
             **{**CHANGES, "effects": True, "realtime": False, "standbys": 0, "faults": 60},

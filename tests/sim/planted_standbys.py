@@ -21,7 +21,7 @@ Session = OperatorSession[Any, Any, Any]
 
 
 def standby_runs_ahead(patch: Patch) -> None:
-    """It repeats all that it has of the log, also what the conduit has not been told: those rows nobody gets."""
+    """It repeats all that it has of the log, also what the conduit has not been told: no instance gets those rows."""
     real = Replay.advance
 
     def advance(self: Replay) -> None:
@@ -98,7 +98,7 @@ def log_of_what_never_happened_is_believed(patch: Patch) -> None:
     patch.setattr(OwnLog, "of_history", lambda self, mark: self)  # which a snapshot would tell, too
 
 
-def instance_that_moved_asks_nobody(patch: Patch) -> None:
+def instance_that_moved_asks_no_holder(patch: Patch) -> None:
     whatever_a_snapshot_depends_on(patch)
     patch.setattr(retrieval, "of_same_attempt", lambda fence, other: True)
     real = Conduit._record_failover

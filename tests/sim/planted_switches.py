@@ -24,7 +24,7 @@ def what_a_server_has_left_behind_is_not_asked(patch: Patch) -> None:
     patch.setattr(world, "lookup", lambda disks, origin, now: lookup(disks[:1], origin, now))
 
 
-def who_was_elsewhere_begins_as_if_alone(patch: Patch) -> None:
+def instance_that_ran_on_another_server_begins_as_if_alone(patch: Patch) -> None:
     """Since it has no standby now: its own store is believed, although it may have gone on at the second server."""
     real = Incarnation.serve
 
@@ -46,7 +46,7 @@ SWITCHES: dict[str, Planted] = {
             **SWITCHED,
         ),
         planted(
-            who_was_elsewhere_begins_as_if_alone,
+            instance_that_ran_on_another_server_begins_as_if_alone,
             first=20,
             rates=RATES,
             **SWITCHED,

@@ -105,7 +105,7 @@ def _opened(kept: Any) -> Any:
 
 
 def flat_state_is_not_copied(patch: Patch) -> None:
-    """A dict of scalars is kept itself, whoever else holds it."""
+    """A dict of scalars is kept itself, although the function may hold it, too."""
 
     def own(value: Any, pack: Any = None) -> Any:
         kept = real_own(value, pack)

@@ -37,13 +37,13 @@ STORMY = {**STANDBYS, "snapshot_rate": 0.8, "faults": 40, "realtime": True}
             75,
             BREAKING,
             STORMY,
-            id="a failover that nobody lived to write down was not held against the stores of others",
+            id="a failover that no replica lived to write down was not held against the stores of others",
         ),
         pytest.param(
             83,
             CRASHES | SERVERS,
             STANDBYS,
-            id="a history that nobody has heard of may come back when the newer one is gone with its store",
+            id="a history that no other instance has received may come back when the newer one is lost",
         ),
         pytest.param(
             101,
@@ -64,11 +64,12 @@ def test_a_run_that_once_went_wrong_is_right(
     "seed",
     [
         pytest.param(
-            2475, id="an overtaken history was believed again, with more of it than anybody had heard of"
+            2475,
+            id="an overtaken history was believed again, with more of it than other instances had received",
         ),
         pytest.param(10288, id="a server came back with a log that was truncated elsewhere and left behind"),
         pytest.param(
-            10648, id="an epoch was begun in memory after an attempt elsewhere that nobody has heard of"
+            10648, id="an epoch was begun in memory after an attempt on another server that left no trace"
         ),
         pytest.param(
             31644,
@@ -142,10 +143,8 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         pytest.param(3008618, id="a disk forgot deltas that it had kept when the host went down before"),
         pytest.param(3003246, id="an older copy of the checkpoint did not say that there had been effects"),
         pytest.param(2000171, id="an old copy of a disk held what an instance did before it did otherwise"),
-        pytest.param(
-            2008866, id="a conduit had heard that a snapshot was durable, and then somebody removed it"
-        ),
-        pytest.param(2010362, id="nobody recorded an epoch of which Spark had lost the commit"),
+        pytest.param(2008866, id="a conduit had heard that a snapshot was durable, and then it was removed"),
+        pytest.param(2010362, id="no driver recorded an epoch of which Spark had lost the commit"),
         pytest.param(2003945, id="both hosts lost what they had not synced, and an effect had been seen"),
         pytest.param(
             6003601, id="what others would resume with was done anew, since its log had not been synced"
@@ -166,7 +165,7 @@ def test_what_was_recovered_before_a_move_is_not_given_up(seed: int) -> None:
         ),
         pytest.param(6004743, id="the checker took it that an instance returns to a snapshot that was gone"),
         pytest.param(
-            305058, id="an instance kept its log and nobody what it depends on: the state is another one"
+            305058, id="an instance kept its log and no holder what it depends on: the state is another one"
         ),
     ],
 )

@@ -61,7 +61,7 @@ def test_an_epoch_that_an_older_checkpoint_has_forgotten_may_come_out_shorter() 
     assert any(one.kind is Fault.CHECKPOINT_OLDER for one in report.struck)
 
 
-def test_what_is_missing_of_a_log_that_nobody_has_heard_of_is_all_of_it() -> None:
+def test_all_of_a_log_is_missing_where_none_of_it_is_held() -> None:
     assert Held().missing(OWNER, 3, 7) == [(3, 7)]
 
 

@@ -132,7 +132,7 @@ def bundles_are_not_checked(patch: pytest.MonkeyPatch) -> None:
     [
         (bundles_are_not_checked, conformance.a_bundle_that_does_not_continue_is_refused),
         (equal_fence_is_admitted, conformance.a_second_writer_under_the_same_fence_is_refused),
-        (equal_fence_is_admitted, conformance.a_fence_that_was_only_raised_is_nobodys),
+        (equal_fence_is_admitted, conformance.a_fence_that_was_only_raised_has_no_owner_yet),
         (truncation_is_not_fenced, conformance.a_deposed_driver_drops_nothing),
         (truncation_is_not_fenced, conformance.a_driver_that_is_deposed_in_the_middle_stops),
     ],

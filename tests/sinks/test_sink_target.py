@@ -102,7 +102,7 @@ def test_a_start_that_has_shown_nothing_binds_to_nothing(url: str) -> None:
 
 
 def test_a_table_that_was_made_anew_by_hand_is_taken_for_the_old_one(url: str) -> None:
-    """Its rows may have been moved out; nobody can tell."""
+    """Its rows may have been moved out; the sink cannot tell."""
     write(sql_sink(url), 1, bundle(1, 3))
     execute(url, "DROP TABLE out")
     execute(url, "CREATE TABLE out (clonos_id VARCHAR(99) PRIMARY KEY, card TEXT, n BIGINT)")
@@ -110,7 +110,7 @@ def test_a_table_that_was_made_anew_by_hand_is_taken_for_the_old_one(url: str) -
     assert table_rows(url) == expected(5)[3:]
 
 
-def test_whoever_clears_the_cursors_begins_anew(url: str) -> None:
+def test_a_sink_whose_cursors_were_cleared_begins_anew(url: str) -> None:
     write(sql_sink(url), 1, bundle(1, 3))
     execute(url, "DELETE FROM clonos_cursor")
     execute(url, "DROP TABLE out")

@@ -142,7 +142,7 @@ def written(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 def go_on(folder: Path) -> int:
-    """Open what is left and write up to row 8; where the writer started."""
+    """Open the rest of the log and write up to row 8; where the writer started."""
     with closing(jsonl(folder).writer()) as writer:
         at = writer.open(query=QUERY, node=5, instance=0, fence=2).cursors.get(CHANNEL, 0)
         if at < 8:
@@ -228,7 +228,7 @@ def test_a_visible_file_that_others_changed_is_refused(
         (visible,) = (tmp_path / "other").glob("*.jsonl")
         with open(visible, "ab") as file:
             file.write(b"{}\n")
-        with pytest.raises(SinkError, match="changed by somebody else"):
+        with pytest.raises(SinkError, match="changed by another program"):
             writer.write(**bundle(3, 4))
 
 

@@ -94,7 +94,7 @@ def copied(place: Place) -> Place:
 
 
 def goes_on(place: Place) -> None:
-    """Every record is counted once, and told of with one number, as far as somebody has been told."""
+    """Every record is counted once, and the effect, where it was done, had one number for it."""
     assert [row["n"] for row in place.await_rows(4)] == [1, 2, 3, 4]
     assert {n: len(drawn) for n, drawn in told(place).items()} == dict.fromkeys("1234", 1)
 
@@ -133,7 +133,7 @@ def test_a_directory_that_was_moved_goes_on_where_it_is(place: Place) -> None:
     goes_on(place)
 
 
-def test_whoever_accepts_a_gap_may_leave_it(place: Place) -> None:
+def test_a_user_who_accepts_gaps_may_leave_the_former_logs(place: Place) -> None:
     leave_open(place, place.base / "one")
     place.spark.conf.set("spark.clonos.onGap", "at_least_once")
     try:

@@ -48,7 +48,7 @@ def test_a_service_that_is_started_again_keeps_its_place(services: Any) -> None:
     services.up("1", "a", 7001)
     services.down("1", "a", "killed")
     assert list(services.places()) == ["a:7001"]
-    services.up("1", "a", 7002)  # the port was somebody else's meanwhile
+    services.up("1", "a", 7002)  # another process had the port meanwhile
     assert list(services.places()) == ["a:7002"] and not services.refusals()
 
 
@@ -67,7 +67,7 @@ def test_the_successor_on_a_host_inherits_place_and_folder(services: Any) -> Non
     assert sorted(services.places()) == ["a:7001", "b:7002"]
 
 
-def test_a_place_that_nobody_takes_is_forgotten(spark: Any) -> None:
+def test_a_place_that_no_executor_takes_is_forgotten(spark: Any) -> None:
     services = spark._jvm.org.clonos.spark.executor.Services("token", 0)
     services.up("1", "a", 7001)
     services.removed("1")

@@ -137,7 +137,7 @@ def test_a_state_variable_of_another_type(place: Place, mode: str) -> None:
 
 
 def test_a_source_that_was_cut_off_ends_the_query_at_once(place: Place) -> None:
-    """In the middle of an epoch that has to be run again; in real time nobody knows where such an epoch was to end."""
+    """In the middle of an epoch that has to be run again; in real time the end of such an epoch is not known."""
     place.write([{"k": "a", "n": n} for n in range(10)], partitions=1)
     log = place.base / "in" / "0.log"
 

@@ -1,4 +1,5 @@
-"""A commit that the driver cannot record: who waits for the record ends with the driver's error, and nobody else."""
+"""A commit that the driver cannot record: an instance that waits for the record ends with the driver's error, and no
+other instance does."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def test_an_instance_that_waits_for_the_record_ends_with_the_drivers_error(
     assert place.query.restarts == []
 
 
-def test_in_real_time_nobody_waits_for_a_record_and_the_next_epoch_has_one(
+def test_in_real_time_no_instance_waits_for_a_record_and_the_next_epoch_has_one(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_snapshots(monkeypatch, 0, 0)

@@ -193,7 +193,7 @@ def test_state_is_migrated_once(place: Place) -> None:
 
 
 def test_an_open_first_epoch_of_a_version_is_repeated_with_its_migrate(place: Place) -> None:
-    """Whoever rolls back, or takes it that everything has been brought up to date, brings it along."""
+    """A user who rolls back, or assumes that all state has been brought up to date, must still bring it along."""
     assert run(place, counting(place), 2) == [1, 2]
 
     def listed(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
@@ -287,7 +287,7 @@ def test_the_other_way_out_is_to_finish_the_epoch(place: Place) -> None:
     assert [row["n"] for row in place.await_rows(4)] == [1, 2, 12, 22]
 
 
-def test_a_version_of_which_nothing_was_seen_stands_in_nobodys_way(place: Place) -> None:
+def test_a_version_of_which_nothing_was_seen_does_not_hinder_the_old_program(place: Place) -> None:
     """It has a column and a field more, and its migrate fails: the old program goes on as if it had not been there."""
     assert run(place, counting(place), 2) == [1, 2]
 

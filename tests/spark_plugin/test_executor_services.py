@@ -221,7 +221,7 @@ def test_a_query_without_standbys_has_none_on_executors(spec: QuerySpec, first: 
         servers.stop()
 
 
-def test_a_service_ends_with_whoever_holds_its_input(tmp_path: Path) -> None:
+def test_a_service_ends_with_the_process_that_holds_its_input(tmp_path: Path) -> None:
     running = Service(tmp_path / "service", until_eof=True)
     assert running.process.stdin is not None
     running.process.stdin.write(b"a word does not end it\n")

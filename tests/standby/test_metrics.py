@@ -102,7 +102,7 @@ def caller(server: ReplicaServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
 
 
-def test_who_says_nothing_holds_up_nobody(server: ReplicaServer) -> None:
+def test_a_silent_caller_holds_up_no_other(server: ReplicaServer) -> None:
     silent = [caller(server) for _ in range(5)]
     silent[0].sendall(b"GET /metr")
     assert scrape(server)["clonos_waiting"] == 0

@@ -65,7 +65,7 @@ def test_who_waits_for_a_lifeline_hears_of_the_death_and_another_may_have_it_the
             child.kill()
             assert waiting.result()
         child.reap()
-    assert lifelines.wait(number) is False, "nobody holds it"
+    assert lifelines.wait(number) is False, "no process holds it"
 
 
 def test_a_lifeline_whose_holder_died_unheard_can_be_held_again(lifelines: Lifelines) -> None:

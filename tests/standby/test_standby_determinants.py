@@ -81,7 +81,7 @@ def test_every_appended_piece_is_seen_at_once(tmp_path: Path, stores: dict[str, 
         assert ask(held).segments == [(0, LOG[:end])]
 
 
-def test_the_own_log_is_handed_back_but_is_nobody_s_dependency(
+def test_the_own_log_is_handed_back_but_its_store_does_not_depend_on_it(
     tmp_path: Path, stores: dict[str, LogStore]
 ) -> None:
     own = stores["own"] = LogStore(str(tmp_path / "logs" / "2" / "5"))

@@ -1,4 +1,4 @@
-"""Life and death of the replica server: nothing is left behind, whoever dies first."""
+"""Life and death of the replica server: nothing is left behind, whether it or the driver dies first."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_server_whose_directory_was_removed_or_damaged_begins_anew_with_the_ne
 
 
 def test_a_damaged_spec_is_written_again_while_the_server_runs(tmp_path: Path) -> None:
-    """Replicas that are started meanwhile would find it damaged, and nobody need start the query again."""
+    """Replicas that are started meanwhile would find it damaged; the query goes on without a restart."""
     data = tmp_path / "data"
     with ReplicaServer(SPEC, data, entry=ENTRY, determinants=False, silence=1.0) as server:
         (spec,) = data.glob("spec*")

@@ -66,7 +66,7 @@ def test_a_server_that_is_dying_is_waited_for(tmp_path: Path, monkeypatch: pytes
     os.close(lock)
     looking.join()
     assert found == [(str(tmp_path / "server-1" / "logs"),)]
-    os.close(running.lock_data(tmp_path / "server-1"))  # and nobody holds it now
+    os.close(running.lock_data(tmp_path / "server-1"))  # and no process holds it now
 
 
 def test_both_of_an_instance_s_stores_are_told(tmp_path: Path) -> None:
@@ -91,11 +91,11 @@ def started(data: Path, *, standbys: bool = False) -> Iterator[QuerySpec]:
         servers.stop()
 
 
-def test_what_is_left_behind_is_removed_when_nobody_asks_for_it_any_more(tmp_path: Path) -> None:
+def test_logs_left_behind_are_removed_when_no_instance_asks_for_them_any_more(tmp_path: Path) -> None:
     logs = tmp_path / "server-1" / "logs"
     forget(logs)  # nothing is there
     write(tmp_path / "server-1", b"there")
-    (logs.parent / "logs-to-remove" / "2").mkdir(parents=True)  # by somebody who died over it
+    (logs.parent / "logs-to-remove" / "2").mkdir(parents=True)  # by a driver that died over it
     forget(logs)
     assert not logs.exists() and not (logs.parent / "logs-to-remove").exists()
     assert left_behind(tmp_path, 1) == ()
@@ -112,8 +112,8 @@ def test_an_instance_may_have_moved_wherever_there_is_or_was_another_server(tmp_
         assert not alone.may_have_moved
     with started(tmp_path, standbys=True) as with_standbys:
         assert with_standbys.may_have_moved and with_standbys.left_behind == ()
-    with started(tmp_path) as nobody_went:
-        assert not nobody_went.may_have_moved
+    with started(tmp_path) as without_standbys:
+        assert not without_standbys.may_have_moved
     write(tmp_path / "server-1", b"gone on there")
     with started(tmp_path) as switched_off:
         assert switched_off.may_have_moved

@@ -199,7 +199,7 @@ def test_a_bounded_file_keeps_its_last_part(tmp_path: Path) -> None:
     for number in range(100):
         append_bounded(path, f"{number}\n".encode() * 10, limit=500)
     assert path.stat().st_size <= 500 and path.with_name("out.err.1").stat().st_size <= 600
-    assert not append_bounded(tmp_path / "missing" / "out.err", b"x"), "no place to write stops nobody"
+    assert not append_bounded(tmp_path / "missing" / "out.err", b"x"), "a missing place raises nothing"
 
 
 def test_the_tail_of_an_output_is_bounded(tmp_path: Path) -> None:

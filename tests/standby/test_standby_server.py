@@ -204,7 +204,7 @@ def test_a_standby_that_is_promoted_acts_under_its_fence_alone(shared: ReplicaSe
             assert isinstance(message, messages.Error) and message.error == "Fenced"
 
 
-def test_a_promotion_that_cannot_be_kept_is_not_granted_and_ends_nobody(tmp_path: Path) -> None:
+def test_a_promotion_that_cannot_be_kept_is_not_granted_and_ends_no_process(tmp_path: Path) -> None:
     with (
         ReplicaServer(fake.SPEC, tmp_path, entry="standby_replica:main", determinants=False) as server,
         Conduit(server).welcome() as conduit,
@@ -312,7 +312,7 @@ def test_a_hello_may_come_in_pieces_and_only_it_is_read(shared: ReplicaServer, i
         assert frame is not None and frame.type is FrameType.WELCOME
 
 
-def test_silent_peers_hold_up_nobody_and_are_dropped(tmp_path: Path) -> None:
+def test_silent_peers_hold_up_no_conduit_and_are_dropped(tmp_path: Path) -> None:
     with ReplicaServer(
         fake.SPEC, tmp_path, entry="standby_replica:main", determinants=False, hello_timeout=3.0
     ) as server:
@@ -413,7 +413,7 @@ def serving(base: Path, *functions: Function) -> ReplicaServer:
 
 
 def test_spares_have_imported_what_functions_need(tmp_path: Path) -> None:
-    """Before anybody waits for them; one that cannot be does not keep the others from it."""
+    """Before a conduit waits for them; a module that cannot be imported does not keep the others from it."""
     imported = tmp_path / "imported"
     imported.mkdir()
 

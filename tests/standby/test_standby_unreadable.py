@@ -270,7 +270,7 @@ def test_what_can_be_read_of_a_damaged_store_comes_in_its_place(tmp_path: Path) 
     assert look(tmp_path).damaged == ()
     assert read_store(path, [], [])
     salvage.note_that_it_acts(str(path))
-    path.with_name("4.new").mkdir()  # somebody has just begun to replace a store that is there
+    path.with_name("4.new").mkdir()  # its owner has just begun to replace a store that is there
     path.with_name("4").mkdir()
     assert sorted(stores(str(tmp_path))) == [path, path.with_name("4")]
     path.rename(f"{path}.new")  # and died here
@@ -304,7 +304,7 @@ def test_who_holds_something_is_never_guessed(tmp_path: Path) -> None:
     assert holders.services(several) == ["a:1"], "as it was written before it had a version"
 
 
-def test_while_nobody_knows_who_holds_something_nothing_goes_on(tmp_path: Path) -> None:
+def test_while_the_holders_are_unknown_no_recovery_goes_on(tmp_path: Path) -> None:
     settings = ReplicaSettings(recovery_deadline=0.2)
     spec = QuerySpec(query="q", token="t", checkpoint="", data=str(tmp_path), told=True, settings=settings)
     for spent in (0.0, 1000.0):  # a recovery that has used its time up asks all the same

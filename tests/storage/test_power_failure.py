@@ -84,7 +84,7 @@ def hole_that_looks_like_the_end_of_a_block(raw: bytes) -> tuple[int, int]:
 
 @pytest.fixture
 def one_log_with_a_hole(tmp_path: Path) -> tuple[Path, int]:
-    """A store of which pages in the middle of its only write-ahead log were not written back, and which nobody has
+    """A store of which pages in the middle of its only write-ahead log were not written back, and which has not been
     opened since; how many pieces it held."""
     live, after, count = tmp_path / "live", tmp_path / "after", 12_000
     with closing(LogStore(str(live))) as store:
@@ -135,7 +135,7 @@ def test_zeros_at_the_end_hide_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         assert numbers(list(store.own())) == list(range(100))
 
 
-def test_whoever_cannot_tell_that_the_host_went_on_looks_for_holes(
+def test_a_reader_that_cannot_tell_that_the_host_went_on_looks_for_holes(
     one_log_with_a_hole: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _ = one_log_with_a_hole
@@ -312,7 +312,7 @@ def test_a_hole_in_the_visible_file_is_filled(tmp_path: Path, bundles: int, page
     assert visible.read_bytes() == whole and position.cursors == {CHANNEL: bundles * 100 - 1}
 
 
-def test_other_bytes_are_still_somebody_elses(tmp_path: Path) -> None:
+def test_other_bytes_still_count_as_another_programs(tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     writer, _ = opened(folder, 1)
     writer.write(rows(0), ids(rows(0)), {CHANNEL: 99}, [b"delta"])
@@ -321,5 +321,5 @@ def test_other_bytes_are_still_somebody_elses(tmp_path: Path) -> None:
     whole = bytearray(visible.read_bytes())
     whole[100] ^= 1
     visible.write_bytes(bytes(whole))
-    with pytest.raises(SinkError, match="changed by somebody else"):
+    with pytest.raises(SinkError, match="changed by another program"):
         opened(folder, 2)

@@ -178,7 +178,7 @@ def overlaps_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(disk.LogStore, "_compare", lambda *_: None)
 
 
-def whoever_wrote_nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
+def a_writer_that_wrote_nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
     for module in (log_store, disk):
         patch.setattr(module, "begun", lambda known, one: (*known, one))
 
@@ -187,7 +187,7 @@ def whoever_wrote_nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
     ("plant", "found_by"),
     [
         (overlaps_are_not_compared, log_stores.a_piece_that_contradicts_what_is_there_changes_nothing),
-        (whoever_wrote_nothing_is_kept, log_stores.who_wrote_it_is_known_for_all_that_is_kept),
+        (a_writer_that_wrote_nothing_is_kept, log_stores.who_wrote_it_is_known_for_all_that_is_kept),
     ],
 )
 def test_a_bug_of_a_log_store_is_found(

@@ -277,7 +277,7 @@ def test_damage_in_the_middle_of_the_write_ahead_log_is_reported_and_only_a_pref
     with open(write_ahead_log(path_of(store)), "r+b") as file:
         file.seek(1000)
         file.write(b"\xff" * 20)
-    # Closing would write the log out of memory, whole: what is left by a death is a copy made before.
+    # Closing would write the log out of memory, whole: a copy made before is what a death leaves behind.
     copy = shutil.copytree(path_of(store), path_of(store) + "-copy")
     own, _, corrupt = read(copy)
     assert len(corrupt) == 1 and "damaged" in corrupt[0]

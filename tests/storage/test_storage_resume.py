@@ -94,7 +94,7 @@ def test_where_an_attempt_resumed_stays_until_the_epoch_is_over(place: Place) ->
     assert [name.final for name in own.manifests()] == [True]
 
 
-def test_who_was_overtaken_cannot_resume(place: Place) -> None:
+def test_an_attempt_that_was_overtaken_cannot_resume(place: Place) -> None:
     first, second = place.store(FIRST), place.store(SECOND)
     taken = place.take(first, 1)
     second.claim()

@@ -1,4 +1,4 @@
-"""Snapshots: what was begun comes back exactly or not at all, whatever dies on the way and whoever else writes."""
+"""Snapshots: what was begun comes back exactly or not at all, whatever dies on the way or writes beside it."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ def test_processes_with_the_function_are_killed_first(tmp_path: Path) -> None:
     folder = tmp_path / "workers"
     assert workers(folder) == []
     with at_work(folder, SINK), at_work(folder, FUNCTION):
-        (folder / f"{FUNCTION}-{2**22 + 1}").touch()  # nobody has this number
+        (folder / f"{FUNCTION}-{2**22 + 1}").touch()  # no process has this number
         assert workers(folder) == [os.getpid(), os.getpid()]
         assert sorted(path.name.split("-")[0] for path in folder.iterdir()) == [FUNCTION, FUNCTION, SINK]
     assert workers(folder) == []

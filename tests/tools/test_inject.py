@@ -202,7 +202,7 @@ def test_without_a_running_query_there_is_nothing_to_strike(
 def test_a_process_that_is_no_longer_the_instances_is_not_touched(
     checkpoint: Path, server: ReplicaServer, conduit: Conduit
 ) -> None:
-    """The number may already be somebody else's."""
+    """The number may already be another process's."""
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     query = live_query.find(str(checkpoint))
     true = server.status()

@@ -188,7 +188,7 @@ UNKNOWN = SimpleNamespace(
 )
 
 
-def test_without_the_token_nobody_is_struck(remote: Remote) -> None:
+def test_without_the_token_no_process_is_struck(remote: Remote) -> None:
     stranger = ReplicaClient(remote.address, "another", remote.tls)
     with pytest.raises(Unauthenticated, match="token is missing or not the one of this service"):
         list(stranger.strike(remote.query, command(), "x"))
@@ -214,7 +214,7 @@ def test_what_makes_no_sense_is_refused_there_too(
         list(client.strike(remote.query, asked, "x"))
 
 
-def test_a_query_that_is_not_there_is_nobodys_loss(client: ReplicaClient) -> None:
+def test_a_strike_at_a_query_that_is_not_there_is_refused(client: ReplicaClient) -> None:
     with pytest.raises(NoProcess, match="query q9 has no server"):
         list(client.strike("q9", command(), "x"))
 

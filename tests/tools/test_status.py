@@ -163,7 +163,7 @@ def test_what_cannot_be_shown_is_explained(
     assert re.search(word, capsys.readouterr().err)
 
 
-def test_somebody_elses_query_is_refused(
+def test_the_query_of_another_user_is_refused(
     checkpoint: Path,
     server: ReplicaServer,
     capsys: pytest.CaptureFixture[str],

@@ -127,8 +127,9 @@ class Checks:
         emitted: OutputNumber,
         recorded: bytes,
     ) -> None:
-        """With the store of the last incarnation gone, one that it had overtaken, or an old copy of the disk, may be
-        believed beyond what anybody has heard of: then what the last one did never happened."""
+        """Where the store of the last incarnation is gone, a recovery may believe the log of an incarnation that was
+        overtaken, or of an old copy of the disk, beyond what downstream instances and sinks have received of the log:
+        then what the last incarnation did there never happened."""
         parted = self.prefix.parts(host.origin, start, recorded)
         if parted is None:
             return
@@ -173,7 +174,7 @@ class Checks:
             self.truth.extend(host.origin, *own)
 
     def emits(self, host: OperatorHost, emit: Emit) -> list[Tag]:
-        if self._is_overtaken(host):  # nobody listens
+        if self._is_overtaken(host):  # the conduit does not read from this process any more
             return [Tag(host.origin.channel, emit.first + at, -1, {}) for at in range(emit.count)]
         if emit.log:
             self.truth.extend(host.origin, emit.log_start, emit.log)

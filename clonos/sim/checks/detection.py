@@ -1,4 +1,4 @@
-"""I10: a function that depends on something unrecorded is reported, and nobody else is."""
+"""I10: a function that depends on something unrecorded is reported as divergent, and no other function is."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class Detection:
     """Divergence is reported where a function is impure, and only there. That it is reported before anything
     contradicts itself is what the other checkers see to.
 
-    One exception: an instance whose store was lost has its own log back from others, and keeps it, before it has
-    received again what that log depends on. If a second store is lost meanwhile, nobody may have that any more; nor
-    where the stores of two hosts are lost at once. (A host is lost with all its stores, which is one loss.) What
-    nobody has seen of such a log is done anew (`needed_log`), but an effect has been seen; and with a finite sharing
-    depth somebody may hold the log and not what it depends on; and an old copy of a disk may bring a log back that it
-    once had with it. The query then stops, which is right, although with a reason that is not.
+    One exception: an instance whose store was lost gets its own log back from other holders, and keeps it, before it
+    has received again the logs on which that depends. If a second store is lost meanwhile, or the stores of two hosts
+    at once, there may be no holder of these logs any more. (A host is lost with all its stores, which is one loss.)
+    The part of such a log that no other instance and no sink depends on is done anew (`needed_log`), but not where it
+    has had an effect; and with a finite sharing depth a holder may have the log and not the logs on which that
+    depends; and an old copy of a disk may bring a log back that it once had with it. The query then stops, which is
+    right, although with a reason that is not.
     """
 
     def __init__(self, world: World) -> None:

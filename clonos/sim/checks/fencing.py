@@ -32,7 +32,7 @@ class Fencing:
         self._raised[server, origin] = fence
 
     def told(self, server: str, generation: Generation) -> None:
-        """The server has said that it serves nobody of an older generation any more."""
+        """The server has said that it serves no conduit of an older generation any more."""
         self._generations[server] = max(generation, self._generations.get(server, 0))
 
     def serves(self, server: str, origin: Origin, fence: Fence, *, standby: bool) -> None:

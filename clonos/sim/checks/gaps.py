@@ -1,8 +1,8 @@
-"""Stopping is right only where something is missing: what anybody can read is not a gap.
+"""A query may stop with `GapError` only where determinants are missing: a log that can be read has no gap.
 
-Where instances have standbys, what one of them wrote may have been overtaken, and is not believed although it can be
-read; there this is not looked at. Nor where an old copy of a disk holds what an instance did before it did otherwise:
-with a finite sharing depth, others know the digest of what it did last, and have no bytes of it.
+Two cases are not checked. Where instances have standbys, what an instance wrote may have been overtaken, and is not
+believed although it can be read. And where an old copy of a disk holds what an instance did before it did otherwise,
+other holders know, with a finite sharing depth, the digest of what the instance did last, and not its bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Gaps:
             return
         holders = [readable(store) for store in self._world.stores()]
         holders += [readable_sink(place) for place in self._world.sinks.values()]
-        known = self._losses.everybody(damaged=False)[origin]
+        known = self._losses.held_anywhere(damaged=False)[origin]
         snapshot_is_gone = self._truncation.have_gone(origin)
         start = LOG_BEGIN if snapshot_is_gone else self._truncation.points().get(origin, LOG_BEGIN)
         needed = max([known.end, *(held.reach.get(origin, LOG_BEGIN) for held in holders)])

@@ -98,14 +98,14 @@ class Intervals:
 
 
 class Held:
-    """By origin: the bytes held, and how far somebody depends on it."""
+    """What a store or a sink's log holds of each origin's log: the bytes, and up to which offset it depends on them."""
 
     def __init__(self) -> None:
         self.data: dict[Origin, Intervals] = {}
         self.reach: dict[Origin, LogOffset] = {}
 
     def add_batch(self, owner: Origin, batch: Batch) -> None:
-        """Of its owner's store."""
+        """Add a batch of the store of this owner."""
         for start, data in batch.own:
             self.data.setdefault(owner, Intervals()).add(start, log_after(start, data))
         self.add_deltas(batch.deltas)

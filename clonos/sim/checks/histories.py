@@ -1,7 +1,8 @@
-"""I4 where histories part: what is believed of a log that nobody has heard of was once recorded, by one incarnation.
+"""I4 where histories part: a recovered log that no other instance has received was once recorded, by one incarnation.
 
-An instance that goes on elsewhere goes its own way, and what it had recorded beyond stays behind in a store. With the
-newest history lost before anybody heard of it, an older one may be believed again: as it was, never a mixture.
+An instance that goes on on another server begins a history of its own, and what it had recorded beyond that point
+stays behind in a store. If the newest history is lost before a downstream instance or a sink has received any of it,
+an older one may be believed again: as it was recorded, never a mixture of two.
 """
 
 from __future__ import annotations
@@ -34,5 +35,5 @@ class Histories:
         others = [log for other, log in self._logs[host.origin].items() if other is not host]
         if not any(log[start : start + len(recorded)] == recorded for log in others):
             raise Violation(
-                "I4", f"what was recovered of the log of {host.origin} from {start} on nobody ever recorded"
+                "I4", f"what was recovered of the log of {host.origin} from {start} on was never recorded"
             )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Locality:
-    """Who was struck, and who was replaced."""
+    """Which instances faults have struck, and which were replaced."""
 
     def __init__(self) -> None:
         self._struck: set[Origin] = set()

@@ -33,7 +33,7 @@ class Losses:
 
     @contextmanager
     def watched(self, *, damage: bool = False) -> Iterator[None]:
-        """Something is lost in here, or damaged: then it is still there, for nobody to read."""
+        """Logs are lost in this block. With `damage`, their bytes are still there, but cannot be read."""
         before = self._everything()
         yield
         after = self._everything()
@@ -49,8 +49,8 @@ class Losses:
         """Whether all of this was lost somewhere."""
         return self._lost[origin].covers(start, end)
 
-    def everybody(self, *, damaged: bool) -> dict[Origin, Intervals]:
-        """What can be read of every log, or could be, if nothing were damaged."""
+    def held_anywhere(self, *, damaged: bool) -> dict[Origin, Intervals]:
+        """What can be read of every log in all stores and sink logs; with `damaged`, or could be without the damage."""
         found: dict[Origin, Intervals] = defaultdict(Intervals)
         known = [held.data for held in self._everything().values()]
         for data in [*known, self._damaged] if damaged else known:
@@ -60,7 +60,7 @@ class Losses:
         return found
 
     def may_hide(self, origin: Origin) -> bool:
-        """Whether what is damaged now may say more about the log of this instance than anybody can read."""
+        """Whether what is damaged now may say more about the log of this instance than what can be read does."""
         if any(kept.damaged for place in self._world.sinks.values() for kept in place.log):
             return True
         damages = (
@@ -81,7 +81,7 @@ class Losses:
 def readable(store: LogStore) -> Held:
     """What a store can say."""
     held = Held()
-    for batch in store.batches:  # not as whoever is checked reads it
+    for batch in store.batches:  # not `store.readable`, which is a part of what is checked
         if not batch.damaged:
             held.add_batch(store.owner, batch)
     return held

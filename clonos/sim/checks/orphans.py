@@ -1,7 +1,7 @@
-"""I1: at every moment, whoever depends on an event that is not stable holds its determinant.
+"""I1: at every moment, an instance or a sink that depends on an event which is not stable holds its determinant.
 
 Dependence is computed by the simulator along the records that were consumed. What is held is read from the bytes of
-stores and sink logs. A disk that was lost or damaged takes with it what its owner held; then somebody else must have
+stores and sink logs. A disk that was lost or damaged takes with it what its owner held; then another holder must have
 it.
 """
 
@@ -49,7 +49,7 @@ class Orphans:
         self._needs: dict[Origin, LogOffset] = {}  # of the snapshots that instances may resume from by that
         self._acts: list[tuple[LogsOfHost, Mapping[Origin, LogOffset]]] = []
 
-    # --------------------------------------------- whoever depends must hold
+    # ------------------------------ who depends on an event holds its determinant
 
     def emits(self, host: OperatorHost, depends: Mapping[Origin, LogOffset]) -> None:
         held = self._truncation.store(host.store)
@@ -105,13 +105,13 @@ class Orphans:
             )
 
     def _is_excused(self, origin: Origin, start: LogOffset, upto: LogOffset) -> bool:
-        """Whoever depends on it need not hold what was lost somewhere. Somebody else must then, if everything is handed
-        on, unless it is in what was damaged."""
+        """An instance or a sink that depends on a piece of a log need not hold it where it was lost. With an unbounded
+        sharing depth another holder must have it then, unless it is in what was damaged."""
         if not self._losses.explains(origin, start, upto):
             return False
         if self._world.plan.depth < 1 << 30:
             return True
-        return self._losses.everybody(damaged=True)[origin].covers(start, upto)
+        return self._losses.held_anywhere(damaged=True)[origin].covers(start, upto)
 
     def _distance(self, origin: Origin, owner: Origin) -> int:
         """Hops from a log's origin downstream to its holder."""
@@ -123,7 +123,7 @@ class Orphans:
             self._distances[origin.node, owner.node] = known
         return known
 
-    # ------------------------------------------ nobody may depend on what is gone
+    # ------------------------------------ nothing that counts depends on what is gone
 
     def line_drawn(self, line: RecoveryLine) -> None:
         """Instances may begin from these snapshots: with their state, and the records that wait in them."""
@@ -203,8 +203,9 @@ class Orphans:
         )
 
     def _stores_that_count(self, disks_restored: Sequence[int]) -> Iterable[LogStore]:
-        """A query goes on without a host that its driver cannot reach: what nothing visible depends on may be there.
-        Nor does whoever had begun before a host came back with an old copy of its disk know what that holds."""
+        """Not those of a host without which the query goes on since its driver could not reach it: what they hold may
+        be ignored as long as nothing visible depends on it. Nor those of a host that came back with an old copy of its
+        disk after the instance had begun, which therefore does not know what the copy holds."""
         for at, disk in enumerate(self._world.disks):
             if self._world.counts(at) and disk.times_restored == disks_restored[at]:
                 yield from disk.stores.values()

@@ -1,7 +1,7 @@
 """I4: what a recovery has put together is a piece of what the instance recorded, contiguous from where it begins.
 
-Before the offset from which anybody may still ask, anything goes: a server that was away when its store should have
-been truncated comes back with what a later incarnation, of which it has not heard, had long left behind.
+Before the offset from which a recovery may still ask, any bytes will do: a server that was away when its store should
+have been truncated comes back with what a later incarnation, of which it has not heard, had long left behind.
 """
 
 from __future__ import annotations

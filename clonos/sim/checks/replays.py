@@ -1,4 +1,4 @@
-"""I2: the state after a given piece of log is the same whenever, and by whomever, it is reached.
+"""I2: the state after a given piece of log is the same, whenever and in whichever replica it is reached.
 
 Log bytes are compared as they are made (`Truth.extend`), rows as they leave (`Outputs`); this is the state: whenever a
 snapshot is taken at a log offset at which one was taken before, both must be equal in everything a replay determines.

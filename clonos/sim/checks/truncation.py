@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Settled:
-    """Log offsets at the end of an epoch that nobody runs again; the epoch goes on, and seldom back."""
+    """Log offsets at the end of the last epoch that no start runs again. That epoch rises, and seldom falls."""
 
     def __init__(self, truncation: Truncation) -> None:
         self._truncation = truncation
@@ -45,7 +45,7 @@ class Settled:
 
 
 class Truncation:
-    """Also keeps, for everybody, what stores and sink logs hold."""
+    """Also keeps, for the other checkers, what stores and sink logs hold."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -54,7 +54,7 @@ class Truncation:
         self._now = Settled(self)
         self._durably = Settled(self)
         self._starts: list[tuple[int, Epoch]] = []  # generations, and the first epoch of each
-        self._removed: set[Origin] = set()  # whose snapshots somebody has removed
+        self._removed: set[Origin] = set()  # whose snapshots were removed
 
     # ------------------------------------------------------- what is needed
 
@@ -82,13 +82,13 @@ class Truncation:
         )
 
     def snapshots_go(self, origin: Origin) -> None:
-        """Somebody removes them: the checker keeps how instances stood, and what was durable counts as durable."""
+        """A fault removes them: the checker keeps how instances stood, and what was durable counts as durable."""
         self._removed.add(origin)
         self.points()
         self._durable_points()
 
     def have_gone(self, origin: Origin) -> bool:
-        """Whether somebody has removed the snapshots of an instance: it may begin from nothing."""
+        """Whether the snapshots of an instance were removed: it may begin from nothing."""
         return origin in self._removed
 
     def points(self) -> dict[Origin, LogOffset]:
@@ -96,7 +96,7 @@ class Truncation:
         return self._now.at(self._world.checkpoint.settled)
 
     def _durable_points(self) -> dict[Origin, LogOffset]:
-        """Nor would one after a power failure."""
+        """Log offsets before which no recovery would ask after a power failure either."""
         return self._durably.at(self._world.checkpoint.durably_settled)
 
     def ends(self, committed: Epoch) -> dict[Origin, LogOffset]:
@@ -185,7 +185,7 @@ class Truncation:
                     )
 
     def _is_overtaken(self, task: Task) -> bool:
-        """A newer attempt has begun, so nobody will ask this one for anything again."""
+        """Whether a newer attempt has begun, so that no replica will ask this one's conduit for anything again."""
         claimed = self._world.checkpoint.snapshots(task.origin).claimed
         return attempt_of(claimed) > attempt_of(task.conduit.limits.fence)
 

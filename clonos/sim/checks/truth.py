@@ -1,5 +1,5 @@
-"""What truly happened, whatever anybody in the run believes: every instance's log as it was made, which rows it sent
-where, and how deep into it anything visible depends.
+"""What truly happened, whatever a driver or a replica of the run believes: every instance's log as it was made, which
+rows it sent where, and up to which offset of the log anything visible depends on it.
 
 A log may lose its end: when an instance goes live before the end of what an earlier incarnation had made, that end
 never happened. `cut` is where it is decided whether that was allowed.
@@ -48,8 +48,9 @@ class Truth:
         return max(gone, 0)
 
     def _never_happened(self, origin: Origin, offset: LogOffset) -> None:
-        """Nor did states that it was made of; that nobody may have seen anything of them is `Orphans`' to say. An
-        instance may have kept its own log of that: it is repeated with what comes in its place."""
+        """Nor did the states of other instances that depend on this log beyond the offset; `Orphans` checks that
+        nothing which counts depends on it. Such an instance may have kept its own log: it is repeated on the records
+        that come in place of the former ones."""
         for states in self.states.values():
             for at in [at for at, (_, depends) in states.items() if depends.get(origin, 0) > offset]:
                 del states[at]

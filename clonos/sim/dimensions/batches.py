@@ -9,11 +9,11 @@ from random import Random
 from clonos.sim.plan import Plan
 
 LATE_SHARE, GATHERED_SHARE = 0.25, 0.25
-"""Of the runs, and of those in micro-batch."""
+"""The shares of all runs that have late records, and of runs in micro-batch that gather records."""
 
 
 def batches(plan: Plan, rng: Random) -> Plan:
-    """A record that kills whoever takes it is not found among gathered ones, so these runs have none."""
+    """Runs that gather records have no poison: a record that kills the replica is not found among gathered ones."""
     if rng.random() < LATE_SHARE:
         plan = replace(plan, lateness=True, event_time=True)
     if rng.random() < GATHERED_SHARE and not plan.realtime and not plan.poison:

@@ -11,7 +11,7 @@ from clonos.protocol.fence import LAST_REPLACEMENT
 from clonos.sim.plan import Plan
 
 SHARE = 0.3
-"""Of the runs."""
+"""The share of runs with such counters."""
 
 
 def counters(plan: Plan, rng: Random) -> Plan:

@@ -8,7 +8,7 @@ from random import Random
 from clonos.sim.plan import Fault, Plan
 
 SHARE = 0.25
-"""Of the runs."""
+"""The share of runs in which drivers meet."""
 SECOND_DRIVER = 0.004
 STANDSTILLS = (0.001, 0.003)
 """Rates of a driver that stands still, or is cut off, at every look of it."""

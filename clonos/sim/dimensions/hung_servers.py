@@ -8,7 +8,7 @@ from random import Random
 from clonos.sim.plan import Plan
 
 SHARE = 0.2
-"""Of the runs; each has its own rate, at every look of the driver."""
+"""The share of runs whose servers hang; each such run has its own rate, at every look of the driver."""
 RATES = (0.001, 0.003, 0.01)
 
 

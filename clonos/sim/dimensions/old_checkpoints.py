@@ -1,5 +1,5 @@
 """What a checkpoint says is not what happened last: Spark has lost a commit, or the offsets of an epoch,
-that it did not sync, somebody has restored an older copy under a sink that is newer, or the snapshots of
+that it did not sync, the user has restored an older copy under a sink that is newer, or the snapshots of
 an instance are gone."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from random import Random
 from clonos.sim.plan import Plan
 
 SHARE = 0.3
-"""Of the runs. In a part of them the query may stop, and must if it could not go on right."""
+"""The share of such runs. In a part of them the query may stop, and must if it could not go on right."""
 DRIVER_LOSS = (0.008, 0.02)
 
 

@@ -9,7 +9,7 @@ from random import Random
 from clonos.sim.plan import Plan
 
 SHARE = 0.25
-"""Of the runs; each has its own rate, at every look of the driver."""
+"""The share of runs with power failures; each such run has its own rate, at every look of the driver."""
 RATES = (0.0005, 0.001, 0.003)
 
 

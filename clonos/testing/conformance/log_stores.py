@@ -222,7 +222,7 @@ def who_wrote_it_is_known_for_all_that_is_kept(place: LogPlace) -> None:
     with closing(place.open()) as store:
         same("the incarnations for the next process", store.incarnations(), writers)
         store.truncate({OWNER: LogOffset(4)})
-        same("those that wrote what is left", store.incarnations(), writers[1:])
+        same("those that wrote what the store still has", store.incarnations(), writers[1:])
 
 
 def syncing_changes_nothing_that_is_seen(place: LogPlace) -> None:

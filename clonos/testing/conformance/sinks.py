@@ -229,7 +229,7 @@ def the_same_writer_may_come_again(place: SinkPlace) -> None:
     writer.close()
 
 
-def a_fence_that_was_only_raised_is_nobodys(place: SinkPlace) -> None:
+def a_fence_that_was_only_raised_has_no_owner_yet(place: SinkPlace) -> None:
     place.sink().raise_fence(QUERY, Fence(7))
     with (
         closing(opened(place, Fence(7))),
@@ -393,7 +393,7 @@ SINK_CHECKS: tuple[Callable[[SinkPlace], None], ...] = (
     queries_are_kept_apart,
     a_second_writer_under_the_same_fence_is_refused,
     the_same_writer_may_come_again,
-    a_fence_that_was_only_raised_is_nobodys,
+    a_fence_that_was_only_raised_has_no_owner_yet,
     fences_are_compared_with_their_generation,
     each_sink_node_has_its_own_fence,
     a_raised_fence_refuses_writers_that_never_were,

@@ -53,7 +53,7 @@ class OperatorDriver:
     test how often it was called.
 
     Use it from one thread. It keeps state and log in a temporary folder, until `close`, the end of the `with` block, or
-    until nobody refers to it any more.
+    until the last reference to it is gone.
     """
 
     def __init__(self, operator: CausalStream, *, now: dt.datetime = START, seed: int = 0) -> None:

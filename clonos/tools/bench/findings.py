@@ -71,7 +71,7 @@ class Spread:
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Of those that are known."""
+    """The spread of the values that are known."""
     known = [value for value in values if value is not None]
     if not known:
         return None

@@ -36,7 +36,7 @@ def latency(lines: Sequence[Line]) -> str:
     for protection, key, points in series:
         label = NAMES[protection] if key == "p50_ms" else None
         width = 2.2 if key == "p50_ms" else 1
-        # A second without output breaks the line; what is left alone between two such is a dot.
+        # A second without output breaks the line; a second between two such is a dot.
         for number, piece in enumerate(_unbroken(points)):
             axes.plot(
                 *zip(*piece),

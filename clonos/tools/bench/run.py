@@ -30,7 +30,7 @@ RESTART_S = 30.0
 """For a query that was started again to show something."""
 
 AFTER_S = 30.0
-"""Of what came after the measuring the seconds are kept, too: a recovery may take so long."""
+"""How many seconds after the measuring are kept, too: a recovery may take so long."""
 
 _LOOK_S = 0.05
 

@@ -5,8 +5,8 @@
 - A *task*: an error at a point of execution (`side.task_faults`), as soon as it is reached.
 - The *query*: its Spark jobs are cancelled, until it is another run. A causal query restarts itself.
 
-Natively there may be nobody to kill just then: between two batches, or while the query is being restarted. What can be
-struck within `PATIENCE_S` is; a strike that finds nobody is left out, and the results say how many there were.
+Natively there may be no process to kill just then: between two batches, or while the query is being restarted. A strike
+is made as soon as a process is there within `PATIENCE_S`; else it is left out, and the results say how many there were.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Watch(threading.Thread):
         text = f"select rowid, {columns} from {TABLE} where rowid > ? order by rowid"
         try:
             found = connection.execute(text, (last,)).fetchall()
-        except sqlite3.OperationalError:  # the table is not there yet, or somebody creates it
+        except sqlite3.OperationalError:  # the table is not there yet, or is just being created
             found = []
         if not found:
             time.sleep(_POLL_S)

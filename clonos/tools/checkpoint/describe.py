@@ -113,4 +113,4 @@ def _program(said: dict[str, Any]) -> Iterator[str]:
         todo = f" ({change['todo']})" if change["todo"] else ""
         yield f"{when}: {change['what']} of {change['where']} {change['says']}{todo}"
     if said["drops"]:
-        yield f"what is recorded of epoch {said['since']}, which nobody has seen, is dropped"
+        yield f"what is recorded of epoch {said['since']}, of which nothing was seen, is dropped"

@@ -17,7 +17,7 @@ __all__ = ["RunAgain", "run_again"]
 
 @dataclass(frozen=True, slots=True)
 class RunAgain:
-    """Of what the operators' instances had recorded in epochs that were begun again, in bytes of log: what lay before
+    """What operators' instances had recorded in epochs that were begun again, in bytes of log: what lay before
     the snapshots that they went on from, and what they repeated."""
 
     skipped: int
@@ -30,7 +30,7 @@ class RunAgain:
 
 
 def run_again(job: Job) -> RunAgain | None:
-    """Of the causal side, when its driver has ended; None if none was begun again that anything was recorded in."""
+    """What the causal side ran again, when its driver has ended; None if it had recorded nothing of such epochs."""
     path = Path(job.recoveries)
     lines = path.read_text().splitlines() if path.exists() else []
     begun = [one for one in map(json.loads, lines) if one["fresh"]]

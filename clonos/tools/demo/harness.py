@@ -2,7 +2,7 @@
 
 Per system a `SystemRun` holds the driver process and watches the output table. One loop drives them all: look
 at the tables, hear the drivers, strike what is due. The input is replayed by a thread. Before the replay, a
-handful of events goes through, so that everybody is warm when it counts.
+handful of events goes through, so that all processes are warm when it counts.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def fire(faults: str, point: str) -> bool:
 
 
 def report_for_work(workers: str, role: Role, instance: int) -> None:
-    """Leave a note that this process does `role` now, for whoever wants to kill it."""
+    """Leave a note that this process does `role` now, for the harness, which kills by role."""
     path = Path(workers, str(os.getpid()))
     text = f"{role} {instance}"
     try:
@@ -93,7 +93,7 @@ def report_for_work(workers: str, role: Role, instance: int) -> None:
     else:
         fresh = path.with_suffix(".new")
         fresh.write_text(text)
-        fresh.rename(path)  # whoever reads it reads all of it
+        fresh.rename(path)  # a reader finds all of it
 
 
 def _plain(value: Any) -> Any:

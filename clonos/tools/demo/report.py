@@ -17,7 +17,7 @@ COLUMNS = (
     *("scenario", "mode", "system", "inputs", "outputs", "missing", "repeated", "contradicted"),
     *("restarts", "outage_ms", "result"),
 )
-_QUIET_STEP_S = 5.0  # between two lines where nobody watches
+_QUIET_STEP_S = 5.0  # between two lines where the output is no terminal
 
 
 class Progress:
@@ -107,7 +107,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def _run_again(outcomes: Sequence[Outcome]) -> list[str]:
-    """Of real time: a micro-batch begins where the last committed one ended, on either side."""
+    """How much was run again in real time: a micro-batch begins where the last committed one ended, on either side."""
     lines = [
         f"  {one.scenario:<8}  native: all   clonos: {one.again.share:.0%}, the rest is in snapshots"
         for one in outcomes

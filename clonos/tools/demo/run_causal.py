@@ -91,7 +91,7 @@ def main(path: str) -> int:
 
 
 def _asked(running: CausalQuery) -> list[dict[str, Any]]:
-    """Nobody to kill just now is an answer too: the harness asks again."""
+    """The workers there are. None to kill just now is an answer, too: the harness asks again."""
     try:
         return workers(running)
     except ClonosError:

@@ -29,6 +29,6 @@ def result_of(*, exact: bool, failed: bool, struck_as_planned: bool) -> Result:
 
 
 def worst(results: Iterable[Result]) -> Result:
-    """Of several runs: wrong if one was, else inconclusive if one was."""
+    """The result of several runs: wrong if one was, else inconclusive if one was."""
     found = set(results)
     return next((each for each in (Result.WRONG, Result.INCONCLUSIVE) if each in found), Result.EXACT)

@@ -1,4 +1,4 @@
-"""The verdict on one case in words, for somebody who sees the demo for the first time."""
+"""The verdict on one case in words, for a reader who sees the demo for the first time."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
 service about the airport (`ctx.call`), reads the clock (`ctx.now`) and draws (`ctx.random`). Its input comes
 from several partitions, so the order in which it sees an aircraft's events is the order of arrival.
 
-`compensation`, per carrier: decides whose passengers are compensated. Whoever comes first while the budget
-lasts is paid, so the decision depends on the order of arrival; and one event in fifty is drawn for an audit.
+`compensation`, per carrier: decides whose passengers are compensated. Flights that come first, while the budget
+lasts, are paid, so the decision depends on the order of arrival; and one event in fifty is drawn for an audit.
 
 Every input event gives exactly one row of each. Both keep the ledger of `clonos.testing.ledger`: the row of
 `compensation` carries the entry of `legs` too, and everything that was decided is part of what the hashes

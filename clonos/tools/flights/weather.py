@@ -232,7 +232,7 @@ def main(arguments: list[str] | None = None) -> int:
     with WeatherServer(options.port, revise_ms=options.revise_ms) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(server.url, flush=True)
-        sys.stdin.read()  # until whoever started us closes it or dies
+        sys.stdin.read()  # until the parent process closes it or dies
         server.shutdown()
     return 0
 

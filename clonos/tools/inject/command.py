@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="with --server HOST:PORT: nothing there answers, for so long",
     )
-    whom = parser.add_argument_group("whom", "with --random everybody, unless it is said")
+    whom = parser.add_argument_group("whom", "with --random every process, unless it is said")
     whom.add_argument("--operator", metavar="NAME", help="an operator or the sink, by its name in the status")
     whom.add_argument("--instance", type=int, metavar="I", help="needed where there are several")
     whom.add_argument("--standby", action="store_true", help="its standby, not its primary")
@@ -146,7 +146,7 @@ def _actions(arguments: argparse.Namespace) -> list[Action]:
 
 
 def _among(arguments: argparse.Namespace, query: LiveQuery) -> list[Target | Server]:
-    """Those that a random run draws from."""
+    """The targets and servers that a random run draws from."""
     if arguments.server is not None:
         return [*servers(query.servers, arguments.server)]
     chosen = query.nodes, arguments.operator, arguments.instance

@@ -121,7 +121,7 @@ def can_suffer(action: Action, target: Target | Server) -> bool:
 def draw(
     actions: Sequence[Action], among: Sequence[Target | Server], *, seed: int, every: float, seconds: float
 ) -> list[Strike]:
-    """Strikes one after the other, `every` so many seconds. Raises ConfigurationError where nobody can suffer one."""
+    """Strikes one after the other, `every` so many seconds. Raises ConfigurationError if no target can suffer one."""
     choices = []
     for action in actions:
         suffering = [target for target in among if can_suffer(action, target)]

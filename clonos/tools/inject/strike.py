@@ -1,6 +1,6 @@
 """Strikes where the victim runs: on this host by itself, on another by the replica service there.
 
-Who plays a role at the moment the servers of the query know, all of them together: after a failover an instance is on
+Which process plays a role at the moment is asked of all servers of the query: after a failover an instance is on
 another one. On the host where it was found the server there is asked again (`clonos_standby.server.strike`).
 """
 
@@ -62,7 +62,9 @@ def _here(server: LiveServer, command: FaultCommand, name: str) -> Iterator[str]
 
 def _there(query: LiveQuery, server: LiveServer, command: FaultCommand, name: str) -> Iterator[str]:
     if not server.entry.token_file:
-        raise ConfigurationError(f"nobody knows the token of the replica service at {server.place}")
+        raise ConfigurationError(
+            f"the query does not say where the token of the service at {server.place} is"
+        )
     token = read_token(Path(server.entry.token_file))
     client = ReplicaClient(server.entry.place, token, server.entry.tls)
     try:

@@ -1,7 +1,7 @@
 """What lies at a place: a causal log store, a sink's write-ahead log, or a dead letter.
 
 Everything is opened for reading only, also while its owner is at work. What is wrong is collected and never hides the
-rest: a log is meaningful up to the damage, and somebody wants to see that much.
+rest: a log is meaningful up to the damage, and the user wants to see that much.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Found:
                 self.problems += [f"{what}: {problem}" for problem in read_steps(start, data).problems]
             for (start, data), (after, _) in pairwise(stretches):
                 missing = f"{what} lacks offsets {start + len(data)}..{after}"
-                # What others have truncated before it was handed on is nobody's loss.
+                # What an instance upstream has truncated before it was handed on is not lost.
                 (self.problems if log is self.own else self.notes).append(missing)
 
 

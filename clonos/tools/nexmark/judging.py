@@ -65,7 +65,7 @@ def judge_running(
     value: Callable[[Row], int],
     winner: Callable[[Row], Any],
 ) -> Judgement:
-    """Maxima that rise: per group the best value, and everybody who has it, is where the rows end."""
+    """Maxima that rise: the last rows of each group have its best value, one row for every winner that has it."""
     found = Judgement()
     groups = numbered(rows, group, found)
     for who, members in groups.items():

@@ -94,7 +94,7 @@ def in_arrow(source: Source, inputs: tuple[Input, ...], stages: tuple[Stage, ...
 
 @contextmanager
 def at_work(workers: Path, role: str) -> Iterator[None]:
-    """While a process works its number is left for whoever wants to kill it."""
+    """While a process works its number is left where the benchmark finds it to kill it."""
     workers.mkdir(exist_ok=True)
     note = workers / f"{role}-{os.getpid()}"
     note.touch()

@@ -28,8 +28,8 @@ def _person(person: Row) -> dict[str, Any] | None:
 def _auction(auction: Row) -> dict[str, Any] | None:
     if auction["category"] != CATEGORY:
         return None
-    nobody = dict.fromkeys(("name", "city", "state"))
-    return {"person": auction["seller"], **nobody, "auction": auction["id"], "event": auction["event"]}
+    nameless = dict.fromkeys(("name", "city", "state"))
+    return {"person": auction["seller"], **nameless, "auction": auction["id"], "event": auction["event"]}
 
 
 PERSONS = Input(

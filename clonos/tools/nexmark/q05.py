@@ -79,7 +79,7 @@ def _counted(key: Any, window: int, state: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def hottest(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
-    """By window: whoever has at least as many bids as the best so far."""
+    """By window: each auction that has at least as many bids as the best one so far."""
     state = ctx.state
     if row.bids >= state.get("bids", 0):
         state["bids"], state["n"] = row.bids, state.get("n", 0) + 1

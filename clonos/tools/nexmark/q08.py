@@ -121,7 +121,8 @@ def _judge_windows(
     auctions: dict[int, dict[str, Any]],
     matched: set[int],
 ) -> None:
-    """What is left open must be possible: nobody goes back, and who had to meet has met."""
+    """What the rows leave open must be possible: no event falls into a window before that of an earlier one, and an
+    auction in the window of its seller has met the seller."""
     for event, (low, high) in bounds.items():
         if low > high:
             found.note("contradicted", f"event {event} is between windows {low} and {high}")

@@ -50,7 +50,7 @@ class CountedHosts:
         if left:
             LOG.warning(
                 "logs on %s are not asked for any more: what an instance did there in the epoch that is under way, and "
-                "nobody else knows, is done anew, an effect perhaps with other values",
+                "no other host has recorded, is done anew, an effect perhaps with other values",
                 ", ".join(left),
                 extra=about("hosts_left", hosts=left),
             )

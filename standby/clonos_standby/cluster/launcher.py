@@ -58,7 +58,7 @@ _LINE_LIMIT = 64 * 1024
 _LONGEST_PAUSE = 5.0
 _SPECS = "spec*.msgpack*"
 LEASE_ENDED = 75
-"""A server ends with this status when nobody wants it any more: it is not started again."""
+"""A server ends with this status when its lease has run out: it is not started again."""
 
 
 class ReplicaServer:
@@ -153,7 +153,7 @@ class ReplicaServer:
 
     @property
     def lease_ended(self) -> bool:
-        """Whether it has ended because nobody had said in time that it is still wanted."""
+        """Whether the server has ended because its driver had not prolonged the lease in time."""
         process = self._process
         return process is not None and process.poll() == LEASE_ENDED
 
@@ -176,8 +176,8 @@ class ReplicaServer:
         return True
 
     def _begin_anew_if_removed(self) -> None:
-        """A server whose data directory was removed goes on in files that nobody finds: another one takes its place.
-        So it is where only the spec's file is missing or damaged: nobody knows what else of the directory is."""
+        """A server whose data directory was removed goes on in files that have no name any more: another server takes
+        its place. So it is where only the spec's file is missing or damaged: other files may be, too."""
         with self._lock:
             process = self._process
             if self._stopping.is_set() or process is None or not self._keep_spec():
@@ -191,7 +191,7 @@ class ReplicaServer:
         self.restarts += 1
 
     def _tell_of_restart(self) -> None:
-        """Without the lock: who is told may ask the server something."""
+        """Without the lock: `on_restart` may ask the server something."""
         if self._on_restart is not None:
             self._on_restart(self)
 
@@ -223,7 +223,7 @@ class ReplicaServer:
         with self._lock:
             if self._process is not process or process.stdout is None or process.stdout.closed:
                 return
-            output = os.dup(process.stdout.fileno())  # whoever ends the server closes its pipes
+            output = os.dup(process.stdout.fileno())  # a thread that ends the server closes its pipes
         try:
             if not is_hung(
                 process, output, self._silence, lambda: not self._stopping.is_set(), self._mend_spec

@@ -78,7 +78,7 @@ class LeasedServer:
     ) -> None:
         """`changed` is called when the server may have come, gone or moved. `hosts` says which hosts count.
         `generation` is the one that the query is in already. `may_ask` raises Fenced where another driver leads the
-        query: who asks takes over the server."""
+        query: a driver that asks takes over the server."""
         self._hosts = hosts
         self._counts = False
         self._found: str | None = None  # where its determinant service was last
@@ -136,7 +136,7 @@ class LeasedServer:
 
     @property
     def entry(self) -> ServerEntry | None:
-        """For whoever operates the query; None while it is lost."""
+        """Where commands that an operator of the query runs find this server; None while it is lost."""
         granted = self._granted
         if granted is None:
             return None
@@ -145,7 +145,7 @@ class LeasedServer:
     @property
     def determinants(self) -> str | None:
         """Where its logs are asked for; None where the query goes on without them. While they count and the server is
-        lost, whoever asks there waits."""
+        lost, a replica that asks there waits."""
         return self._found if self._counts else None
 
     def _keep(self) -> None:

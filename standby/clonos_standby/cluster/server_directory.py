@@ -1,4 +1,4 @@
-"""Which servers on other hosts a query has now: `<data>/named.json` on the driver's host, for whoever operates it.
+"""Which servers on other hosts a query has now: `<data>/named.json` on the driver's host, for an operator's commands.
 
 It is there while the driver's own server is, whose token all servers of the query share.
 """

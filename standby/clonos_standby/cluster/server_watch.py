@@ -1,4 +1,4 @@
-"""Who has started a replica server waits for its end, and notices when it lives but does not work.
+"""The process that has started a replica server waits for its end, and notices when it lives but does not work.
 
 A ping is a line on the server's standard input, which it answers on its standard output: neither takes a connection,
 so a server that is short of descriptors or has many conduits waiting still answers.

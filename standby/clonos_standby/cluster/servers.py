@@ -5,8 +5,8 @@ A standby is never on the server of its primary, so that losing a server loses o
 its own; the first one's is also the home of what the servers of one host have in common. With several remote servers
 the instances of each operator are spread over them.
 
-Who recovers asks every determinant service of the query. Where servers are on several hosts only the driver knows them
-all, and which of them are lost for good, so it tells each of them whenever that changes.
+A replica that recovers asks every determinant service of the query. Where servers are on several hosts only the driver
+knows them all, and which of them are lost for good, so it tells each of them whenever that changes.
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ class ReplicaServers:
             server.stop()
 
     def commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
-        """Remote servers hear of it a little later: one that stands still must not hold up who watches the commits."""
+        """Remote servers hear of it a little later: one that stands still must not hold up the driver's thread that
+        watches the commits."""
         for server in self._local:
             server.commit(epoch, truncation_points)
         if self._remote:
@@ -200,7 +201,7 @@ class ReplicaServers:
             self._look.set()
 
     def forget_left_behind(self) -> None:
-        """Nobody asks for those logs any more. Raises StorageUnavailable."""
+        """Remove the logs of former servers, which no recovery asks for any more. Raises StorageUnavailable."""
         for logs in self._spec.left_behind:
             forget(Path(logs))
 
@@ -214,7 +215,7 @@ class ReplicaServers:
         self._hosts.begins(generation)
 
     def status(self) -> dict[str, Any]:
-        """Of all servers that answer; each replica says on which it is."""
+        """The merged status of all servers that answer; each replica says on which server it is."""
         return merged([status for server in self._all if (status := server.status()) is not None])
 
     def _keep_telling(self) -> None:
@@ -231,7 +232,7 @@ class ReplicaServers:
                 told = committed
 
     def _tell_holders(self) -> None:
-        """Who has not been reached is told the next time."""
+        """Tell each server where the determinant services are; one that is not reached is told the next time."""
         with self._telling:
             self._tell_each()
 

@@ -102,7 +102,7 @@ class QuerySpec:
     may_have_moved: bool = False  # an instance may have run on another server (`roles.instance_moves`)
     told: bool = False  # the driver says where determinant services are, since they are on several hosts
     faults: str = ""  # scripted faults, JSON
-    names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for whoever watches
+    names: dict[int, str] = field(default_factory=dict)  # of operators and sinks, for status and metrics
     metrics_port: int | None = None  # of the replica server; 0 is any free one
     output_number_floor: OutputNumber = NO_OUTPUT  # rows up to here belong to a history that was given up
     damage_accepted: bool = (

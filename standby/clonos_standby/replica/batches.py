@@ -56,7 +56,7 @@ class EncodedRows:
 
     @cached_property
     def digest(self) -> int:
-        """Of what is sent; only computed where it is recorded or compared."""
+        """The digest of the rows that are sent; it is only computed where it is recorded or compared."""
         return digest_of(self.arrays)
 
 

@@ -1,10 +1,10 @@
-"""Asking who may know an instance's log; what the answers amount to is `protocol.recovery.causal.longest_prefix`'s
+"""Asking the holders of an instance's log; what the answers amount to is `protocol.recovery.causal.longest_prefix`'s
 matter.
 
-The instance's own store and the conduit's kept increments are at hand. When only the replica was lost, nobody can know
-more than they do: every row that left went through the conduit. When the task or the query was lost, every holder is
-asked over gRPC: the replica servers for what downstream instances received, the driver for the sink logs. Who does not
-answer, or only in part, is asked again (`protocol.recovery.causal.asking`).
+The instance's own store and the conduit's kept increments are at hand. When only the replica was lost, no other holder
+can have more than these two: every row that left went through the conduit. When the task or the query was lost, every
+holder is asked over gRPC: the replica servers for what downstream instances received, the driver for the sink logs. A
+holder that does not answer, or only in part, is asked again (`protocol.recovery.causal.asking`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def server_folder(data: Path, number: int) -> Path:
 
 
 def server_folders(data: Path) -> dict[int, Path]:
-    """Of all servers that the query has, or had, on this host, by number."""
+    """The folders of all servers that the query has, or had, on this host, by number."""
     others = (folder.name.removeprefix(SERVER_FOLDER) for folder in data.glob(f"{SERVER_FOLDER}*"))
     numbers = sorted(int(number) for number in others if number.isdecimal())
     return {number: server_folder(data, number) for number in (0, *numbers)}
@@ -98,7 +98,7 @@ def ask(
     recovery, unless the driver gives it up meanwhile. `spent` are the seconds that the recovery has taken so far; for
     one round there is always time.
 
-    Raises RecoveryTimeout: going on without an answer could miss what somebody depends on.
+    Raises RecoveryTimeout: going on without an answer could miss determinants that an instance or a sink depends on.
     """
     from clonos.wire.determinant_client import fetch
 

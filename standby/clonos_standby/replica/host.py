@@ -20,10 +20,10 @@ class Host(Protocol):
     def session(self) -> InstanceSession: ...
 
     recovered: dict[str, Any] | None
-    """The recovery that has come to its end, until somebody has told of it."""
+    """The recovery that has come to its end, until the process has told the supervisor of it."""
 
     def figures(self) -> dict[str, float]:
-        """How far this process has come, for whoever watches (`server_stats`)."""
+        """How far this process has come, for the status and the metrics (`server_stats`)."""
         ...
 
     def attach(self, connection: Connection) -> None:

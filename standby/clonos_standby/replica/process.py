@@ -91,8 +91,9 @@ class Replica:
             self._hear(control)
 
     def _prepare(self) -> None:
-        """Import the modules of the user's functions while nobody waits for it. Each process does it for itself:
-        what a module opens or starts at its import must not be shared by forks. Errors show when it is built."""
+        """Import the modules of the user's functions while no conduit waits for this process. Each process does it for
+        itself: what a module opens or starts at its import must not be shared by forks. Errors show when the instance
+        is built."""
         with contextlib.suppress(Exception):
             query = load(self._spec_path)
             for number in query.nodes:
@@ -203,7 +204,7 @@ class Replica:
             text = text if shows_traceback(error) else ""
         else:
             name, message = "ReplicaFailed", f"{name}: {message}"
-        if not hello.standby:  # the loss of a standby is nobody's failure
+        if not hello.standby:  # the loss of a standby fails neither the task nor the query
             with contextlib.suppress(ControlClosed):
                 self._say(Failed(hello.generation, name, f"{message}\n{text}".strip()[:_LONGEST_REASON]))
         with contextlib.suppress(ConduitGone):

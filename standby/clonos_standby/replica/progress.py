@@ -1,7 +1,7 @@
 """How far a recovery has come, and how long its parts took.
 
-When it is over the replica says so twice: in a line of its output, for whoever reads that, and to the supervisor, which
-tells whoever asks for the query's status.
+When it is over the replica says so twice: in a line of its output, for an operator who reads that, and to the
+supervisor, which shows it in the query's status.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The door: who may speak to the replica server, and only then to a replica.
 
-Anybody on the host may be able to reach the socket, so what arrives before a valid token costs next to nothing: one
+Any process on the host may be able to reach the socket, so what arrives before a valid token costs next to nothing: one
 frame of bounded size, within a bounded time, from a bounded number of connections at once, none of which can hold up
 another. The door reads exactly the HELLO and not a byte more, since everything behind it belongs to the replica that
-the connection is handed to. Who is refused is told why if it spoke the protocol, and its unread bytes are taken for a
-moment, because closing over unread data would take the answer away again.
+the connection is handed to. A peer that is refused is told why if it spoke the protocol, and its unread bytes are taken
+for a moment, because closing over unread data would take the answer away again.
 """
 
 from __future__ import annotations

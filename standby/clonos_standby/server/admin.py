@@ -1,4 +1,4 @@
-"""Requests to a replica server from its driver, or from whoever operates the query: one connection, one answer."""
+"""Requests to a replica server from its driver, or from a command of an operator's: one connection, one answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ask(
 ) -> AnswerT:
     """The answer of the server at a socket's path or at `HOST:PORT`, which is of the `expected` kind.
 
-    Raises OSError where nobody answers, ProtocolError or StorageUnavailable where the server refuses.
+    Raises OSError where no server answers, ProtocolError or StorageUnavailable where the server refuses.
     """
     with _connected(address, timeout, tls) as sock:
         sock.sendall(to_bytes(pack_admin(token, request)))  # a TLS socket gathers nothing

@@ -1,7 +1,7 @@
 """The private line between the supervisor and each replica process.
 
-A replica is forked before anyone knows which instance it will be, and the conduit's connection arrives later, at the
-supervisor. So the two share a socketpair over which the supervisor assigns an instance and passes open connections
+A replica is forked before the supervisor knows which instance it will be, and the conduit's connection arrives later,
+at the supervisor. So the two share a socketpair over which the supervisor assigns an instance and passes connections
 (SCM_RIGHTS), and the replica reports where it stands. Its end of file is also how each learns that the other is gone.
 
 A message is `u32 length, u8 descriptors` followed by a msgpack map. Descriptors travel with the first byte of their

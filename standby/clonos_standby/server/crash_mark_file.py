@@ -14,7 +14,7 @@ from clonos.storage.durable_files import replace_file
 
 
 class CrashMarkFile:
-    """Of one instance. Written for every record while its replica goes carefully."""
+    """The file of one instance. It is written for every record while the instance's replica goes carefully."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

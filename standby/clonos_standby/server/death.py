@@ -35,7 +35,7 @@ def ending_of(
     oom_kills: int,
     stderr: str,
 ) -> Ending:
-    """Of a child that has been reaped with this wait status, and was started at this time of the monotonic clock."""
+    """How a child ended that was reaped with this wait status, and started at this time of the monotonic clock."""
     code = os.waitstatus_to_exitcode(status)
     return Ending(
         origin,
@@ -69,7 +69,7 @@ def append_bounded(path: Path, data: bytes, limit: int = _FILE_BYTES) -> None:
 
 
 class DeathLog:
-    """`<data>/deaths.jsonl`: every death that nobody asked for, one JSON object per line."""
+    """`<data>/deaths.jsonl`: every unexpected death of a replica (`Death.expected`), one JSON object per line."""
 
     def __init__(self, path: Path, keep: int = 32) -> None:
         self.path = path

@@ -60,7 +60,7 @@ class DeathNotice:
                 os.waitpid(self.pid, 0)
 
     def _tell(self, number: int, pid: int) -> None:
-        with contextlib.suppress(OSError):  # nobody watches just now; the server will say it again
+        with contextlib.suppress(OSError):  # no watcher runs just now; the server will tell the next one
             os.write(self._to, _ENROLLED.pack(number, pid))
 
     def _start(self) -> None:

@@ -2,8 +2,8 @@
 
 They must survive the server's death, or an old task could slip in after a restart; and its host's power, since that
 task may be on another host. Each rise is one short record with its own checksum, appended and synced before the
-connection is served. So only the last record can be cut short, filled with zeros or garbled: a write that nobody has
-acted upon. Anything else unreadable is refused, since guessing a fence would let an old writer in.
+connection is served. So only the last record can be cut short, filled with zeros or garbled: the record of a connection
+that was not served yet. Anything else unreadable is refused, since guessing a fence would let an old writer in.
 
     "CLFENCE2" | records: u32 node, u32 instance, fence (16 bytes, big-endian), u32 CRC-32 of the record
 

@@ -3,9 +3,9 @@
     python -m clonos_standby.server.gate --spec FILE --to SOCKET --host HOST --port N --parent PID
 
 The server hands open connections on to its replicas, which a TLS session, being the memory of one process, does not
-survive. So the session ends here, and the bytes go on over the server's own socket. Who has no certificate of the
-authority is refused by the handshake and never gets that far. It tells its address in one line of JSON on stdout and
-ends when its stdin does or its parent dies.
+survive. So the session ends here, and the bytes go on over the server's own socket. A peer without a certificate of the
+authority is refused by the handshake and never gets that far. The gate tells its address in one line of JSON on stdout
+and ends when its stdin does or its parent dies.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """What one host holds of other instances' pasts, read from the directories of its replicas.
 
-Every replica keeps its own causal log and the deltas it received in `<data>/logs/<node>/<instance>`. Whoever asks for
-an instance gets what that instance's own directory has and what all the others were told about it. The directories are
-read while their owners append to them, or after they died; either way everything that was acknowledged before the
-request is seen. Whatever cannot be read at the moment makes no reply: the request is refused, and comes again
-(`clonos.protocol.recovery.causal.holding`).
+Every replica keeps its own causal log and the deltas it received in `<data>/logs/<node>/<instance>`. The reply to a
+request for an instance has what that instance's own directory holds and what all other instances were sent of its log.
+The directories are read while their owners append to them, or after they died; either way everything that was
+acknowledged before the request is seen. If any of it cannot be read at the moment there is no reply: the request is
+refused, and comes again (`clonos.protocol.recovery.causal.holding`).
 
 Many instances recover at once, and each asks about itself, so a directory is read once and indexed by origin; the index
 serves as long as the directory's files have not changed, which an append always does to them. What is kept that way is
-bounded, and an index that nobody asks for is dropped.
+bounded, and an index that no request has needed for a while is dropped.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Holdings:
         left_behind: Sequence[Path] = (),
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        """`left_behind` are folders like `logs` that nobody writes to any more."""
+        """`left_behind` are folders like `logs` to which no replica writes any more."""
         self._logs = (logs, *left_behind)
         self._holder = holder
         self._open = open_reader
@@ -140,7 +140,7 @@ class Holdings:
         index.take_own(own, incarnations, received)
 
     def _evict(self) -> None:
-        """Drops the indexes used longest ago, beyond the bound; and all that nobody has asked for lately."""
+        """Drops the indexes used longest ago, beyond the bound; and all that no request has needed lately."""
         now = time.monotonic()
         with self._guard:
             total = sum(cached.index.size for cached in self._cache.values())

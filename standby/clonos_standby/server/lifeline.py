@@ -4,7 +4,7 @@ A process that dies gives back its memory first and closes its sockets after tha
 that want the processor, tens of milliseconds lie between. One thing comes before both: the kernel walks the dying
 thread's list of robust mutexes, marks each as left behind and wakes one that waits for it (set_robust_list(2),
 pthread_mutexattr_setrobust(3)). So each replica takes a robust mutex of its own when it is forked, in memory that it
-shares with its server, and never gives it back. Who waits for it knows of the death at once
+shares with its server, and never gives it back. The process that waits for the mutex knows of the death at once
 (clonos_standby.server.death_notice).
 """
 
@@ -56,7 +56,7 @@ class Lifelines:
             self._libc.pthread_mutex_consistent(self._at(number))
 
     def wait(self, number: int) -> bool:
-        """Until its holder dies. False when nobody holds it."""
+        """Until the process that holds it dies. False when no process holds it."""
         dead: bool = self._libc.pthread_mutex_lock(self._at(number)) == errno.EOWNERDEAD
         if dead:
             self._libc.pthread_mutex_consistent(self._at(number))

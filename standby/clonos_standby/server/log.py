@@ -3,8 +3,8 @@
 In one of two forms (`spark.clonos.log.format`). As text a line has its time, the process and the message. As JSON it is
 an object that also says, as far as that is known, of which query, operator, instance and epoch it speaks, how grave it
 is, and by a name that stays the same what has happened. Servers and replicas write to standard error, which is kept:
-the server's by the launcher, a replica's by the server. They inherit the form and the query from whoever starts the
-server. The driver uses the logger `clonos`.
+the server's by the launcher, a replica's by the server. They inherit the form and the query from the driver or the
+replica service that starts the server. The driver uses the logger `clonos`.
 
 What others write (a function's own output, stacks of a process that is stuck) stands between these lines as it is.
 """
@@ -57,7 +57,7 @@ def log(event: str, text: str, *, level: Level = Level.WARNING, **where: Any) ->
         line = as_json(now, level.value, event, text, about)
     else:
         line = f"{now:%Y-%m-%dT%H:%M:%S}Z process {os.getpid()}: {text}"
-    with contextlib.suppress(OSError):  # standard error is a file, and a disk that is full must end nobody
+    with contextlib.suppress(OSError):  # standard error is a file, and a full disk must not end the process
         os.write(2, f"{line}\n".encode(errors="backslashreplace"))
 
 

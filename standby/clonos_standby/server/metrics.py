@@ -1,6 +1,6 @@
 """The numbers of a replica server in Prometheus' text format.
 
-Made when somebody asks, from what the supervisor knows anyway: replicas tell it how far they are once a second and at
+Made at each scrape, from what the supervisor knows anyway: replicas tell it how far they are once a second and at
 the end of an epoch, so a record costs nothing more. Counters begin with the server, as their readers expect.
 """
 
@@ -86,7 +86,7 @@ def _instances(status: Mapping[str, Any], stats: ServerStats, names: Mapping[int
     durable = "From the beginning of a snapshot until it was durable"
     yield counter("snapshot_seconds", durable, "snapshot_seconds")
     yield counter("output_bytes", "Bytes of rows handed on, with everything on them", "output_bytes")
-    yield counter("delta_bytes", "Of those, determinants for whoever gets the rows", "delta_bytes")
+    yield counter("delta_bytes", "Of those, determinants for the instances that get the rows", "delta_bytes")
 
 
 def _events(stats: ServerStats) -> Iterable[Metric]:

@@ -36,7 +36,7 @@ def go_on_when_parent_dies() -> None:
 
 
 def thread_count() -> int:
-    """All threads of this process, also those that Python does not know of; 1 where nobody can say."""
+    """All threads of this process, also those that Python does not know of; 1 where there is no /proc."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -73,7 +73,7 @@ def kill_group(pid: int, number: int = signal.SIGKILL) -> None:
 
 def wait_for(pid: int) -> tuple[int, int] | None:
     """Wait status and peak memory in KiB of a child that has ended, None while it runs. What the child has started is
-    killed before it is reaped, as long as its process group cannot be anybody else's."""
+    killed before it is reaped, as long as its process group cannot be another one's."""
     try:
         if hasattr(os, "waitid"):
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -105,7 +105,7 @@ def look_at(pid: int) -> Look:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Memory that a process has in RAM, what it shares with others included; None where nobody can say."""
+    """Memory that a process has in RAM, what it shares with others included; None where /proc does not say."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):

@@ -5,8 +5,8 @@
 It is started by the driver (clonos_standby.cluster.launcher) and dies with it: its standard input is a pipe on which
 the driver asks whether it still works, and whose end means that the driver is gone. Conduits connect to the Unix
 socket; the first frame decides where a connection goes (docs/wire.md). The socket is bound before the slow imports, so
-that whoever comes back while the server restarts waits in the queue instead of failing. One line of JSON on standard
-output says that it is ready; each ping of the driver is answered with an empty line.
+that a conduit that comes back while the server restarts waits in the queue instead of failing. One line of JSON on
+standard output says that it is ready; each ping of the driver is answered with an empty line.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Server:
         try:
             found.write(self.data)
         except OSError as error:  # a full disk: the query can do without being watched
-            log("cannot_be_found", f"whoever operates the query cannot find it: {error}")
+            log("cannot_be_found", f"operators' commands cannot find the query's server: {error}")
 
     def _watch_driver(self) -> None:
         """The end of stdin is the end of the driver; so is a new parent, should a fork of the driver keep the pipe."""
@@ -242,7 +242,8 @@ class Server:
             os.write(1, b"\n")
 
     def _prolong(self, seconds: float) -> None:
-        """Whoever started this on behalf of somebody elsewhere says now and then for how long it is still wanted."""
+        """The replica service that started this server for a driver on another host says now and then for how long the
+        server is still wanted."""
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         if self._lease:

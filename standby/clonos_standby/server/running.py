@@ -1,4 +1,4 @@
-"""Where the replica server of a query can be reached: `<data>/running.json`, for whoever operates it.
+"""Where the replica server of a query can be reached: `<data>/running.json`, for the commands of its operators.
 
 The file is there while the server serves. It holds the token, so only its owner can read it; it appears whole, and the
 server takes it away when it stops. A server that was killed leaves it behind: whether it is stale shows by the lock of
@@ -47,7 +47,7 @@ def remove(data: Path) -> None:
 
 def read(data: Path) -> Running | None:
     """What a server that is alive has written; None where there is none. Raises PermissionError where the query is
-    somebody else's."""
+    another user's."""
     try:
         said = json.loads((data / FILE).read_text())
         if not _locked(data / LOCK):

@@ -10,7 +10,7 @@ AGAIN_SECONDS: Final = 30.0
 
 
 class Seldom:
-    """Of one speaker: something else is said at once."""
+    """When one speaker may repeat what it said last; something else it may say at once."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -23,15 +23,15 @@ COUNTED = ("records", "snapshots", "snapshot_seconds", "output_bytes", "delta_by
 """Figures that grow with the work of a process; `log_bytes` is a place and goes on over its successors."""
 
 UNASKED = ("exit", "signal", "oom", "hang")
-"""Kinds of deaths that nobody wanted; they are shown also as long as there are none."""
+"""Kinds of unexpected deaths (`Death.expected`); they are shown also as long as there are none."""
 
 BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""Of the histogram of failovers, in seconds."""
+"""The upper bounds of the histogram of failovers, in seconds."""
 
 
 @dataclass
 class Work:
-    """Of one instance, over all its processes."""
+    """What one instance has done, over all its processes."""
 
     pid: int = 0
     told: dict[str, float] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """A process beside the supervisor that it watches: one that needs threads, which what forks must not have.
 
 It is started fresh, not forked, tells its address in one line on stdout, ends when its stdin does, and is started again
-when it dies, on the same port: who has been told that address tries again. One that lives but does not answer pings,
+when it dies, on the same port: its clients try that address again. One that lives but does not answer pings,
 or does not tell its address in time, because a signal has stopped it or its disk does not answer, is killed first.
 """
 
@@ -27,7 +27,7 @@ PONG = b"\n"
 """What it writes on its standard output for whatever it reads on its standard input."""
 SILENCE_SECONDS = 10.0
 START_SECONDS = 30.0
-"""In which it has to tell its address. Whoever starts the supervisor waits for twice as long."""
+"""In which a sidecar has to tell its address. The launcher waits twice as long for the supervisor."""
 
 
 class Sidecar:
@@ -161,7 +161,7 @@ class Sidecar:
             self._ping()
 
     def _kill_hung(self) -> None:
-        """Its death shows to whoever calls `check`."""
+        """The next call of `check` finds it dead."""
         assert self.process is not None
         self._watch = None
         log("sidecar_hung", f"{self._module} (process {self.process.pid}) does not answer; it is replaced")

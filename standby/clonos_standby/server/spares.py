@@ -90,7 +90,7 @@ def _dummy_batch() -> None:
 def check_forkable() -> None:
     count = thread_count()
     if count > 1:
-        why = "a spare may inherit a lock that nobody releases"
+        why = "a spare may inherit a lock that is never released"
         log("threads_before_fork", f"{count} threads run in the forking process; {why}")
 
 

@@ -29,7 +29,7 @@ _GONE_SECONDS = 0.1
 
 
 class GivenUp(ClonosError):
-    """Whoever wanted the strike does not want it any more."""
+    """The command that asked for the strike is gone, or the service that carries it out ends."""
 
 
 class Held:
@@ -97,7 +97,7 @@ def playing(replicas: Iterable[dict[str, Any]], origin: Origin, *, standby: bool
 
 
 def pid_of(status: Mapping[str, Any], command: FaultCommand, who: str) -> int:
-    """Whose process it is, by a server's status. Raises NoProcess."""
+    """The process that plays the role now, by a server's status. Raises NoProcess."""
     if command.role is Role.SERVER:
         return int(status["pid"])
     found = playing(status["replicas"], command.origin, standby=command.role is Role.STANDBY)
@@ -207,7 +207,7 @@ def _milliseconds(deadline: float) -> float:
 
 
 def _all_stopped(pid: int) -> bool:
-    """A process that is gone counts as stopped: whoever signals it finds out."""
+    """A process that is gone counts as stopped: the signal that is sent to it next fails."""
     try:
         for entry in os.listdir(f"/proc/{pid}/task"):
             text = Path(f"/proc/{pid}/task/{entry}/stat").read_text()

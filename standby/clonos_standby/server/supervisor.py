@@ -107,7 +107,7 @@ class Replica:
 
 @dataclass(frozen=True, eq=False)
 class _Connection:
-    """Of a conduit with a good token."""
+    """The connection of a conduit that has shown a good token."""
 
     sock: socket.socket
     said: Hello

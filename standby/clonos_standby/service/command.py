@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--until-eof",
         action="store_true",
-        help="end at the end of standard input, which whoever starts the service holds open",
+        help="end at the end of standard input, which the process that starts the service holds open",
     )
     parser.add_argument(
         "--show", action="store_true", help="only show, as JSON, what the service that listens there runs"
@@ -100,7 +100,7 @@ def _end(until_eof: bool) -> Loop:
     if until_eof:
         try:
             loop.watch(0, read)
-        except PermissionError:  # a file, which nobody holds open
+        except PermissionError:  # a file, which has no other end that a process could hold open
             loop.stop()
     return loop
 

@@ -52,7 +52,7 @@ def modules_of(pickles: Iterable[bytes]) -> dict[str, str]:
 
 
 def digest(module: str) -> str:
-    """Of a module's text; `absent` where there is none here."""
+    """The digest of a module's text; `absent` where there is no such module here."""
     try:
         found = util.find_spec(module)
         if found is None or found.origin is None:

@@ -5,7 +5,7 @@ query is hosted under a lease that its driver prolongs. A lease that ends takes 
 sees to that itself, so that it also holds where this process hangs. A driver that has had no answer for as long may
 therefore take it that its query is not served here any more, also if its questions still get here
 (`protocol.roles.lease`). Where this process and the server are both stopped by a signal, replicas may run on; they are
-fenced (`cluster.leased_server`). Whoever asks for the same query later takes over: it is the same query's next driver.
+fenced (`cluster.leased_server`). A driver that asks for the same query later takes over: it is the query's next one.
 
 What a query's server keeps stays on disk, for the next time.
 """
@@ -237,7 +237,7 @@ class Service:
             ).start()
 
         if wanted.port:
-            with contextlib.suppress(ConfigurationError):  # the port is somebody else's now
+            with contextlib.suppress(ConfigurationError):  # another process has the port now
                 return started(wanted.port)
         return started(0)
 
