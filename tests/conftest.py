@@ -64,7 +64,7 @@ def plugin_jar() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def spark_is_stopped() -> Iterator[None]:
-    """Test files leave their Spark session to the next one; nobody is behind the last."""
+    """Test files leave their Spark session to the next one; the last one has no next."""
     yield
     one_session.stop()
 

@@ -20,6 +20,7 @@ from clonos.protocol.roles.restart_policy import QueryFailed, Restart, RestartPo
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.failure import SessionStopped, translate
 from clonos.spark.settings import Settings
+from clonos.wire.server_status import PlacedReplica, QueryStatus
 from clonos_standby.server.log import about
 
 LOG = logging.getLogger("clonos")
@@ -243,12 +244,11 @@ class CausalQuery:
 
     # ------------------------------------------------------------------ ours
 
-    def replicas(self) -> list[dict[str, Any]]:
+    def replicas(self) -> list[PlacedReplica]:
         """The replica processes: node, instance, pid, epoch."""
-        replicas: list[dict[str, Any]] = self._coordinator.status()["replicas"]
-        return replicas
+        return self._coordinator.status()["replicas"]
 
-    def causal_status(self) -> dict[str, Any]:
+    def causal_status(self) -> QueryStatus:
         """Replicas, spares, recent deaths, the last committed epoch."""
         return self._coordinator.status()
 

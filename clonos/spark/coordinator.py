@@ -48,6 +48,7 @@ from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import claim_log_directory, note_start
 from clonos.storage.recovery_line_file import newest_line, write_line
 from clonos.wire.determinant_service import DeterminantServer
+from clonos.wire.server_status import QueryStatus
 from clonos_standby.cluster.servers import Placement, ReplicaServers
 from clonos_standby.cluster.spec import QuerySpec, ReplicaSettings
 from clonos_standby.server.log import LogFormat, about, driver_writes_json
@@ -382,7 +383,7 @@ class Coordinator(QueryCoordinator):
         os.makedirs(path, exist_ok=True)
         return path
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> QueryStatus:
         return {**self._servers.status(), "committed": self._checkpoint.committed(), "query": self.query}
 
     def committed(self) -> Epoch:

@@ -11,15 +11,14 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clonos.errors import ConfigurationError, NotRunning
 from clonos.protocol.ids import Origin
 from clonos.spark.checkpoint import Checkpoint, checkpoint_at
 from clonos.wire.admin_messages import GetStatus, Status
+from clonos.wire.server_status import PlacedStatus, ServersStatus, merged, placed
 from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.server_directory import ServerEntry
-from clonos_standby.cluster.servers import merged
 from clonos_standby.replica.holders import server_folders
 from clonos_standby.server import admin, running
 from clonos_standby.server.running import Running
@@ -50,11 +49,11 @@ class LiveServer:
         """The service that runs it; None on this host."""
         return self.entry.place or None
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> PlacedStatus:
         """Raises OSError where it does not answer."""
         entry = self.entry
         answer = admin.ask(entry.address, self.token, GetStatus(), Status, PATIENCE_SECONDS, entry.tls)
-        return {**answer.said, "place": self.place}
+        return placed(answer.said, self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class LiveQuery:
         """By number, the first one's first."""
         return (LiveServer(ServerEntry("", self.running.socket), self.running.token, self.data), *self.others)
 
-    def statuses(self) -> list[tuple[LiveServer, dict[str, Any]]]:
+    def statuses(self) -> list[tuple[LiveServer, PlacedStatus]]:
         """What the replica servers say of themselves and their replicas. Raises NotRunning where the first does not
         answer; another one may just be starting again."""
         first = self.servers[0]
@@ -90,9 +89,9 @@ class LiveQuery:
                 found.append((other, other.status()))
         return found
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> ServersStatus:
         """All of that in one."""
-        return merged([said for _, said in self.statuses()])
+        return merged(*(said for _, said in self.statuses()))
 
     def bytes_of(self, kind: str, origin: Origin) -> int:
         """Size on disk of the `logs` or the `state` of an instance, at all servers of this host; files that come and go

@@ -15,6 +15,7 @@ from clonos.errors import ProtocolError
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.wire.json_fields import epoch_of, generation_in, origin_of, text, whole
+from clonos.wire.server_status import ServerStatus, parse_status
 from clonos.wire.truncation_points import pack_points, parse_points
 
 _REQUEST: Final = "admin request"
@@ -86,9 +87,9 @@ class CommitTold:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Replicas, spare processes, deaths, failures and recoveries: for people, and so without a type of its own."""
+    """Replicas, spare processes, deaths, failures and recoveries."""
 
-    said: Mapping[str, Any]
+    said: ServerStatus
 
 
 AdminAnswer: TypeAlias = Done | CommitTold | Status
@@ -179,7 +180,7 @@ def _parse_status(said: Mapping[str, Any]) -> Status:
     status = said.get("status")
     if not isinstance(status, dict):
         raise ProtocolError(f"{_ANSWER}: status is not an object")
-    return Status(status)
+    return Status(parse_status(status, _ANSWER))
 
 
 _REQUESTS: Final[Mapping[str, Callable[[Mapping[str, Any]], AdminRequest]]] = {

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from server_status import said
 
 from clonos.errors import ProtocolError
 from clonos.protocol.ids import Origin
@@ -26,6 +27,7 @@ from clonos.wire.admin_messages import (
     parse_answer,
     parse_request,
 )
+from clonos.wire.server_status import parse_status
 
 REPORT = {
     "kind": "ReportFailure",
@@ -55,7 +57,7 @@ def test_a_request_that_is_sent_is_read(request_: AdminRequest) -> None:
     assert parse_request(json.loads(json.dumps(pack_request(request_)))) == request_
 
 
-@pytest.mark.parametrize("answer", [Done(), CommitTold(4), Status({"pid": 1, "replicas": []})])
+@pytest.mark.parametrize("answer", [Done(), CommitTold(4), Status(parse_status(said(1), "answer"))])
 def test_an_answer_that_is_sent_is_read(answer: AdminAnswer) -> None:
     assert parse_answer(json.loads(json.dumps(pack_answer(answer)))) == answer
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from clonos.errors import ConfigurationError
 from clonos.tools.inject.plan import Action, Server, Strike, Target
 from clonos.tools.live_query import LiveQuery, LiveServer
 from clonos.wire.boundary import read_token
 from clonos.wire.replica_client import ReplicaClient
+from clonos.wire.server_status import ServerStatus
 from clonos.wire.strikes import FaultCommand, Kind, NoProcess
 from clonos_standby.server import strike as local
 
@@ -74,7 +74,7 @@ def _there(query: LiveQuery, server: LiveServer, command: FaultCommand, name: st
         client.close()
 
 
-def _status(server: LiveServer) -> dict[str, Any]:
+def _status(server: LiveServer) -> ServerStatus:
     try:
         return server.status()
     except OSError as error:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clonos.protocol.ids import Origin
 from clonos.tools.live_query import LiveQuery
+from clonos.wire.server_status import PlacedReplica
 from clonos_standby.replica.holders import server_folders
 from clonos_standby.server.strike import playing
 
@@ -23,7 +25,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
     spilled = query.spilled()
     names = {node.number: node.name for node in query.nodes}
 
-    def named(event: dict[str, Any]) -> dict[str, Any]:
+    def named(event: Mapping[str, Any]) -> dict[str, Any]:
         return {"operator": names.get(event.get("node") or 0), **event}
 
     def instance(origin: Origin) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def describe(query: LiveQuery) -> dict[str, Any]:
     }
 
 
-def _state(replica: dict[str, Any] | None) -> str:
+def _state(replica: PlacedReplica | None) -> str:
     if replica is None:
         return "none"
     if replica["dying"]:

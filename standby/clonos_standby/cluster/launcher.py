@@ -40,6 +40,7 @@ from clonos.wire.admin_messages import (
     SetHolders,
     Status,
 )
+from clonos.wire.server_status import ServerStatus
 from clonos_standby.cluster.server_watch import is_hung, readable, say
 from clonos_standby.cluster.spec_file import SpecFile
 from clonos_standby.replica.holders import HOLDERS_FILE
@@ -262,9 +263,9 @@ class ReplicaServer:
         if process is not None:  # where it has died, its successor begins a lease of its own
             say(process, b"%.3f" % seconds)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> ServerStatus:
         """Replicas, spares and recent deaths."""
-        return dict(self._ask(GetStatus(), Status).said)
+        return self._ask(GetStatus(), Status).said
 
     def _ask(self, request: AdminRequest, expected: type[AnswerT], timeout: float | None = None) -> AnswerT:
         """One admin request; a server that is just restarting is waited for."""

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from clonos.errors import ClonosError, StorageUnavailable
 from clonos.protocol.fence import Generation
@@ -36,6 +35,7 @@ from clonos.wire.admin_messages import (
 )
 from clonos.wire.replica_client import ReplicaClient, Unreachable
 from clonos.wire.replica_service import Granted, LeaseEnded, Wanted
+from clonos.wire.server_status import PlacedStatus, placed
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.counted_hosts import CountedHosts
@@ -252,12 +252,12 @@ class LeasedServer:
         if self._granted is not None:
             self._ask(SetHolders(tuple(addresses)), Done)
 
-    def status(self) -> dict[str, Any] | None:
+    def status(self) -> PlacedStatus | None:
         """None where it does not answer."""
         if self._granted is None:
             return None
         with contextlib.suppress(ClonosError, OSError):
-            return {**self._ask(GetStatus(), Status).said, "place": self.place}
+            return placed(self._ask(GetStatus(), Status).said, self.place)
         return None
 
     def _ask(self, request: AdminRequest, expected: type[AnswerT]) -> AnswerT:

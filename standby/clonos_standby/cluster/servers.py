@@ -25,6 +25,7 @@ from clonos.protocol.fence import Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.roles.instance_moves import may_have_moved
 from clonos.wire.replica_service import Wanted
+from clonos.wire.server_status import ServersStatus, merged, placed
 from clonos_standby.cluster import server_directory
 from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.counted_hosts import CountedHosts
@@ -214,9 +215,11 @@ class ReplicaServers:
         """Instances of this start begin after that, and ask the hosts that count by now."""
         self._hosts.begins(generation)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> ServersStatus:
         """The merged status of all servers that answer; each replica says on which server it is."""
-        return merged([status for server in self._all if (status := server.status()) is not None])
+        here = [placed(server.status(), None) for server in self._local]
+        there = [status for server in self._remote if (status := server.status()) is not None]
+        return merged(*here, *there)
 
     def _keep_telling(self) -> None:
         """Whenever a remote server has been heard of or lost, or an epoch has committed. On a thread of its own: leases
@@ -262,22 +265,3 @@ def _refusal(server: LeasedServer) -> ClonosError | None:
     except ClonosError as error:
         return error
     return None
-
-
-def merged(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The status of the first server, with what there are several of from all."""
-    whole = dict(each[0])
-    for name in ("spares", "failures", "recoveries", "recent_deaths"):
-        whole[name] = [entry for status in each for entry in status[name]]
-    whole["replicas"] = [
-        {**replica, "server": number, "place": status.get("place")}
-        for number, status in enumerate(each)
-        for replica in status["replicas"]
-    ]
-    for name in ("waiting", "deaths"):
-        whole[name] = sum(status[name] for status in each)
-    whole["others"] = [
-        {name: status.get(name) for name in ("pid", "grpc_pid", "started", "resident", "place")}
-        for status in each[1:]
-    ]
-    return whole

@@ -7,7 +7,6 @@ the end of an epoch, so a record costs nothing more. Counters begin with the ser
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -15,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYP
 from prometheus_client.registry import Collector
 
 from clonos.protocol.ids import InstanceId, NodeId
+from clonos.wire.server_status import ReplicaStatus, SupervisorStatus
 from clonos_standby.server.server_stats import BUCKETS, ServerStats
 
 __all__ = ["CONTENT_TYPE", "render"]
@@ -23,7 +23,7 @@ _STATES = ("busy", "idle", "dying")
 _PLACE = ("operator", "instance")
 
 
-def render(status: Mapping[str, Any], stats: ServerStats, names: Mapping[int, str]) -> str:
+def render(status: SupervisorStatus, stats: ServerStats, names: Mapping[int, str]) -> str:
     """The whole page. `names` are the operators' and sinks', by node."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Page(status, stats, names))
@@ -33,7 +33,7 @@ def render(status: Mapping[str, Any], stats: ServerStats, names: Mapping[int, st
 class _Page(Collector):
     """What is known at this moment. The page has a registry of its own, so nothing of the process is on it."""
 
-    def __init__(self, status: Mapping[str, Any], stats: ServerStats, names: Mapping[int, str]) -> None:
+    def __init__(self, status: SupervisorStatus, stats: ServerStats, names: Mapping[int, str]) -> None:
         self._status, self._stats, self._names = status, stats, names
 
     def collect(self) -> Iterator[Metric]:
@@ -42,7 +42,7 @@ class _Page(Collector):
         yield from _events(self._stats)
 
 
-def _processes(status: Mapping[str, Any], stats: ServerStats) -> Iterable[Metric]:
+def _processes(status: SupervisorStatus, stats: ServerStats) -> Iterable[Metric]:
     states = [_state(replica) for replica in status["replicas"]]
     replicas = _gauge("replicas", "Processes that serve an instance", labels=["state"])
     for state in _STATES:
@@ -55,11 +55,11 @@ def _processes(status: Mapping[str, Any], stats: ServerStats) -> Iterable[Metric
     yield _gauge("start_time_seconds", "When the server started", status["started"])
 
 
-def _instances(status: Mapping[str, Any], stats: ServerStats, names: Mapping[int, str]) -> Iterable[Metric]:
+def _instances(status: SupervisorStatus, stats: ServerStats, names: Mapping[int, str]) -> Iterable[Metric]:
     def place(node: NodeId, instance: InstanceId) -> list[str]:
         return [names.get(node, str(node)), str(instance)]
 
-    def gauge(name: str, says: str, value: Callable[[Mapping[str, Any]], float | None]) -> Metric:
+    def gauge(name: str, says: str, value: Callable[[ReplicaStatus], float | None]) -> Metric:
         family = _gauge(name, says, labels=_PLACE)
         for each in status["replicas"]:
             number = value(each)
@@ -117,7 +117,7 @@ def _counter(
     return CounterMetricFamily(f"clonos_{name}", f"{says}.", value=value, labels=labels)
 
 
-def _state(replica: Mapping[str, Any]) -> str:
+def _state(replica: ReplicaStatus) -> str:
     if replica["dying"]:
         return "dying"
     return "idle" if replica["busy"] is None else "busy"

@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.wire.admin_messages import (
@@ -39,6 +38,7 @@ from clonos.wire.admin_messages import (
     StopServer,
 )
 from clonos.wire.messages import Admin, pack_admin_answer
+from clonos.wire.server_status import ServerStatus
 from clonos_standby.cluster.launcher import LEASE_ENDED
 from clonos_standby.cluster.server_watch import PING
 from clonos_standby.cluster.spec_file import read_spec
@@ -278,9 +278,18 @@ class Server:
             case SetHolders(addresses):
                 holders.tell(self.data, addresses)
                 answer(Done())
-            case ReportFailure((node, instance), generation, epoch, error, message):
-                place = {"generation": generation, "node": node, "instance": instance, "epoch": epoch}
-                self.supervisor.failed({"at": time.time(), "error": error, "message": message, **place})
+            case ReportFailure(origin, generation, epoch, error, message):
+                self.supervisor.failed(
+                    {
+                        "at": time.time(),
+                        "node": origin.node,
+                        "instance": origin.instance,
+                        "epoch": epoch,
+                        "generation": generation,
+                        "error": error,
+                        "message": message,
+                    }
+                )
                 answer(Done())
             case GetStatus():
                 answer(Status(self._status()))
@@ -288,7 +297,7 @@ class Server:
                 answer(Done())
                 self.loop.later(0.0, self.loop.stop)
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> ServerStatus:
         sidecar = self.sidecar.process
         return {
             **self.supervisor.status(),

@@ -13,12 +13,13 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from clonos.errors import ClonosError, ConfigurationError
 from clonos.protocol.ids import Origin
+from clonos.wire.server_status import ReplicaStatus, ServerStatus
 from clonos.wire.strikes import FaultCommand, Kind, NoProcess, Role
 from clonos_standby.server.damage import damage
 
@@ -26,6 +27,7 @@ SLICE_SECONDS = 0.02
 _STOP_SECONDS = 5.0
 _LOOK_SECONDS = 0.001
 _GONE_SECONDS = 0.1
+ReplicaStatusT = TypeVar("ReplicaStatusT", bound=ReplicaStatus)
 
 
 class GivenUp(ClonosError):
@@ -89,26 +91,26 @@ def hold(look: Callable[[], int], who: str, gone: Callable[[], bool] = lambda: F
         os.close(descriptor)
 
 
-def playing(replicas: Iterable[dict[str, Any]], origin: Origin, *, standby: bool) -> dict[str, Any] | None:
+def playing(replicas: Iterable[ReplicaStatusT], origin: Origin, *, standby: bool) -> ReplicaStatusT | None:
     """The replica that is an instance's primary, or its standby, now. One that the instance has left behind on another
     server is idle, and has acted under an older fence."""
     mine = (one for one in replicas if (one["node"], one["instance"]) == origin and one["standby"] is standby)
     return max(mine, key=lambda one: (one["fence"] or "", one["busy"] is not None), default=None)
 
 
-def pid_of(status: Mapping[str, Any], command: FaultCommand, who: str) -> int:
+def pid_of(status: ServerStatus, command: FaultCommand, who: str) -> int:
     """The process that plays the role now, by a server's status. Raises NoProcess."""
     if command.role is Role.SERVER:
-        return int(status["pid"])
+        return status["pid"]
     found = playing(status["replicas"], command.origin, standby=command.role is Role.STANDBY)
     if found is None:
         raise NoProcess(f"{who} has no process now")
-    return int(found["pid"])
+    return found["pid"]
 
 
 def strike(
     command: FaultCommand,
-    status: Callable[[], Mapping[str, Any]],
+    status: Callable[[], ServerStatus],
     data: Path,
     who: str,
     gone: Callable[[], bool] = lambda: False,
@@ -146,7 +148,7 @@ def _announced(command: FaultCommand) -> str:
 
 
 def _lasting(
-    command: FaultCommand, held: Held, status: Callable[[], Mapping[str, Any]], gone: Callable[[], bool]
+    command: FaultCommand, held: Held, status: Callable[[], ServerStatus], gone: Callable[[], bool]
 ) -> str:
     """How it has ended."""
     if command.kind is Kind.SLOW:
@@ -163,7 +165,7 @@ def _lasting(
 
 
 def _hold_all(
-    status: Callable[[], Mapping[str, Any]], gone: Callable[[], bool], stack: contextlib.ExitStack
+    status: Callable[[], ServerStatus], gone: Callable[[], bool], stack: contextlib.ExitStack
 ) -> list[Held]:
     """What a server runs, until the stack is closed."""
     held = []
@@ -176,7 +178,7 @@ def _hold_all(
     return [one for one in held if one.pid in still]
 
 
-def _run_by(status: Mapping[str, Any]) -> list[int]:
+def _run_by(status: ServerStatus) -> list[int]:
     found = [*(one["pid"] for one in status["replicas"]), *status["spares"], status["grpc_pid"]]
     return [pid for pid in found if pid is not None]
 

@@ -20,10 +20,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from clonos.errors import (
     ClonosError,
@@ -38,6 +37,7 @@ from clonos.protocol.roles.death import Death, classify_death
 from clonos.protocol.roles.host_placement import HostPlacement
 from clonos.protocol.roles.spare_pool import PROVEN_SECONDS, SparePool
 from clonos.wire.messages import Hello
+from clonos.wire.server_status import FailureReport, ReplicaStatus, SupervisorStatus
 from clonos_standby.server.acceptor import Acceptor
 from clonos_standby.server.control import ControlChannel
 from clonos_standby.server.control_messages import (
@@ -79,7 +79,7 @@ class Replica:
     lifeline: int | None = None
     connection: socket.socket | None = None
     origin: Origin | None = None
-    busy: int | None = None
+    busy: Epoch | None = None
     follows: Epoch | None = None
     kill_timer: Timer | None = None
 
@@ -129,7 +129,7 @@ class Supervisor:
         self.acceptor = acceptor_answers
         self._fence_table = FenceTable(data / "fences")
         self.deaths = DeathLog(data / "deaths.jsonl")
-        self.failures: deque[dict[str, Any]] = deque(maxlen=_FAILURES_KEPT)
+        self.failures: deque[FailureReport] = deque(maxlen=_FAILURES_KEPT)
         self.stats = ServerStats(data / "recoveries.jsonl")
         self.started_at = time.time()
         self._loop = loop
@@ -295,9 +295,7 @@ class Supervisor:
                 os.close(fd)
             message = parse_control(control.message)
             if isinstance(message, Failed):
-                node, instance = replica.origin if replica.origin is not None else (None, None)
-                place = {"node": node, "instance": instance}
-                self.failed({"at": time.time(), **place, **asdict(message)})
+                self.failed(_reported(replica.origin, message))
             elif isinstance(message, Follows):
                 replica.follows = message.epoch
             elif isinstance(message, AskPromotion):
@@ -327,7 +325,7 @@ class Supervisor:
             replica.control.send(pack_control(answer))
             self._watch_control(replica)
 
-    def failed(self, failure: dict[str, Any]) -> None:
+    def failed(self, failure: FailureReport) -> None:
         """A replica or a conduit has told why it fails its task."""
         self.failures.append(failure)
         self.stats.failures += 1
@@ -451,8 +449,8 @@ class Supervisor:
         """From now on only this generation: older replicas are dead when `done` is called."""
         self._placement.begins(generation, done)
 
-    def status(self) -> dict[str, Any]:
-        replicas = []
+    def status(self) -> SupervisorStatus:
+        replicas: list[ReplicaStatus] = []
         for served in sorted(self._placement.serving, key=lambda served: served.origin):
             replica, origin = served.process, served.origin
             hello, work = served.said, self.stats.work.get(origin)
@@ -509,6 +507,17 @@ class Supervisor:
         if self._notice is not None:
             self._notice.close()
         self._fence_table.close()
+
+
+def _reported(origin: Origin | None, failed: Failed) -> FailureReport:
+    return {
+        "at": time.time(),
+        "node": origin.node if origin is not None else None,
+        "instance": origin.instance if origin is not None else None,
+        "generation": failed.generation,
+        "error": failed.error,
+        "message": failed.message,
+    }
 
 
 @contextlib.contextmanager

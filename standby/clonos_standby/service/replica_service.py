@@ -29,6 +29,7 @@ from clonos.protocol.roles.lease import HostLease
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.log_directory import claim_log_directory
 from clonos.wire.replica_service import Granted, LeaseEnded, NoRoom, Wanted
+from clonos.wire.server_status import ServerStatus
 from clonos.wire.strikes import FaultCommand, Kind, NoProcess
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.launcher import ReplicaServer
@@ -146,7 +147,7 @@ class Service:
         log("struck", f"query {query}: {command.kind.value} on purpose: {name}", query=query)
         hosted.cut_off = hosted.cut_off or command.kind is Kind.PARTITION
 
-        def status() -> dict[str, Any]:
+        def status() -> ServerStatus:
             try:
                 return server.status()
             except ReplicaLost as error:
