@@ -43,6 +43,15 @@ REGISTRY = re.compile(
     + "|".join((r"py" + r"pi\.org", r"pythonhosted\." + "org", r"maven\." + r"org", r"repo1\." + "maven"))
     + ")"
 )
+# A newcomer cannot tell which process, instance or person such a word means. A word in quotes may be a name.
+RIDDLE = re.compile(
+    r"(?<![\"'])\b(?:"
+    + "|".join(
+        ("who" + "ever", "who" + "mever", "some" + "body", "no" + "body", "any" + "body", "every" + "body")
+    )
+    + r")\b(?![\"'])",
+    re.IGNORECASE,
+)
 
 Complaints = Iterator[tuple[int, str]]
 
@@ -95,6 +104,10 @@ def registry_host(path: str, text: str) -> Complaints:
     yield from matches(REGISTRY, text, "names a package registry: {}; leave that to the user's settings")
 
 
+def riddle(path: str, text: str) -> Complaints:
+    yield from matches(RIDDLE, text, "says {}: name the instance, process, role or person that is meant")
+
+
 def library_print(path: str, text: str) -> Complaints:
     module = path.removesuffix(".py").removeprefix("standby/").replace("/", ".")
     if not path.startswith(("clonos/", "standby/")) or not path.endswith(".py"):
@@ -121,6 +134,7 @@ RULES: tuple[Callable[[str, str], Complaints], ...] = (
     unfinished,
     machine_path,
     registry_host,
+    riddle,
     library_print,
 )
 
@@ -150,6 +164,7 @@ def test_exceptions_are_still_needed(root: Path) -> None:
         (unfinished, "docs/a.md", "TO" + "DO: later"),
         (machine_path, "docs/a.md", "see /ho" + "me/jane/file"),
         (registry_host, "Makefile", "https://py" + "pi.org/simple"),
+        (riddle, "docs/a.md", "No" + "body asks for it."),
         (library_print, "clonos/protocol/a.py", "print(1)"),
     ],
 )

@@ -98,8 +98,12 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
+@pytest.mark.parametrize("codegen", ["CODEGEN_ONLY", "NO_CODEGEN"])
 @pytest.mark.parametrize("mode", MODES)
-def test_every_type_passes_through(place: Place, mode: str) -> None:
+def test_every_type_passes_through(place: Place, mode: str, codegen: str) -> None:
+    """With the code that Spark generates for a row, and where it evaluates expressions instead."""
+    place.spark.conf.set("spark.sql.codegen.factoryMode", codegen)
+    place.spark.conf.set("spark.sql.codegen.wholeStage", str(codegen == "CODEGEN_ONLY").lower())
     folder = place.base / "received"
     folder.mkdir()
 
@@ -125,6 +129,21 @@ def test_every_type_passes_through(place: Place, mode: str) -> None:
     for got, wanted in zip(sorted(received, key=lambda row: row[0]), expected, strict=True):
         for name, a, b in zip(names, got, wanted, strict=True):
             assert plain(a) == plain(b), (name, a, b)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_row_may_have_more_columns_than_spark_generates_code_for(place: Place, mode: str) -> None:
+    width = int(place.spark.conf.get("spark.sql.codegen.maxFields")) + 50
+    source = place.read("id int").selectExpr("id", *[f"id + {n} AS c{n}" for n in range(width)])
+
+    def same(key: Any, row: Any, ctx: Any) -> Any:
+        yield row
+
+    place.write([{"id": id_} for id_ in range(8)])
+    place.start(clonos.causal(source).groupBy("c7").process(same, source.schema, name="same"), mode)
+    rows = place.await_rows(8)
+    assert sorted(row["id"] for row in rows) == list(range(8))
+    assert all(row[f"c{n}"] == row["id"] + n for row in rows for n in range(width))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
-import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -91,13 +89,13 @@ public final class CausalStage {
             new InputRow(Plans.seq(new ArrayList<>(attributes(child)))),
             attribute("row", new ObjectType(InternalRow.class)),
             child);
-    Attribute output = attribute("output", outputSchema);
-    LogicalPlan stage = new MapPartitions(new StageFunction(input, specification), output, rows);
+    LogicalPlan stage =
+        new MapPartitions(
+            new StageFunction(input, specification), attribute("output", outputSchema), rows);
     List<NamedExpression> fields = new ArrayList<>();
     for (int i = 0; i < outputSchema.length(); i++) {
       StructField field = outputSchema.fields()[i];
-      Expression value = new GetStructField(output, i, Option.empty());
-      fields.add(Plans.alias(value, field.name(), Option.apply(field.metadata())));
+      fields.add(Plans.alias(new OutputField(outputSchema, i), field.name(), Option.apply(field.metadata())));
     }
     return new SerializeFromObject(Plans.seq(fields), stage);
   }
