@@ -26,21 +26,25 @@ ROOT = Path(__file__).resolve().parent.parent
 LONG = (
     "e2e",
     "sim/test_sim_kept.py",
+    "sim/test_sim_many_seeds.py",
     "sim/test_sim_planted.py",
     "sinks/test_sink_crash.py",
-    "spark/test_spark_before_causal.py",
-    "spark/test_spark_channels.py",
-    "spark/test_spark_examples.py",
-    "spark/test_spark_time.py",
+    "spark/",
     "spark_plugin/test_executor_services.py",
     "standby/test_standby_launcher.py",
     "standby/test_standby_service.py",
     "tools/test_demo.py",
     "tools/test_inject.py",
 )
-"""What `make test` leaves to `make check`: whole queries under every kind of kill, every planted bug."""
-SHORT = ("e2e/test_faults.py",)
-"""Of those: one real query per mode and kind of kill, in one session."""
+"""What `make test` leaves to `make check`: whole queries under every circumstance, every planted bug."""
+SHORT = (
+    "e2e/test_faults.py",
+    "spark/test_spark_docs.py",
+    "spark/test_spark_refusals.py",
+    "spark/test_spark_routing.py",
+    "spark/test_spark_types.py",
+)
+"""Of those `make test` runs one real query per mode and kind of kill, and what every query goes through."""
 
 LARGEST_FIRST = ("e2e", "sim", "tools/test_demo.py", "spark", "tools", "spark_plugin", "standby", "sinks")
 """The order of the folders, the rest behind them. `make test` deals files out to several processes one by one: what
