@@ -47,7 +47,7 @@ SWITCHES: dict[str, Planted] = {
         ),
         planted(
             instance_that_ran_on_another_server_begins_as_if_alone,
-            first=20,
+            first=171,
             rates=RATES,
             **SWITCHED,
         ),

@@ -51,7 +51,7 @@ def test_a_journal_that_is_folded_shares_as_much(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.soak
 def test_a_million_faults() -> None:
     """For as long as it is told: CLONOS_SOAK_FAULTS faults."""
-    struck, seed = 0, 2_000
+    struck, seed = 0, 1_400
     with ProcessPoolExecutor(PROCESSES) as pool:
         while struck < SOAK_FAULTS:
             for report in pool.map(run_storm, range(seed, seed + 1000), chunksize=25):
