@@ -34,7 +34,7 @@ install: $(INSTALLED) $(JAR)  ## the virtual environment with everything in it
 
 jar: $(JAR)  ## the Spark plugin, when its sources changed
 
-test: install $(CLASSES)  ## the tests that a contributor needs: minutes
+test: install $(CLASSES)  ## the tests that a contributor needs: five minutes on two cores
 	@$(BIN)/python -m pytest $(SHARED) -m "not soak and not long" $(ARGS)
 
 check: install $(CLASSES)  ## all tests that continuous integration runs: every kind of kill, every planted bug
