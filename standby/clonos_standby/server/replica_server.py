@@ -19,7 +19,6 @@ import signal
 import socket
 import stat
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -279,17 +278,7 @@ class Server:
                 holders.tell(self.data, addresses)
                 answer(Done())
             case ReportFailure(origin, generation, epoch, error, message):
-                self.supervisor.failed(
-                    {
-                        "at": time.time(),
-                        "node": origin.node,
-                        "instance": origin.instance,
-                        "epoch": epoch,
-                        "generation": generation,
-                        "error": error,
-                        "message": message,
-                    }
-                )
+                self.supervisor.failed(origin, generation, error, message, epoch)
                 answer(Done())
             case GetStatus():
                 answer(Status(self._status()))

@@ -295,7 +295,7 @@ class Supervisor:
                 os.close(fd)
             message = parse_control(control.message)
             if isinstance(message, Failed):
-                self.failed(_reported(replica.origin, message))
+                self.failed(replica.origin, message.generation, message.error, message.message)
             elif isinstance(message, Follows):
                 replica.follows = message.epoch
             elif isinstance(message, AskPromotion):
@@ -325,9 +325,26 @@ class Supervisor:
             replica.control.send(pack_control(answer))
             self._watch_control(replica)
 
-    def failed(self, failure: FailureReport) -> None:
-        """A replica or a conduit has told why it fails its task."""
-        self.failures.append(failure)
+    def failed(
+        self,
+        origin: Origin | None,
+        generation: Generation,
+        error: str,
+        message: str,
+        epoch: Epoch | None = None,
+    ) -> None:
+        """A replica or a conduit has told why it fails its task; `epoch` where a conduit has."""
+        report: FailureReport = {
+            "at": time.time(),
+            "node": None if origin is None else origin.node,
+            "instance": None if origin is None else origin.instance,
+            "generation": generation,
+            "error": error,
+            "message": message,
+        }
+        if epoch is not None:
+            report["epoch"] = epoch
+        self.failures.append(report)
         self.stats.failures += 1
 
     def _watch_output(self, replica: Replica) -> None:
@@ -507,17 +524,6 @@ class Supervisor:
         if self._notice is not None:
             self._notice.close()
         self._fence_table.close()
-
-
-def _reported(origin: Origin | None, failed: Failed) -> FailureReport:
-    return {
-        "at": time.time(),
-        "node": origin.node if origin is not None else None,
-        "instance": origin.instance if origin is not None else None,
-        "generation": failed.generation,
-        "error": failed.error,
-        "message": failed.message,
-    }
 
 
 @contextlib.contextmanager
