@@ -49,7 +49,7 @@ class BundleReader:
     def _batch(self, blocks: list[Block]) -> pa.RecordBatch:
         try:
             batches = [pa.ipc.read_record_batch(pa.py_buffer(block.rows), self._schema) for block in blocks]
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:  # OSError is how Arrow says that a message is cut off
             raise InputError(f"a block does not fit the declared input schema: {error}") from error
         for block, batch in zip(blocks, batches, strict=True):
             if batch.num_rows != block.count and batch.num_columns:

@@ -15,18 +15,21 @@ import scala.runtime.AbstractFunction1;
 /** Where a causal query begins: the rows of a source become blocks. */
 public final class PackingStage {
   private static final List<String> HIDDEN =
-      List.of("_clonos_channel", "_clonos_position", BlockRow.DESTINATION);
+      List.of("_clonos_channel bigint", "_clonos_position bigint", BlockRow.DESTINATION + " int");
 
   private PackingStage() {}
 
   /** The Dataset of the source's blocks. A block has at most so many rows, and as few as there are when it is made. */
   public static Dataset<Row> apply(Dataset<Row> input, int maxRows, long maxBytes) {
-    List<String> names = List.of(input.schema().fieldNames());
-    if (names.size() < HIDDEN.size() || !names.subList(0, HIDDEN.size()).equals(HIDDEN)) {
-      throw new IllegalArgumentException("a source's rows begin with the columns " + HIDDEN + ", not " + names);
+    List<String> columns =
+        Arrays.stream(input.schema().fields())
+            .map(field -> field.name() + " " + field.dataType().catalogString())
+            .toList();
+    if (columns.size() < HIDDEN.size() || !columns.subList(0, HIDDEN.size()).equals(HIDDEN)) {
+      throw new IllegalArgumentException("a source's rows begin with the columns " + HIDDEN + ", not " + columns);
     }
     StructType user =
-        new StructType(Arrays.copyOfRange(input.schema().fields(), HIDDEN.size(), input.schema().length()));
+        new StructType(Arrays.copyOfRange(input.schema().fields(), HIDDEN.size(), columns.size()));
     BlockWriter.arrow(user);
     return TypedStage.on(
         input, Plans.classic(input).logicalPlan(), new PackingFunction(user, maxRows, maxBytes));

@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.clonos.spark.task.CausalStageException;
 import org.clonos.spark.task.RowTaker;
 
 /**
@@ -51,6 +52,9 @@ final class RowGroups implements RowTaker {
     }
     if (stopped) {
       throw new InterruptedException("the task is over");
+    }
+    if (row.isNullAt(CHANNEL) || row.isNullAt(POSITION) || row.isNullAt(DESTINATION)) {
+      throw new CausalStageException("InputError", "a source gave a record without a channel or without a position");
     }
     Key key = new Key(row.getLong(CHANNEL), row.getInt(DESTINATION));
     groups
