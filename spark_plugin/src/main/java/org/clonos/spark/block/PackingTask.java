@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.util.TaskCompletionListener;
+import org.apache.spark.util.TaskFailureListener;
 import org.clonos.spark.task.BatchId;
 import org.clonos.spark.task.Puller;
 import org.clonos.spark.task.TaskThreads;
@@ -43,8 +44,12 @@ public final class PackingTask extends AbstractIterator<Object> {
     allocator = ArrowUtils.rootAllocator().newChildAllocator("clonos-source", 0, Long.MAX_VALUE);
     writer = new BlockWriter(user, RowGroups.DESTINATION + 1, allocator);
     pullThread = TaskThreads.daemon(new Puller(task, input, groups), "clonos-pull-" + task.taskAttemptId());
-    TaskCompletionListener listener = context -> end();
-    task.addTaskCompletionListener(listener);
+    // Where a task fails, its readers are closed by listeners that they add while they read, which come before those
+    // that were there already. Listeners of the failure come before all of them.
+    TaskFailureListener failed = (context, error) -> stop();
+    TaskCompletionListener completed = context -> end();
+    task.addTaskFailureListener(failed);
+    task.addTaskCompletionListener(completed);
     pullThread.start();
   }
 
@@ -77,12 +82,16 @@ public final class PackingTask extends AbstractIterator<Object> {
     }
   }
 
-  private void end() {
+  private void stop() {
     groups.stop();
     pullThread.interrupt();
     if (!TaskThreads.join(pullThread)) {
       LOG.warn("{} did not end; what it reads stays open", pullThread.getName());
     }
+  }
+
+  private void end() {
+    stop();
     writer.close();
     allocator.close();
   }

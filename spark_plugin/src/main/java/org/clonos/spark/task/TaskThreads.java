@@ -1,13 +1,19 @@
 package org.clonos.spark.task;
 
+import org.apache.spark.util.UninterruptibleThread;
+
 /** What tasks do that have threads of their own. */
 public final class TaskThreads {
   private static final long JOIN_MS = 10_000;
 
   private TaskThreads() {}
 
+  /**
+   * Of the kind that Spark's own tasks run in: what an iterator does in it must not be interrupted halfway. (The consumer
+   * of the Kafka source warns at every record in any other thread.)
+   */
   public static Thread daemon(Runnable body, String name) {
-    Thread thread = new Thread(body, name);
+    Thread thread = new UninterruptibleThread(body, name);
     thread.setDaemon(true);
     return thread;
   }
