@@ -114,12 +114,10 @@ class Orphans:
         return self._losses.held_anywhere(damaged=True)[origin].covers(start, upto)
 
     def _distance(self, origin: Origin, owner: Origin) -> int:
-        """Hops from a log's origin downstream to its holder."""
+        """Hops from a log's origin downstream to its holder, on the shortest way."""
         known = self._distances.get((origin.node, owner.node))
         if known is None:
-            known, at = 0, origin.node
-            while at != owner.node:
-                known, at = known + 1, self._world.plan.dataflow.target(at).number
+            known = min(map(len, self._world.plan.dataflow.ways(origin.node, owner.node)))
             self._distances[origin.node, owner.node] = known
         return known
 

@@ -135,10 +135,9 @@ class OutputWriter:
             )
         payload: Any = emit.payload
         batch = pa.RecordBatch.from_arrays(payload.arrays, schema=self._schema)
-        deltas = {emit.destinations[at]: delta for at, delta in emit.deltas.items()}
         made: list[OutputBlock] = []
         for destination, numbers, rows in _by_destination(batch, emit):
-            delta = deltas.get(destination, b"")
+            delta = emit.deltas.get(destination, b"")
             for part, message in self._within_limits(numbers, rows):
                 block = Block(epoch, self._channel, part, delta, message)
                 made.append(OutputBlock(destination, pack_block(block)))
@@ -159,8 +158,13 @@ class OutputWriter:
 
 def _by_destination(batch: pa.RecordBatch, emit: Emit) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
     """The rows of each destination with their output numbers."""
-    destinations = emit.destinations
-    first, count = emit.first, emit.count
+    for column in emit.destinations:
+        yield from _of_a_reader(batch, column, emit.first, emit.count)
+
+
+def _of_a_reader(
+    batch: pa.RecordBatch, destinations: list[int], first: int, count: int
+) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
     distinct = dict.fromkeys(destinations)
     if len(distinct) == 1:
         numbers = (

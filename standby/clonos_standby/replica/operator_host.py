@@ -420,7 +420,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         blocks = self._writer.blocks(emit, self._session.request.epoch) if emit.count else []
         self._output_bytes += sum(len(block) for _, block in blocks)
         self._delta_bytes += sum(map(len, emit.deltas.values()))
-        return pack_output(acked_input, emit.emitted_output, emit.log_start, emit.log, emit.count, blocks)
+        rows = emit.count * len(emit.destinations)
+        return pack_output(acked_input, emit.emitted_output, emit.log_start, emit.log, rows, blocks)
 
     def send(self, frames: Sequence[Packed]) -> Steps:
         self.send_ahead(frames)
