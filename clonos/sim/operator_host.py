@@ -78,6 +78,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
+        self.depends_directly: dict[
+            Origin, LogOffset
+        ] = {}  # by records of this incarnation, on their senders' logs
         self.consumed: dict[int, int] = {}
         self.disks_restored = world.disks_restored()
         assert world.driver is not None

@@ -38,16 +38,17 @@ def row(number: int) -> tuple[Any, ...]:
     return number, f"text {number}", [(at, None)] * (number % 3)
 
 
-def emit(writer: OutputWriter, rows: list[Any], destinations: list[int], first: int, **deltas: bytes) -> Emit:
-    by_index = {int(name[1:]): delta for name, delta in deltas.items()}
+def emit(
+    writer: OutputWriter, rows: list[Any], first: int, *destinations: list[int], deltas: Any = None
+) -> Emit:
     encoded = writer.encode(rows)
     last = OutputNumber(first + len(rows) - 1)
-    return Emit(OutputNumber(first), len(rows), encoded, destinations, by_index, LogOffset(0), b"", last)
+    return Emit(OutputNumber(first), len(rows), encoded, destinations, deltas or {}, LogOffset(0), b"", last)
 
 
-def sent(destinations: list[int], *, limits: BlockLimits = USUAL) -> list[OutputBlock]:
+def sent(*destinations: list[int], limits: BlockLimits = USUAL) -> list[OutputBlock]:
     writer = OutputWriter(SCHEMA, "UTC", "op", SENDER, limits)
-    return writer.blocks(emit(writer, [row(n) for n in range(len(destinations))], destinations, 1), EPOCH)
+    return writer.blocks(emit(writer, [row(n) for n in range(len(destinations[0]))], 1, *destinations), EPOCH)
 
 
 def read(blocks: list[Any], schema: pa.Schema = SCHEMA, rows: int | None = None) -> Bundle:
@@ -68,6 +69,13 @@ def test_every_destination_gets_its_rows_in_order_with_their_numbers(destination
         assert set(np.asarray(found.channels).tolist()) == {SENDER.channel}
 
 
+def test_every_reader_gets_all_rows() -> None:
+    blocks = sent([0, 1, 0, 1], [2, 2, 2, 2])
+    assert [(to, [each[0] for each in read([block]).rows]) for to, block in blocks] == [
+        (0, [0, 2]), (1, [1, 3]), (2, [0, 1, 2, 3]),
+    ]  # fmt: skip
+
+
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=6))
 def test_the_blocks_of_a_bundle_are_read_in_their_order(sizes: list[int]) -> None:
     blocks = [block for size in sizes for _, block in sent([0] * size)]
@@ -78,7 +86,7 @@ def test_the_blocks_of_a_bundle_are_read_in_their_order(sizes: list[int]) -> Non
 
 def test_a_delta_rides_along_to_its_destination_once() -> None:
     writer = OutputWriter(SCHEMA, "UTC", "op", SENDER, BlockLimits(2, 1 << 20))
-    said = emit(writer, [row(n) for n in range(8)], [1, 0] * 4, 1, _0=b"for one", _1=b"for none")
+    said = emit(writer, [row(n) for n in range(8)], 1, [1, 0] * 4, deltas={1: b"for one", 0: b"for none"})
     blocks = writer.blocks(said, EPOCH)
     assert [(to, bytes(parse_block(memoryview(block)).ride_along)) for to, block in blocks] == [
         (0, b"for none"), (0, b""), (1, b"for one"), (1, b""),
@@ -99,7 +107,7 @@ def test_a_block_is_no_larger_than_a_bundle_may_be(limits: BlockLimits, most: in
 def test_a_row_that_is_larger_than_a_bundle_may_be_goes_alone() -> None:
     writer = OutputWriter(arrow_schema("text string"), "UTC", "op", SENDER, BlockLimits(4096, 1000))
     rows = [("x",), ("y" * 5000,), ("z",)]
-    blocks = writer.blocks(emit(writer, rows, [0] * 3, 1), EPOCH)
+    blocks = writer.blocks(emit(writer, rows, 1, [0] * 3), EPOCH)
     assert [parse_block(memoryview(block)).count for _, block in blocks] == [1, 1, 1]
 
 
@@ -107,7 +115,7 @@ def test_a_row_that_is_larger_than_a_bundle_may_be_goes_alone() -> None:
 def test_rows_without_columns_are_counted(destinations: list[int]) -> None:
     nothing = pa.schema([])
     writer = OutputWriter(nothing, "UTC", "op", SENDER)
-    blocks = writer.blocks(emit(writer, [()] * 3, destinations, 1), EPOCH)
+    blocks = writer.blocks(emit(writer, [()] * 3, 1, destinations), EPOCH)
     assert len(read([block for _, block in blocks], nothing).rows) == 3
 
 
@@ -116,7 +124,7 @@ def test_the_last_numbers_of_the_last_channel_are_sent_as_they_are(count: int) -
     writer = OutputWriter(SCHEMA, "UTC", "op", LAST)
     first = LAST_LONG - count + 1
     blocks = writer.blocks(
-        emit(writer, [row(n) for n in range(count)], [0] * count, first, _0=b"delta"), EPOCH
+        emit(writer, [row(n) for n in range(count)], first, [0] * count, deltas={0: b"delta"}), EPOCH
     )
     found = read([block for _, block in blocks])
     assert np.asarray(found.channels).tolist() == [LAST.channel] * count
@@ -129,7 +137,7 @@ def test_determinants_that_no_frame_holds_are_refused(count: int) -> None:
     with pytest.raises(
         ProtocolError, match=r"larger than a frame.*operator 'op'.*spark\.clonos\.bundle\.rows"
     ):
-        writer.blocks(emit(writer, [row(n) for n in range(count)], [0] * count, 1, _0=Long()), EPOCH)
+        writer.blocks(emit(writer, [row(n) for n in range(count)], 1, [0] * count, deltas={0: Long()}), EPOCH)
 
 
 def test_a_bundle_that_is_not_what_it_says_is_refused() -> None:

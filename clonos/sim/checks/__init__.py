@@ -29,7 +29,7 @@ from clonos.sim.checks.locality import Locality
 from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.memory import Memory
 from clonos.sim.checks.oracle import Oracle
-from clonos.sim.checks.orphans import Orphans
+from clonos.sim.checks.orphans import Orphans, directly
 from clonos.sim.checks.outputs import Outputs
 from clonos.sim.checks.prefix import Prefix
 from clonos.sim.checks.replays import Replays
@@ -150,6 +150,8 @@ class Checks:
             for origin, offset in tag.depends.items():
                 if offset > depends.get(origin, 0):
                     depends[origin] = offset
+            for sender, offset in directly(tag).items():
+                host.depends_directly[sender] = max(offset, host.depends_directly.get(sender, LOG_BEGIN))
 
     def promoted(self, host: OperatorHost, hello: AttachRequest, recorded: bytes) -> None:
         """A standby goes on from what the conduit knew of the log, and what else it has of it."""
