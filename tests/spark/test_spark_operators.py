@@ -78,7 +78,7 @@ def test_two_sources_are_united(place: Place, mode: str) -> None:
 
 
 def test_an_operator_united_with_a_source_goes_on_while_it_has_no_input(place: Place) -> None:
-    """A branch without new data runs in every epoch: it begins with a stage of its own, which Spark does not cut away."""
+    """A branch without new data runs in every epoch: Spark does not cut away the stage that it begins with."""
 
     def count(key: Any, row: Any, ctx: Any) -> Any:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
