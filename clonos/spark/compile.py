@@ -268,12 +268,12 @@ class Compiled:
 
     # ------------------------------------------------------------ Spark plan
 
-    def dataframe(self, spark: Any, address: Address, mode: str, spill: str | None) -> Any:
-        """The whole query as a DataFrame that yields no rows."""
+    def dataframe(self, spark: Any, session: Any, address: Address, mode: str, spill: str | None) -> Any:
+        """The whole query as a DataFrame that yields no rows, in the query's own `session`, the JVM's object."""
         frames: dict[int, Any] = {}
         for node in self._nodes:
             if isinstance(node, SourcePlan):
-                frames[id(node)] = self._source(node, address)
+                frames[id(node)] = self._source(spark, session, node, address)
                 if self.has_ticks(realtime=mode == "realtime"):
                     frames[id(node)] = frames[id(node)].union(_ticking(spark, frames[id(node)]))
             else:
@@ -297,12 +297,13 @@ class Compiled:
         sources = (node for node in self._nodes if isinstance(node, SourcePlan))
         return [self._numbers[id(node)] for node in sources if node.channel is None]
 
-    def _source(self, node: SourcePlan, address: Address) -> Any:
-        from pyspark.sql import functions as f
+    def _source(self, spark: Any, session: Any, node: SourcePlan, address: Address) -> Any:
+        from pyspark.sql import DataFrame, functions as f
 
         target = self.target_of(node)
         number = self._numbers[id(node)]
-        given, channel, position = node.identified, node.channel, node.position
+        moved = spark._jvm.org.clonos.spark.QuerySession.moved(node.identified._jdf, session)
+        given, channel, position = DataFrame(moved, spark), node.channel, node.position
         table = address.tables.get(number)
         if table is not None:
             given = _numbered(given.select("*", node.name.alias(_NAME), position.alias(POSITION)), table)
