@@ -75,7 +75,7 @@ class CausalStreamWriter:
         return self
 
     def outputMode(self, mode: str) -> CausalStreamWriter:
-        if mode not in ("update", "append"):
+        if mode.lower() not in ("update", "append"):
             raise QueryDefinitionError(
                 f"output mode {mode!r} is not supported",
                 hint="A causal query shows rows as they come: 'update'",

@@ -26,7 +26,7 @@ from clonos.protocol.versions.upgrade import History
 from clonos.spark import facts, routing
 from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
 from clonos.spark.settings import Settings
-from clonos.spark.types import quoted
+from clonos.spark.types import check_intervals, quoted
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
@@ -89,6 +89,8 @@ class Compiled:
         self.sink_number = NodeId(len(self._nodes) + 1)
         self._names = self._named()
         self._check()
+        for node in self._nodes:
+            check_intervals(node.df.schema if isinstance(node, SourcePlan) else node.schema, self._name(node))
         sink.sink.validate(arrow_schema(sink.input))
         self.node_specs()  # what cannot be pickled is refused before anything is written
 
