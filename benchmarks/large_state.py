@@ -38,8 +38,9 @@ from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.steps import carry_out
 from clonos.storage.recovery_line_file import write_line
 from clonos.testing.faults import FaultInjector
+from clonos.wire.block import Block, pack_block
 from clonos.wire.messages import Bundle
-from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
+from clonos_standby.cluster.spec import NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
 INPUT = arrow_schema("k long")
@@ -177,22 +178,18 @@ class Driver:
         self._checkpoint = checkpoint
         self._position = 0
         self._number = 0
-        self._schema = pa.schema([*INPUT_HIDDEN, *INPUT])
+        self._epoch = FIRST_EPOCH
         self.spent: list[float] = []
 
     def feed(self, keys: Any) -> None:
         rows = len(keys)
-        columns = [
-            pa.array(np.full(rows, 1)),
-            pa.array(np.arange(self._position + 1, self._position + rows + 1)),
-            pa.nulls(rows, pa.binary()),
-            pa.array(keys),
-        ]
+        numbers = np.arange(self._position + 1, self._position + rows + 1)
         self._position += rows
         self._number += 1
-        message = pa.RecordBatch.from_arrays(columns, schema=self._schema).serialize()
+        message = pa.RecordBatch.from_arrays([pa.array(keys)], schema=INPUT).serialize()
+        block = pack_block(Block(self._epoch, 1, numbers, b"", memoryview(message)))
         start = time.perf_counter()
-        records = self._host.read(Bundle(self._number, rows, memoryview(message)))
+        records = self._host.read(Bundle(self._number, rows, (memoryview(block),)))
         carry_out(self._host.session.bundle(self._number, records))
         if select.select([self._host.wakeups()], [], [], 0)[0]:
             self._host.finished()
@@ -201,6 +198,7 @@ class Driver:
     def next_epoch(self, epoch: Epoch, fence: Fence) -> None:
         """The same host goes on; a conduit numbers its bundles from 1."""
         self._number = 0
+        self._epoch = epoch
         begin_start(self._checkpoint, epoch, fence)
         carry_out(self._host.session.attach(first_request(epoch, fence)))
         carry_out(self._host.session.open_epoch())

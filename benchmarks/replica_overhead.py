@@ -32,8 +32,9 @@ from clonos.protocol.roles.steps import carry_out
 from clonos.storage.recovery_line_file import write_line
 from clonos.testing.faults import FaultInjector
 from clonos.testing.ledger import LEDGER_SCHEMA, ledger
+from clonos.wire.block import Block, pack_block
 from clonos.wire.messages import Bundle
-from clonos_standby.cluster.spec import INPUT_HIDDEN, NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
+from clonos_standby.cluster.spec import NodeSpec, QuerySpec, ReplicaSettings, Route, RouteKind
 from clonos_standby.replica.operator_host import OperatorHost
 
 INPUT = arrow_schema("k string, input_id string")
@@ -99,21 +100,20 @@ def make_host(base: str, recording: bool) -> OperatorHost:
 
 
 def make_bundles(count: int, rows: int, channels: int) -> list[Bundle]:
-    """Bundles whose rows come from the channels at random, which is the worst case for the order determinant."""
-    schema = pa.schema([*INPUT_HIDDEN, *INPUT])
+    """Bundles whose rows come from the channels at random, as one block of each channel."""
     generator = np.random.default_rng(1)
     bundles = []
     for number in range(count):
         at = number * rows
-        columns = [
-            pa.array((generator.integers(0, channels, rows) << 6) | 1),
-            pa.array(np.arange(at + 1, at + rows + 1)),
-            pa.nulls(rows, pa.binary()),
-            pa.array([f"k{i % KEYS}" for i in range(at, at + rows)]),
-            pa.array([str(i) for i in range(at, at + rows)]),
-        ]
-        message = pa.RecordBatch.from_arrays(columns, schema=schema).serialize()
-        bundles.append(Bundle(number + 1, rows, memoryview(message)))
+        senders = (generator.integers(0, channels, rows) << 6) | 1
+        blocks = []
+        for sender in np.unique(senders):
+            numbers = at + 1 + np.flatnonzero(senders == sender)
+            columns = [pa.array([f"k{n % KEYS}" for n in numbers]), pa.array([str(n) for n in numbers])]
+            message = pa.RecordBatch.from_arrays(columns, schema=INPUT).serialize()
+            block = Block(FIRST_EPOCH, int(sender), numbers, b"", memoryview(message))
+            blocks.append(memoryview(pack_block(block)))
+        bundles.append(Bundle(number + 1, rows, tuple(blocks)))
     return bundles
 
 

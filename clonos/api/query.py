@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from clonos.errors import ClonosError, Fenced
@@ -52,6 +53,19 @@ class Taken:
             hear()
 
 
+@dataclass(frozen=True, slots=True)
+class SessionPorts:
+    """What a causal query asks of its Spark session."""
+
+    launch: Callable[[], Any]
+    """Starts a query of Spark's for it, and gives it."""
+    is_stopped: Callable[[], bool]
+    ended: Callable[[Any], None]
+    """The causal query is over, with this last one of Spark's."""
+    with_local_properties: Callable[[Callable[[], None]], Callable[[], None]]
+    """Makes a function run in another thread with what is set for this one: the scheduler's pool, tags of jobs."""
+
+
 class CausalQuery:
     """A started query. Thread-safe."""
 
@@ -65,15 +79,13 @@ class CausalQuery:
     def __init__(
         self,
         coordinator: Coordinator,
-        launch: Callable[[], Any],
+        session: SessionPorts,
         settings: Settings,
-        session_stopped: Callable[[], bool],
         taken: Taken,
     ) -> None:
         self._taken = taken
         self._coordinator = coordinator
-        self._launch = launch
-        self._session_stopped = session_stopped
+        self._session = session
         self._settings = settings
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -81,8 +93,9 @@ class CausalQuery:
         self._changed = threading.Condition()
         self._error: ClonosError | None = None
         self.restarts: list[str] = []
-        self._spark_query = launch()
-        self._keeper = threading.Thread(target=self._keep, name="clonos-query", daemon=True)
+        self._spark_query = session.launch()
+        keep = session.with_local_properties(self._keep)
+        self._keeper = threading.Thread(target=keep, name="clonos-query", daemon=True)
         self._keeper.start()
         taken.listen(self._stop_spark)
 
@@ -103,7 +116,7 @@ class CausalQuery:
             )
             error = self._wait_for_end()
             while error is not None and not self._stopping.is_set():
-                if self._session_stopped():
+                if self._session.is_stopped():
                     self._error = SessionStopped(
                         "the Spark session has ended under the query: it was stopped, or its JVM has died",
                         hint="A new session continues the query from its checkpoint",
@@ -129,6 +142,8 @@ class CausalQuery:
             self._error = translate(error)
         finally:
             self._coordinator.stop()
+            with contextlib.suppress(Exception):  # the session may be gone
+                self._session.ended(self._spark_query)
             self._ended.set()
             with self._changed:
                 self._changed.notify_all()
@@ -160,7 +175,7 @@ class CausalQuery:
             if self._stopping.is_set():
                 return False
             self.restarts.append(_first_line(error))  # first: a launch that fails has a reason of its own
-            self._spark_query = self._launch()
+            self._spark_query = self._session.launch()
         with self._changed:
             self._changed.notify_all()
         return True
@@ -238,7 +253,7 @@ class CausalQuery:
             try:
                 self._spark_query.stop()
             except Exception:
-                if not self._session_stopped():
+                if not self._session.is_stopped():
                     raise
         self._keeper.join()
 

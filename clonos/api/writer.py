@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from clonos.api.query import CausalQuery, Taken
+from clonos.api.query import CausalQuery, SessionPorts, Taken
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Compiled, SinkPlan
@@ -25,7 +23,6 @@ from clonos.spark.upgrade import UpgradeReport, explain
 
 # A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-_FORMAT_LOCK = threading.Lock()
 
 FAULTS = "clonos.faults"
 SAME_SOURCE = "clonos.sameSource"
@@ -78,7 +75,7 @@ class CausalStreamWriter:
         return self
 
     def outputMode(self, mode: str) -> CausalStreamWriter:
-        if mode not in ("update", "append"):
+        if mode.lower() not in ("update", "append"):
             raise QueryDefinitionError(
                 f"output mode {mode!r} is not supported",
                 hint="A causal query shows rows as they come: 'update'",
@@ -120,7 +117,11 @@ class CausalStreamWriter:
 
     def start(self) -> CausalQuery:
         """Compile and start. Raises at once where something is not supported or does not fit."""
+        from pyspark import inheritable_thread_target
+
         jvm = require_session(self._spark)
+        session = jvm.org.clonos.spark.QuerySession.copyOf(self._spark._jsparkSession)
+        session.conf().set(_FORMAT, "2")
         compiled, settings = self._compiled()
         if CHECKPOINT not in self._options:
             raise QueryDefinitionError(
@@ -155,11 +156,17 @@ class CausalStreamWriter:
 
         def launch() -> Any:
             address = coordinator.next_generation()
-            frame = compiled.dataframe(self._spark, address, mode, coordinator.spill_directory())
+            frame = compiled.dataframe(self._spark, session, address, mode, coordinator.spill_directory())
             return self._start(jvm, frame, location)
 
+        def ended(last: Any) -> None:
+            jvm.org.clonos.spark.QuerySession.ended(self._spark._jsparkSession, last._jsq)
+
         try:
-            return CausalQuery(coordinator, launch, settings, lambda: is_stopped(self._spark), lost)
+            ports = SessionPorts(
+                launch, lambda: is_stopped(self._spark), ended, inheritable_thread_target(self._spark)
+            )
+            return CausalQuery(coordinator, ports, settings, lost)
         except BaseException:
             coordinator.stop()
             raise
@@ -174,8 +181,7 @@ class CausalStreamWriter:
             writer = writer.trigger(**self._trigger)
         if self._query_name:
             writer = writer.queryName(self._query_name)
-        with _FORMAT_LOCK, _as(self._spark.conf, _FORMAT, "2"):
-            query = writer.start()
+        query = writer.start()
         try:
             check_same(query, location)
         except ConfigurationError:
@@ -201,20 +207,6 @@ def _given(spark: Any) -> Mapping[str, str]:
     found = {key: value for key, value in conf.items() if key.startswith(PREFIX)}
     session = dict(spark.conf.getAll)
     return found | {key: value for key, value in session.items() if key.startswith(PREFIX)}
-
-
-@contextmanager
-def _as(conf: Any, key: str, value: str) -> Iterator[None]:
-    """A setting of the session, for the time of a call."""
-    before = conf.get(key, None)
-    conf.set(key, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            conf.unset(key)
-        else:
-            conf.set(key, before)
 
 
 def is_spread(spark: Any) -> bool:

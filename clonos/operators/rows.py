@@ -11,6 +11,7 @@ show the function the same values.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -40,6 +41,11 @@ _NAIVE_EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _NOT_A_TIME = -(2**63)
 _FEW_ROWS = 128
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|UT)?([+-])(?:(\d{1,2})(?::(\d{1,2})(?::(\d{2}))?)?|(\d{2})(\d{2})(\d{2})?)", re.IGNORECASE
+)
+"""As Spark and Java read them: +h, +hh, +hh:mm, +hh:mm:ss, +hhmm and +hhmmss, also behind UTC, GMT or UT."""
+_FARTHEST = timedelta(hours=18)
 
 
 def seen_as(module: str, name: str, own: type) -> type:
@@ -129,12 +135,14 @@ def zone_of(tz: str | None) -> tzinfo | None:
     text = tz.strip()
     if text.upper() in ("UTC", "Z", "GMT", "ETC/UTC", "UT"):
         return UTC
-    bare = text[3:] if text.upper().startswith(("UTC+", "UTC-", "GMT+", "GMT-")) else text
-    if bare[:1] in "+-":
-        hours, _, minutes = bare[1:].partition(":")
-        if hours.isdigit() and (not minutes or minutes.isdigit()):
-            offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
-            return timezone(-offset if bare[0] == "-" else offset)
+    if offset := _OFFSET.fullmatch(text):
+        sign, *parts = offset.groups()
+        hours, minutes, seconds = (
+            int(colon or plain or 0) for colon, plain in zip(parts[:3], parts[3:], strict=True)
+        )
+        away = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if minutes < 60 and seconds < 60 and away <= _FARTHEST:
+            return timezone(-away if sign == "-" else away)
     try:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -233,11 +241,17 @@ class RowDecoder:
             raise InputError(
                 f"a batch of {batch.num_columns - first} columns where {len(self._columns)} are due"
             )
-        return [read(batch.column(first + i)) for i, read in enumerate(self._columns)]
+        return [self.column(batch.column(first + i), i) for i in range(len(self._columns))]
 
     def column(self, array: pa.Array, index: int) -> list[Any]:
         """One column by its place in the schema."""
-        return self._columns[index](array)
+        try:
+            return self._columns[index](array)
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"column {self.schema.names[index]!r} holds text that is not UTF-8: {error}",
+                hint="Take the column as binary, or make it text with Spark's validate_utf8 or make_valid_utf8",
+            ) from None
 
     def rows(self, columns: Sequence[Sequence[Any]], count: int | None = None) -> list[tuple[Any, ...]]:
         """Rows from columns. `count` matters only for a schema without columns."""

@@ -104,19 +104,34 @@ def _from_json(kind: Any) -> pa.DataType:
     if name == "struct":
         return pa.struct(
             [
-                pa.field(f["name"], _from_json(f["type"]), nullable=f.get("nullable", True))
-                for f in kind["fields"]
+                _field(f["name"], _from_json(f["type"]), nullable=f.get("nullable", True))
+                for f in _distinct(kind["fields"])
             ]
         )
     if name == "array":
-        return pa.list_(pa.field("element", _from_json(kind["elementType"]), nullable=kind["containsNull"]))
+        return pa.list_(_field("element", _from_json(kind["elementType"]), nullable=kind["containsNull"]))
     if name == "map":
         return _map(_from_json(kind["keyType"]), _from_json(kind["valueType"]), kind["valueContainsNull"])
     raise QueryDefinitionError(f"the type {name!r} is not supported")
 
 
+def _field(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
+    """Nothing but null is of the type of `array()`, whatever Spark says of it."""
+    return pa.field(name, kind, nullable=nullable or pa.types.is_null(kind))
+
+
+def _distinct(fields: list[Any]) -> list[Any]:
+    names = [field["name"] for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise QueryDefinitionError(
+                f"a struct has two fields {name!r}", hint="Name them apart: values of a struct go by name"
+            )
+    return fields
+
+
 def _map(key: pa.DataType, value: pa.DataType, nullable: bool) -> pa.DataType:
-    return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value, nullable=nullable))
+    return pa.map_(pa.field("key", key, nullable=False), _field("value", value, nullable=nullable))
 
 
 def _decimal(precision: int, scale: int) -> pa.DataType:

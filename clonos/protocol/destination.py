@@ -154,7 +154,25 @@ def destination(key: Sequence[Any], parallelism: int, zone: dt.tzinfo = dt.UTC) 
 
 
 Router = Callable[[list[tuple[Any, ...]]], list[int]]
-"""Output rows to their destinations, row by row."""
+"""Output rows to the instances of one reader, row by row."""
+
+Destinations: TypeAlias = Sequence[list[int]]
+"""Of output rows: for each node that reads them, the destination of every row."""
+
+
+class Routing:
+    """Where an operator's rows go: every reader gets all of them. Its destinations are numbered through, the
+    instances of one reader after those of another (`Topology.destination`)."""
+
+    def __init__(self, readers: Sequence[tuple[Router, int]]) -> None:
+        """Of each reader, how it is fed and its first destination."""
+        self._readers = readers
+
+    def __call__(self, rows: list[tuple[Any, ...]]) -> Destinations:
+        return [
+            router(rows) if first == 0 else [first + instance for instance in router(rows)]
+            for router, first in self._readers
+        ]
 
 
 def route_to_one(rows: list[tuple[Any, ...]]) -> list[int]:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from clonos.protocol.destination import Destinations
 from clonos.protocol.frontier import Column
 from clonos.protocol.ids import LogOffset, OutputNumber
 
@@ -63,8 +64,8 @@ class Emit:
     first: OutputNumber  # output number of the first row
     count: int
     payload: Encoded | None
-    destinations: list[int]
-    deltas: dict[int, bytes]  # by index of the row that carries it
+    destinations: Destinations
+    deltas: dict[int, bytes]  # by destination; it goes with the first of these rows that does
     log_start: LogOffset
     log: bytes
     emitted_output: OutputNumber  # output number of the last row so far, suppressed ones included

@@ -145,7 +145,26 @@ class Topology:
         ]
 
     def downstream(self, number: int) -> tuple[Node, ...]:
+        """The nodes that read a node, each of which gets all of its rows."""
         return tuple(node for node in self.nodes if number in node.upstream)
+
+    def destination(self, number: int, receiver: Origin) -> int | None:
+        """A node numbers its destinations through: the instances of one reader after those of another. None where the
+        receiver does not read it."""
+        before = 0
+        for node in self.downstream(number):
+            if node.number == receiver.node:
+                return before + receiver.instance
+            before += node.parallelism
+        return None
+
+    def receiver(self, number: int, destination: int) -> Origin | None:
+        """The instance that is a destination of a node; None where there is no such destination."""
+        for node in self.downstream(number):
+            if destination < node.parallelism:
+                return Origin.of(node.number, destination)
+            destination -= node.parallelism
+        return None
 
     def to_document(self) -> dict[str, Any]:
         """For a JSON file in the checkpoint."""

@@ -1,7 +1,8 @@
 """Random shapes of a query: linear and branching, several sources, unions, one or more sinks.
 
-A stream feeds one operator or sink, so a dataflow is a forest whose roots are the sinks; a node with several upstream
-nodes is a union. Nodes are numbered in topological order, as the compiler numbers them.
+A node with several upstream nodes is a union. A stream may feed several operators and sinks, which all get all of it;
+where their outputs meet again, a record arrives once for every way that it can take. Nodes are numbered in topological
+order, as the compiler numbers them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from clonos.protocol.topology import Node, NodeKind, Topology
 
 @dataclass(frozen=True)
 class Dataflow:
-    """`target` says for each source and operator which node it feeds. Sources keep their partitions in `partitions`."""
+    """`partitions` are those of the sources."""
 
     topology: Topology
     partitions: tuple[tuple[int, int], ...]  # source node, partitions
@@ -32,8 +33,25 @@ class Dataflow:
     def sinks(self) -> list[Node]:
         return self.of(NodeKind.SINK)
 
-    def target(self, number: int) -> Node:
-        return self.topology.downstream(number)[0]
+    @property
+    def fans_out(self) -> bool:
+        """Some stream feeds several nodes."""
+        return any(len(self.topology.downstream(node.number)) > 1 for node in self.topology.nodes)
+
+    def ways(self, number: int, to: int) -> list[tuple[NodeId, ...]]:
+        """The ways that lead from a node to another, as the nodes behind the first, the other included."""
+        if number == to:
+            return [()]
+        return [
+            (reader.number, *rest)
+            for reader in self.topology.downstream(number)
+            for rest in self.ways(reader.number, to)
+        ]
+
+    def ways_to(self, number: NodeId) -> tuple[tuple[NodeId, ...], ...]:
+        """The ways from any source to a node, as the operators in between."""
+        sources = self.of(NodeKind.SOURCE)
+        return tuple(sorted({way[:-1] for source in sources for way in self.ways(source.number, number)}))
 
     @property
     def source_partitions(self) -> list[Origin]:

@@ -376,10 +376,11 @@ class Driver(Process):
     def _input_of(self, origin: Origin) -> list[tuple[int, list[Record]]]:
         """By channel, the records of the shuffle files that are for this instance."""
         found = []
-        upstream = self.world.plan.dataflow.topology.node(origin.node).upstream
+        topology = self.world.plan.dataflow.topology
         for writer, file in self._files.items():
-            records = [record for target, record in file if target == origin.instance]
-            if writer.node in upstream and records:
+            own = topology.destination(writer.node, origin)
+            records = [record for target, record in file if target == own]
+            if records:
                 found.append((writer.channel, records))
         return found
 

@@ -30,6 +30,7 @@ from clonos.testing.ledger import Entry, extend
 KEYS = 5
 EVENT_STEP = 10
 EVENT_DELAY = 40
+_WAYS_APART = 1_000_000
 
 
 def key_at(node: NodeId, record: int) -> str:
@@ -106,6 +107,8 @@ class Uses:
     impure: bool
     lateness: bool = False
     per_epoch: bool = False
+    ways: tuple[tuple[NodeId, ...], ...] = ((),)
+    """By which operators records come to the node."""
 
 
 MIGRATES = frozenset({""})
@@ -213,8 +216,9 @@ class Ledger:
         held, state[self._held] = state[self._held], []
         produced: list[Row] = []
         for record, links, late in held:
-            detail = self._detail(key, record, draw) + (" late" if late else "")
-            entry = extend(state, key, str(record), draw, services.clock(), detail)
+            came_as = identity(record, self._uses.ways.index(tuple(link[0] for link in links)))
+            detail = self._detail(key, came_as, draw) + (" late" if late else "")
+            entry = extend(state, key, str(came_as), draw, services.clock(), detail)
             link = (self._node, entry.n, entry.draw, entry.at, entry.prev_hash, entry.hash, detail)
             produced.append((self._routing_key(record, draw), record, (*links, link)))
             draw = services.random.getrandbits(30)
@@ -252,7 +256,12 @@ def held_by(version: str) -> str:
     return "held" if version == "1" else f"held {version}"
 
 
-def entry_of_link(record: int, link: tuple[Any, ...]) -> Entry:
-    """The ledger's own form of a link."""
+def identity(record: int, way: int) -> int:
+    """What a node knows a record by that came to it by its way number `way`."""
+    return record + way * _WAYS_APART
+
+
+def entry_of_link(record: int, link: tuple[Any, ...], way: int) -> Entry:
+    """The ledger's own form of a link of a node to which the record came by its way number `way`."""
     node, n, draw, at, before, digest, detail = link
-    return Entry(key_at(node, record), n, str(record), draw, at, before, digest, detail)
+    return Entry(key_at(node, record), n, str(identity(record, way)), draw, at, before, digest, detail)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ClonosError, LogCorrupt, StorageUnavailable, Where
-from clonos.protocol.destination import KeyKind, Router, route_by_key, route_to
+from clonos.protocol.destination import KeyKind, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence, Generation
@@ -50,7 +50,7 @@ from clonos.sim.disk import LogStore
 from clonos.sim.fake_services import Outcomes, Timers
 from clonos.sim.frames import OutputFrame
 from clonos.sim.kernel import Died, Steps
-from clonos.sim.operator import Ledger, Outside, Uses, key_column, watermark_of
+from clonos.sim.operator import Ledger, Outside, Uses, key_column, routing_key, watermark_of
 from clonos.sim.partitions import Place
 from clonos.sim.records import Record, Rows, Tag
 from clonos.sim.trace import Restored
@@ -78,6 +78,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self.timers = Timers()
         self.event_timers = Timers()
         self.depends: dict[Origin, LogOffset] = {}  # for the checkers alone
+        self.depends_directly: dict[
+            Origin, LogOffset
+        ] = {}  # by records of this incarnation, on their senders' logs
         self.consumed: dict[int, int] = {}
         self.disks_restored = world.disks_restored()
         assert world.driver is not None
@@ -291,15 +294,22 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         )
         impure = plan.impure and node is plan.dataflow.operators[0]
         uses = Uses(
-            plan.calls, plan.effects, plan.timers, plan.event_time, impure, plan.lateness, plan.per_epoch
+            plan.calls,
+            plan.effects,
+            plan.timers,
+            plan.event_time,
+            impure,
+            plan.lateness,
+            plan.per_epoch,
+            plan.dataflow.ways_to(node.number),
         )
         operator = self._programs(outside, uses)
         operator.open(services)
         config = InstanceConfig(
             name=node.name,
             origin=self._origin,
-            router=self._router(),
-            keys_of=real.keys_of if plan.real_values else lambda rows: [(row[0],) for row in rows],
+            routing=self._routing(),
+            keys_of=real.keys_of if plan.real_values else self._keys_of,
             depth=plan.depth,
             fold_from=plan.fold_from,
             record_at_a_time=operator.record_at_a_time,
@@ -327,17 +337,32 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         }
         return Programs(node.name, deployment.history.schedule(node.number), run.version, make)
 
-    def _router(self) -> Router:
-        target = self._target
-        if target.kind is NodeKind.SINK:
-            return route_to(self._origin.instance % target.parallelism)
+    def _keys_of(self, rows: list[Row]) -> list[Row]:
+        """A stream that feeds several nodes has the key of the first one in its rows."""
+        return [(routing_key(self._node.number, row[1]),) for row in rows]
+
+    def _routing(self) -> Routing:
+        topology = self._world.plan.dataflow.topology
+        readers = topology.downstream(self._node.number)
+        firsts = [topology.destination(self._node.number, Origin.of(reader.number, 0)) for reader in readers]
+        return Routing(
+            [(self._router(reader), first or 0) for reader, first in zip(readers, firsts, strict=True)]
+        )
+
+    def _router(self, reader: Node) -> Router:
+        if reader.kind is NodeKind.SINK:
+            return route_to(self._origin.instance % reader.parallelism)
         if self._world.plan.real_values:
-            return real.router(self._kind, target.parallelism)
-        return route_by_key([key_column(target.number)], target.parallelism, zone=self._world.deployment.zone)
+            return real.router(self._kind, reader.parallelism)
+        zone = self._world.deployment.zone
+        by_key = route_by_key([key_column(reader.number)], reader.parallelism, zone=zone)
+        if reader is self._target:
+            return by_key
+        return lambda rows: by_key([(routing_key(reader.number, row[1]),) for row in rows])
 
     @property
     def _target(self) -> Node:
-        return self._world.plan.dataflow.target(self._node.number)
+        return self._world.plan.dataflow.topology.downstream(self._node.number)[0]
 
     @property
     def _kind(self) -> KeyKind:
@@ -371,16 +396,19 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         records: list[tuple[int, Record]] = []
         if emit.count:
             assert isinstance(emit.payload, Rows)
-            for index, row in enumerate(emit.payload.rows):
-                record = Record(emit.first + index, (*row, tags[index]), emit.deltas.get(index))
-                records.append((emit.destinations[index], record))
+            deltas = dict(emit.deltas)
+            for column, of_reader in zip(emit.destinations, tags, strict=True):
+                for index, row in enumerate(emit.payload.rows):
+                    delta = deltas.pop(column[index], None)
+                    record = Record(emit.first + index, (*row, of_reader[index]), delta)
+                    records.append((column[index], record))
         last = output_after(emit.first, emit.count - 1) if emit.count else NO_OUTPUT
         output = Output(
             acked_input,
             emit.emitted_output,
             emit.log_start,
             emit.log,
-            emit.count,
+            len(records),
             emit.first if emit.count else NO_OUTPUT,
             last,
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from clonos.errors import LogCorrupt
+from clonos.protocol.destination import Destinations
 from clonos.protocol.frontier import runs_of
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber, channel_origin
 from clonos.protocol.recovery.causal.determinant import Kind
@@ -94,14 +94,13 @@ class Trace:
             self(who, f"{what} and {deltas} received deltas" if deltas else what, Saved(origin))
 
     def emitted(
-        self, who: str, origin: Origin, first: OutputNumber, destinations: Iterable[int], deltas: int
+        self, who: str, origin: Origin, first: OutputNumber, destinations: Destinations, deltas: int
     ) -> None:
         if self.keeping:
-            targets = list(destinations)
-            numbers = tuple(range(first, first + len(targets)))
+            numbers = tuple(range(first, first + len(destinations[0]))) if destinations else ()
             if numbers:
                 rows = f"row {first}" if len(numbers) == 1 else f"rows {first}..{numbers[-1]}"
-                to = " ".join(map(str, targets))
+                to = " and ".join(" ".join(map(str, column)) for column in destinations)
                 self(who, f"emits {rows} to {to}, with {deltas} deltas", Emitted(origin, numbers))
 
 

@@ -181,19 +181,27 @@ class World:
         partitions = list(self.partitions)
         for record in range(self.plan.records):
             self.partitions[rng.choice(partitions)].append(record)
-        self._source: dict[Origin, list[tuple[int, Record]]] = {}
+        self._source: dict[Origin, list[list[tuple[int, Record]]]] = {}
         for partition, records in self.partitions.items():
-            target = self.plan.dataflow.target(partition.node)
+            readers = self.plan.dataflow.topology.downstream(partition.node)
             last: dict[int, int] = {}
             dealt = self._source[partition] = []
             first = min(self.plan.first_position, LAST_LONG - len(records) + 1)
             for position, record in enumerate(records, first):
-                key, to = self._routed(target, record)
-                tag = Tag(partition.channel, position, last.get(to, -1), {})
-                last[to] = position
-                dealt.append((to, Record(position, (key, record, (), tag))))
+                sent = []
+                for reader in readers:
+                    key, instance = self._routed(reader, record)
+                    to = self.plan.dataflow.topology.destination(
+                        partition.node, Origin.of(reader.number, instance)
+                    )
+                    assert to is not None
+                    tag = Tag(partition.channel, position, last.get(to, -1), {})
+                    last[to] = position
+                    sent.append((to, Record(position, (key, record, (), tag))))
+                dealt.append(sent)
 
     def _routed(self, target: Node, record: int) -> tuple[Any, int]:
+        """The key under which a reader sees a record, and which instance of it does."""
         if not self.plan.real_values:
             key = routing_key(target.number, record)
             return key, destination((key,), target.parallelism)
@@ -450,7 +458,8 @@ class World:
     def source_records(
         self, partition: Origin, begin: int, end: int, numbers: ChannelNumbers
     ) -> list[tuple[int, Record]]:
-        return self.naming.identified(partition, self._source[partition][begin:end], numbers)
+        sent = [one for each in self._source[partition][begin:end] for one in each]
+        return self.naming.identified(partition, sent, numbers)
 
     def is_drained(self, end: dict[Origin, int]) -> bool:
         return all(end[partition] == len(records) for partition, records in self.partitions.items()) and (
@@ -511,16 +520,18 @@ class Wires:
         self._world.kernel.after(duration, self.end, partition)
 
     def send(self, writer: Origin, target: int, record: Record) -> None:
-        task = self.tasks[Origin.of(self._world.plan.dataflow.target(writer.node).number, target)]
+        receiver = self._world.plan.dataflow.topology.receiver(writer.node, target)
+        assert receiver is not None
+        task = self.tasks[receiver]
         self._plan(writer, task, task.arrive, writer.channel, record)
 
     def end(self, writer: Origin) -> None:
         if writer in self._world.sinks:
             return
-        target = self._world.plan.dataflow.target(writer.node)
-        for instance in range(target.parallelism):
-            task = self.tasks[Origin.of(target.number, instance)]
-            self._plan(writer, task, task.end_of, writer.channel)
+        for reader in self._world.plan.dataflow.topology.downstream(writer.node):
+            for instance in range(reader.parallelism):
+                task = self.tasks[Origin.of(reader.number, instance)]
+                self._plan(writer, task, task.end_of, writer.channel)
 
     def _plan(self, writer: Origin, task: Task, act: Callable[..., None], *arguments: Any) -> None:
         kernel = self._world.kernel

@@ -1,10 +1,11 @@
 """From a lazy plan to a topology, the replicas' node specs, and a Spark plan.
 
-    source -> identify -> exchange -> operator 1 -> exchange -> operator 2 -> exchange -> sink
+    source -> identify -> pack -> exchange -> operator 1 -> exchange -> operator 2 -> exchange -> sink
 
-Every operator and the sink is one stage of the plugin (`CausalStage`), every exchange `repartitionById` on the
-destination that the sender computed. The Spark plan is built anew for every generation, since a conduit carries its
-generation and token.
+A source's rows become blocks where the query begins (`PackingStage`), and only blocks pass through exchanges: rows of
+two columns, the destination that the sender computed and the block. Every operator and the sink is one stage of the
+plugin (`CausalStage`), every exchange `repartitionById` on the destination. The Spark plan is built anew for every
+generation, since a conduit carries its generation and token.
 """
 
 from __future__ import annotations
@@ -25,18 +26,13 @@ from clonos.protocol.versions.upgrade import History
 from clonos.spark import facts, routing
 from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
 from clonos.spark.settings import Settings
-from clonos.spark.types import quoted
+from clonos.spark.types import check_intervals, quoted
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
 
-CHANNEL, POSITION, DESTINATION, DELTA = (
-    "_clonos_channel",
-    "_clonos_position",
-    "_clonos_destination",
-    "_clonos_delta",
-)
-HIDDEN = (CHANNEL, POSITION, DESTINATION, DELTA)
+CHANNEL, POSITION, DESTINATION = "_clonos_channel", "_clonos_position", "_clonos_destination"
+"""Of a source's rows: the columns in front of the user's."""
 _STARTING_SECONDS = 30.0
 """A recovery begins when its process has been started and has imported the functions. A conduit waits for so much
 longer than a recovery may take, so that the replica's error, which says what it has waited for, comes first."""
@@ -93,6 +89,8 @@ class Compiled:
         self.sink_number = NodeId(len(self._nodes) + 1)
         self._names = self._named()
         self._check()
+        for node in self._nodes:
+            check_intervals(node.df.schema if isinstance(node, SourcePlan) else node.schema, self._name(node))
         sink.sink.validate(arrow_schema(sink.input))
         self.node_specs()  # what cannot be pickled is refused before anything is written
 
@@ -272,24 +270,22 @@ class Compiled:
 
     # ------------------------------------------------------------ Spark plan
 
-    def dataframe(self, spark: Any, address: Address, mode: str, spill: str | None) -> Any:
-        """The whole query as a DataFrame that yields no rows."""
+    def dataframe(self, spark: Any, session: Any, address: Address, mode: str, spill: str | None) -> Any:
+        """The whole query as a DataFrame that yields no rows, in the query's own `session`, the JVM's object."""
         frames: dict[int, Any] = {}
         for node in self._nodes:
             if isinstance(node, SourcePlan):
-                frames[id(node)] = self._source(node, address)
+                frames[id(node)] = self._source(spark, session, node, address)
                 if self.has_ticks(realtime=mode == "realtime"):
                     frames[id(node)] = frames[id(node)].union(_ticking(spark, frames[id(node)]))
             else:
                 given = self._exchanged([frames[id(up)] for up in node.upstream], self._parallelism(node))
-                spec = self._stage(
-                    self._numbers[id(node)], self._name(node), self._parallelism(node), node.schema
-                )
+                spec = self._stage(self._numbers[id(node)], self._name(node), self._parallelism(node))
                 spec["places"] = self._places(node, len(address.servers) - 1, spread=address.spread)
                 spec["passive_standbys"] = self._standby(node) == "passive"
                 frames[id(node)] = _stage(spark, given, {**spec, **_address(address, mode, spill)})
         given = self._exchanged([frames[id(up)] for up in self._sink.upstream], self._sink.parallelism)
-        spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism, None)
+        spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism)
         return _stage(spark, given, {**spec, **_address(address, mode, spill)})
 
     def has_ticks(self, *, realtime: bool) -> bool:
@@ -303,12 +299,13 @@ class Compiled:
         sources = (node for node in self._nodes if isinstance(node, SourcePlan))
         return [self._numbers[id(node)] for node in sources if node.channel is None]
 
-    def _source(self, node: SourcePlan, address: Address) -> Any:
-        from pyspark.sql import functions as f
+    def _source(self, spark: Any, session: Any, node: SourcePlan, address: Address) -> Any:
+        from pyspark.sql import DataFrame, functions as f
 
         target = self.target_of(node)
         number = self._numbers[id(node)]
-        given, channel, position = node.identified, node.channel, node.position
+        moved = spark._jvm.org.clonos.spark.QuerySession.moved(node.identified._jdf, session)
+        given, channel, position = DataFrame(moved, spark), node.channel, node.position
         table = address.tables.get(number)
         if table is not None:
             given = _numbered(given.select("*", node.name.alias(_NAME), position.alias(POSITION)), table)
@@ -318,13 +315,13 @@ class Compiled:
             destination = routing.by_key(node.df.schema, target.key, target.parallelism)
         else:
             destination = routing.by_channel(channel, target.parallelism)
-        return given.select(
+        identified = given.select(
             f.shiftleft(channel, NODE_BITS).bitwiseOR(f.lit(number).cast("bigint")).alias(CHANNEL),
             position.cast("bigint").alias(POSITION),
             destination.alias(DESTINATION),
-            f.lit(None).cast("binary").alias(DELTA),
             *[f.col(quoted(name)) for name in node.df.columns],
         )
+        return _packed(identified, self._settings)
 
     @staticmethod
     def _exchanged(frames: list[Any], parallelism: int) -> Any:
@@ -333,24 +330,14 @@ class Compiled:
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
-        exchanged = whole.repartitionById(parallelism, f.col(DESTINATION))
-        return exchanged.drop(DESTINATION)
+        return whole.repartitionById(parallelism, f.col(DESTINATION)).drop(DESTINATION)
 
-    def _stage(self, number: int, name: str, parallelism: int, schema: Any) -> dict[str, Any]:
-        from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
-
-        hidden = [
-            StructField(CHANNEL, LongType(), False),
-            StructField(POSITION, LongType(), False),
-            StructField(DESTINATION, IntegerType(), False),
-            StructField(DELTA, BinaryType(), True),
-        ]
+    def _stage(self, number: int, name: str, parallelism: int) -> dict[str, Any]:
         settings = self._settings
         return {
             "node": number,
             "name": name,
             "parallelism": parallelism,
-            "output_schema": StructType(hidden + (list(schema.fields) if schema is not None else [])).json(),
             "tick_ms": max(1, round(settings.tick * 1000)),
             "flush_ms": round(settings.flush * 1000),
             "bundle_rows": settings.bundle_rows,
@@ -390,12 +377,20 @@ def _address(address: Address, mode: str, spill: str | None) -> dict[str, Any]:
     }
 
 
+def _packed(identified: Any, settings: Settings) -> Any:
+    """A source's rows as blocks."""
+    from pyspark.sql import DataFrame
+
+    spark = identified.sparkSession
+    packing = spark._jvm.org.clonos.spark.PackingStage
+    limits = (settings.bundle_rows, settings.bundle_bytes)
+    return DataFrame(packing.apply(identified._jdf, *limits), spark)
+
+
 def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
     from pyspark.sql import DataFrame
 
-    hidden = [CHANNEL, POSITION, DELTA]
-    ordered = given.select(*hidden, *[given[quoted(c)] for c in given.columns if c not in hidden])
-    return DataFrame(spark._jvm.org.clonos.spark.CausalStage.apply(ordered._jdf, json.dumps(spec)), spark)
+    return DataFrame(spark._jvm.org.clonos.spark.CausalStage.apply(given._jdf, json.dumps(spec)), spark)
 
 
 def operator_spec(node: OperatorPlan, number: int, name: str, zone: str, target: Target) -> NodeSpec:
@@ -433,4 +428,4 @@ def _pickled(spec: NodeSpec, name: str) -> bytes:
     return raw
 
 
-__all__ = ["HIDDEN", "Address", "Compiled", "SinkPlan", "Target", "operator_spec"]
+__all__ = ["Address", "Compiled", "SinkPlan", "Target", "operator_spec"]

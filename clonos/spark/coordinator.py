@@ -173,6 +173,8 @@ class Coordinator(QueryCoordinator):
                 recovery_deadline=self._settings.recovery_deadline,
                 function_deadline=self._settings.function_deadline,
                 state_cache=self._settings.state_cache,
+                bundle_rows=self._settings.bundle_rows,
+                bundle_bytes=self._settings.bundle_bytes,
             ),
             nodes=self._compiled.node_specs(self._history),
             determinants=(self._service.address,),

@@ -24,8 +24,12 @@ _FINAL_ELSEWHERE = (
 )
 
 
-_USERS_OWN = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] (.*?) ?SQLSTATE: (?:22|P0)\w{3}", re.DOTALL)
-"""Spark's error classes of bad data (SQLSTATE class 22) and of `raise_error` (P0)."""
+_USERS_OWN = re.compile(
+    r"\[(?!STREAM_FAILED)([A-Z][A-Z0-9_.]+)\] ((?:(?!\[[A-Z][A-Z0-9_.]+\] ).)*?) ?SQLSTATE: (?:22|23|42|P0)\w{3}",
+    re.DOTALL,
+)
+"""Spark's error classes of bad data (SQLSTATE class 22, and 23 of keys that are there twice), of an expression that the
+session's settings do not take (42), and of `raise_error` (P0). A Python UDF that raises (38) may not do so again."""
 
 
 class SessionStopped(errors.ClonosError):

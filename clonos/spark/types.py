@@ -120,3 +120,24 @@ def check_columns(schema: Any, what: str, spark: Any) -> None:
 
 def case_sensitive(spark: Any) -> bool:
     return str(spark.conf.get("spark.sql.caseSensitive", "false")) == "true"
+
+
+def check_intervals(kind: Any, where: str) -> None:
+    """Raises QueryDefinitionError where a type of Spark has intervals of other units than from day to second: a value
+    does not say which units are meant, and a sink would write others than Spark does."""
+    from pyspark.sql.types import ArrayType, DayTimeIntervalType, MapType, StructType
+
+    match kind:
+        case DayTimeIntervalType() if kind != DayTimeIntervalType():
+            raise QueryDefinitionError(
+                f"{where} has a column of type {kind.simpleString()!r}, which is not supported",
+                hint="Cast it to interval day to second",
+            )
+        case StructType():
+            for field in kind.fields:
+                check_intervals(field.dataType, where)
+        case ArrayType():
+            check_intervals(kind.elementType, where)
+        case MapType():
+            check_intervals(kind.keyType, where)
+            check_intervals(kind.valueType, where)

@@ -37,7 +37,6 @@ _OVERHEAD = HEADER.size - 4  # the type and the checksum are counted by the leng
 _SCRATCH = 256 * 1024
 _JOIN_BELOW = 4096
 _LAZY_FROM = 1024 * 1024
-_PAD = 4  # BUNDLE has 12 bytes before its Arrow message; with 4 more it starts 16-byte aligned
 _MAX_IOV = 512
 
 
@@ -115,8 +114,8 @@ def _check_crc(kind: FrameType, crc: int, payload: Buffer) -> None:
 def _room(size: int) -> memoryview:
     """A buffer of its own for one payload; beyond 1 MiB its pages are only taken when they are written."""
     if size >= _LAZY_FROM:
-        return memoryview(mmap.mmap(-1, size + _PAD))[_PAD : _PAD + size]
-    return memoryview(bytearray(size + _PAD))[_PAD : _PAD + size]
+        return memoryview(mmap.mmap(-1, size))
+    return memoryview(bytearray(size))
 
 
 class FrameReader:

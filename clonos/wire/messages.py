@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from clonos.errors import ProtocolError
 from clonos.protocol.fence import FENCE_BYTES, Fence, Generation
@@ -40,13 +40,14 @@ from clonos.wire.json_fields import (
     whole,
 )
 
-VERSION: Final = 3
+VERSION: Final = 4
 MODES: Final = ("microbatch", "realtime")
 
 _RESUME = struct.Struct("<QQ")
-_BUNDLE = struct.Struct("<QI")
+_BUNDLE = struct.Struct("<QII")
 _U64 = struct.Struct("<Q")
-_OUTPUT = struct.Struct("<QQQII")
+_OUTPUT = struct.Struct("<QQQIII")
+_BLOCK = struct.Struct("<iI")
 _CHECKPOINTED = struct.Struct("<QQ")
 _PROMOTE = struct.Struct(f"<{FENCE_BYTES}sQ")
 
@@ -142,7 +143,14 @@ class Welcome:
 class Bundle:
     seq: int
     rows: int
-    batch: memoryview
+    blocks: tuple[memoryview, ...]
+
+
+class OutputBlock(NamedTuple):
+    """A block, and the instance downstream that it is for."""
+
+    destination: int
+    block: Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +160,7 @@ class Output:
     log_start: LogOffset
     log: memoryview
     rows: int
-    batch: memoryview | None
+    blocks: tuple[OutputBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +244,11 @@ def pack_welcome(window: int, window_bytes: int, log_end: LogOffset = LOG_BEGIN)
     return pack_json(FrameType.WELCOME, said)
 
 
-def pack_bundle(seq: int, rows: int, batch: Buffer) -> Packed:
-    return pack(FrameType.BUNDLE, _fields(_BUNDLE, "BUNDLE", seq, rows), batch)
+def pack_bundle(seq: int, rows: int, blocks: Sequence[Buffer]) -> Packed:
+    parts: list[Buffer] = [_fields(_BUNDLE, "BUNDLE", seq, rows, len(blocks))]
+    for block in blocks:
+        parts += (_fields(_BLOCK, "BUNDLE", 0, memoryview(block).nbytes), block)
+    return pack(FrameType.BUNDLE, *parts)
 
 
 def pack_tick() -> Packed:
@@ -254,14 +265,16 @@ def pack_output(
     log_start: LogOffset,
     log: Buffer = b"",
     rows: int = 0,
-    batch: Buffer | None = None,
+    blocks: Sequence[OutputBlock] = (),
 ) -> Packed:
-    if (rows > 0) != (batch is not None):
-        raise ProtocolError(f"OUTPUT: {rows} rows and {'a' if batch is not None else 'no'} record batch")
+    if (rows > 0) != (len(blocks) > 0):
+        raise ProtocolError(f"OUTPUT: {rows} rows in {len(blocks)} blocks")
     size = memoryview(log).nbytes
-    fields = _fields(_OUTPUT, "OUTPUT", acked_input, emitted_output, log_start, size, rows)
-    parts = (log,) if batch is None else (log, batch)
-    return pack(FrameType.OUTPUT, fields, *parts)
+    fields = _fields(_OUTPUT, "OUTPUT", acked_input, emitted_output, log_start, size, rows, len(blocks))
+    parts: list[Buffer] = [fields, log]
+    for destination, block in blocks:
+        parts += (_fields(_BLOCK, "OUTPUT", destination, memoryview(block).nbytes), block)
+    return pack(FrameType.OUTPUT, *parts)
 
 
 def pack_checkpointed(seq: int, log_offset: LogOffset) -> Packed:
@@ -357,10 +370,11 @@ def _parse_welcome(payload: memoryview) -> Welcome:
 
 
 def _parse_bundle(payload: memoryview) -> Bundle:
-    seq, rows = _split(_BUNDLE, payload, "BUNDLE")
-    if seq == 0 or rows == 0 or payload.nbytes == _BUNDLE.size:
-        raise ProtocolError(f"BUNDLE: seq {seq} with {rows} rows in {payload.nbytes - _BUNDLE.size} bytes")
-    return Bundle(seq, rows, payload[_BUNDLE.size :])
+    seq, rows, count = _split(_BUNDLE, payload, "BUNDLE")
+    if seq == 0 or rows == 0 or count == 0:
+        raise ProtocolError(f"BUNDLE: seq {seq} with {rows} rows in {count} blocks")
+    blocks = _parse_blocks(payload[_BUNDLE.size :], count, "BUNDLE")
+    return Bundle(seq, rows, tuple(block for _, block in blocks))
 
 
 def _parse_tick(payload: memoryview) -> Tick:
@@ -370,21 +384,28 @@ def _parse_tick(payload: memoryview) -> Tick:
 
 
 def _parse_output(payload: memoryview) -> Output:
-    acked_input, emitted_output, log_start, size, rows = _split(_OUTPUT, payload, "OUTPUT")
+    acked_input, emitted_output, log_start, size, rows, count = _split(_OUTPUT, payload, "OUTPUT")
     rest = payload[_OUTPUT.size :]
     if size > rest.nbytes:
         raise ProtocolError(f"OUTPUT: {size} log bytes announced, {rest.nbytes} there")
-    batch = rest[size:]
-    if (rows > 0) != (batch.nbytes > 0):
-        raise ProtocolError(f"OUTPUT: {rows} rows in {batch.nbytes} bytes")
-    return Output(
-        acked_input,
-        OutputNumber(emitted_output),
-        LogOffset(log_start),
-        rest[:size],
-        rows,
-        batch if rows else None,
-    )
+    if (rows > 0) != (count > 0):
+        raise ProtocolError(f"OUTPUT: {rows} rows in {count} blocks")
+    blocks = tuple(OutputBlock(*found) for found in _parse_blocks(rest[size:], count, "OUTPUT"))
+    return Output(acked_input, OutputNumber(emitted_output), LogOffset(log_start), rest[:size], rows, blocks)
+
+
+def _parse_blocks(rest: memoryview, count: int, name: str) -> list[tuple[int, memoryview]]:
+    blocks: list[tuple[int, memoryview]] = []
+    while rest.nbytes:
+        destination, size = _split(_BLOCK, rest, name)
+        rest = rest[_BLOCK.size :]
+        if size == 0 or size > rest.nbytes:
+            raise ProtocolError(f"{name}: a block of {size} bytes announced, {rest.nbytes} there")
+        blocks.append((destination, rest[:size]))
+        rest = rest[size:]
+    if len(blocks) != count:
+        raise ProtocolError(f"{name}: {count} blocks announced, {len(blocks)} there")
+    return blocks
 
 
 def _parse_checkpointed(payload: memoryview) -> Checkpointed:

@@ -61,7 +61,7 @@ class Conduit:
         return None if frame is None else messages.parse(frame)
 
     def say(self, command: str) -> None:
-        send_frames(self.sock, [messages.pack_bundle(next(self._seq), 1, command.encode())])
+        send_frames(self.sock, [messages.pack_bundle(next(self._seq), 1, [command.encode()])])
 
     def ask(self, command: str) -> Any:
         self.say(command)

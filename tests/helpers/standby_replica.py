@@ -82,7 +82,7 @@ def _serve(
         elif isinstance(message, messages.Bundle):
             said.extend(control.message for control in channel.poll())
             channel.send(pack_control(Figures(FIGURES)))
-            command = bytes(message.batch).decode()
+            command = bytes(message.blocks[0]).decode()
             answer = _promote(channel, hello) if command == "promote" else _obey(command, said, spec)
             send_frames(conduit, [messages.pack_output(message.seq, 0, 0, json.dumps(answer).encode())])
 

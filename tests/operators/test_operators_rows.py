@@ -131,7 +131,7 @@ def test_the_repeated_hour_keeps_its_two_instants() -> None:
         assert instant(local(moment, zone), zone) == moment
 
 
-@pytest.mark.parametrize("tz", ["Mars/Olympus", "+xx", ""])
+@pytest.mark.parametrize("tz", ["Mars/Olympus", "+xx", "", "+19", "+01:60", "+053", "GMT+18:01"])
 def test_unknown_zones(tz: str) -> None:
     with pytest.raises(ConfigurationError):
         zone_of(tz)
@@ -142,6 +142,25 @@ def test_zones_as_spark_writes_them() -> None:
     for tz, hours in (("GMT+2", 2), ("UTC-03:00", -3), ("+01", 1), ("Z", 0), ("Etc/UTC", 0)):
         assert instant(moment, zone_of(tz)) == instant(moment, UTC) - hours * 3_600_000_000
     assert local(instant(moment, None), None) == moment
+
+
+@pytest.mark.parametrize(
+    ("tz", "seconds"),
+    [
+        ("+0530", 19_800), ("GMT+0530", 19_800), ("+0015", 900), ("-0015", -900), ("UT+1", 3600), ("+1:3", 3780),
+        ("-01:30:15", -5415), ("+013015", 5415), ("+18:00", 64_800), ("utc+2", 7200),
+    ],
+)  # fmt: skip
+def test_offsets_as_java_reads_them(tz: str, seconds: int) -> None:
+    moment = datetime(2024, 1, 1, 12)
+    assert instant(moment, zone_of(tz)) == instant(moment, UTC) - seconds * 1_000_000
+
+
+def test_text_that_is_not_utf_8_is_refused_by_its_column() -> None:
+    text = pa.array([b"well", b"\xff"]).view(pa.string())
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 2]), text], names=["n", "name"])
+    with pytest.raises(InputError, match=r"column 'name' holds text that is not UTF-8.*make_valid_utf8"):
+        RowDecoder(batch.schema).decode(batch)
 
 
 def test_a_row_is_a_tuple_with_names() -> None:
@@ -303,6 +322,8 @@ def test_spark_schemas_become_the_arrow_schemas_that_spark_makes() -> None:
     assert arrow_schema(pa.struct([("a", pa.int8())])).names == ["a"]
     assert arrow_schema(IntegerType()).names == ["value"]
     assert arrow_schema("INT").names == ["value"]
+    nothing = arrow_schema(StructType([StructField("a", ArrayType(NullType(), containsNull=False))]))
+    assert pa.types.is_null(nothing.field("a").type.value_type)
     assert arrow_schema("STRUCT<a: INT, b: STRUCT<>>").names == ["a", "b"]
     assert arrow_schema("c CHAR(3), v varchar(5), d DEC(3), e numeric").types == [
         pa.string(),
@@ -417,3 +438,9 @@ def test_values_that_are_made_to_fit_typed_state() -> None:
     )
     assert store({"f": 1.5}) == (1.5, None, None, None)
     assert Codec(arrow_schema("n INT"), UTC, "state").store(5) == (5,)
+
+
+def test_a_struct_with_two_fields_of_one_name_is_refused() -> None:
+    twice = StructType([StructField("a", LongType()), StructField("a", LongType())])
+    with pytest.raises(QueryDefinitionError, match="a struct has two fields 'a'"):
+        arrow_schema(StructType([StructField("v", twice)]))

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from clonos.protocol.destination import KeyColumn, KeyKind, route_by_key
+from clonos.protocol.destination import KeyColumn, KeyKind, Routing, route_by_key
 from clonos.protocol.engine.instance import (
     Action,
     Bundle,
@@ -139,7 +139,7 @@ class Bench:
         config = InstanceConfig(
             "op",
             ORIGIN,
-            route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism),
+            Routing([(route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism), 0)]),
             lambda rows: [(row[0],) for row in rows],
             record_at_a_time=self.record_at_a_time,
             watermark_of=self.watermark_of,

@@ -19,6 +19,7 @@ from clonos.operators.types import key_kind
 from clonos.protocol.destination import (
     KeyColumn,
     KeyKind,
+    Routing,
     conform,
     destination,
     key_text,
@@ -169,6 +170,7 @@ def test_routers_agree_with_destination(rows: list[tuple[str, int | None]], para
         route = route_by_key([KeyColumn(c, kinds[c]) for c in columns], parallelism, remembered=2)
         assert route(rows) == wanted
     assert route_to_one(rows) == [0] * len(rows)
+    assert Routing([(route_to_one, 0), (route_to(2), 1)])(rows) == [[0] * len(rows), [3] * len(rows)]
     assert route_to(3)(rows) == [3] * len(rows)
 
 

@@ -91,6 +91,41 @@ def test_a_line_says_how_far_logs_are_needed_for_its_snapshots() -> None:
     assert line(standing(inside), None).needs == {}
 
 
+def test_a_sender_begins_with_nothing_that_one_of_its_receivers_lacks() -> None:
+    """Two operators of two instances, and a sink, read the first one: its destinations are numbered through."""
+    third, rows = Origin(4, 1), Origin(5, 0)
+    diamond = Topology(
+        (
+            Node(1, NodeKind.SOURCE, "in", 0),
+            Node(2, NodeKind.OPERATOR, "first", 1, (1,)),
+            Node(3, NodeKind.OPERATOR, "second", 2, (2,)),
+            Node(4, NodeKind.OPERATOR, "third", 2, (2,)),
+            Node(5, NodeKind.SINK, "out", 1, (2, 3, 4)),
+        )
+    )
+    assert [diamond.destination(2, origin) for origin in (SECOND, third, rows, FIRST)] == [0, 3, 4, None]
+    assert [diamond.receiver(2, to) for to in range(6)] == [
+        SECOND, Origin(3, 1), Origin(4, 0), third, rows, None,
+    ]  # fmt: skip
+    inside = [Point(f"a{n}", n * 10, {0: n, 3: n - 1, 4: n}, {SOURCE: n}) for n in (12, 15, 20)]
+
+    def chosen(second: int, third_at: int, cursor: int) -> tuple[str | None, dict[int, int]]:
+        standings = {
+            FIRST: Standing(Point("a", 100, {0: 10, 3: 9, 4: 10}, {SOURCE: 10}), inside),
+            SECOND: Standing(Point("b", 0, {}, {}), [Point("b1", 1, {}, {FIRST.channel: second})]),
+            third: Standing(Point("c", 0, {}, {}), [Point("c1", 1, {}, {FIRST.channel: third_at})]),
+        }
+        cursors = {rows: {FIRST.channel: cursor}}
+        found = recovery_line(diamond, standings, cursors, generation=2, epoch=5)
+        return names(found).get(FIRST), dict(found.resumes[third].awaited_input)
+
+    assert chosen(20, 19, 20) == ("a20", {})
+    assert chosen(20, 14, 20) == ("a15", {})
+    assert chosen(15, 19, 20) == ("a15", {FIRST.channel: 19})
+    assert chosen(20, 19, 14) == ("a12", {FIRST.channel: 19})
+    assert chosen(11, 19, 20) == (None, {FIRST.channel: 19})
+
+
 def test_without_a_cursor_nothing_is_guessed() -> None:
     inside = {FIRST: [first("a1", 15)], SECOND: [second("b1", 9, 15)]}
     assert names(line(standing(inside), None)) == {}

@@ -221,6 +221,30 @@ def test_receipts_take_a_split_piece_once() -> None:
     assert receipts.take(whole) == []
 
 
+def test_what_comes_by_a_shorter_way_is_new_unless_nothing_is_elided() -> None:
+    far, near = (
+        encode_delta([encode_entry(OWN, start, 4, hop, data)])
+        for start, hop, data in ((0, 3, None), (2, 1, b"cdef"))
+    )
+    receipts, whole = Receipts(), Receipts(by_hops=False)
+    for taken, again in ((receipts, [(2, 6)]), (whole, [(4, 6)])):
+        assert [(s, e) for _, s, e in taken.take(far)] == [(0, 4)]
+        assert [(s, e) for _, s, e in taken.take(near)] == again
+        assert taken.take(near) == taken.take(far) == []
+        assert taken.ends == {OWN: 6} and taken.covers(OWN, 0, 6) and not taken.covers(OWN, 0, 7)
+    assert [(s, e) for _, s, e in receipts.take(encode_delta([encode_entry(OWN, 0, 6, 2, b"abcdef")]))] == [
+        (0, 2)
+    ]
+
+
+def test_an_elided_piece_does_not_hide_the_piece_itself() -> None:
+    journal = DeltaJournal(depth=1)
+    journal.receive(encode_delta([encode_entry(OWN, 0, 4, 2, None)]))
+    journal.receive(encode_delta([encode_entry(OWN, 0, 4, 1, b"abcd")]))
+    assert journal.own_since(OWN, 0) == b""  # it is beyond the depth for those that read this instance
+    assert journal.received == {OWN: 4}
+
+
 def said(raws: list[bytes]) -> set[tuple[Origin, int, int | None]]:
     """Every byte that these deltas give, at its offset, and every offset that they only mention (None)."""
     return {

@@ -10,6 +10,7 @@ import pytest
 from planted import OTHERS, Planted, planted
 from planted_batches import plan_of_an_epoch_is_not_kept
 
+from clonos.protocol.destination import Destinations
 from clonos.protocol.engine.output_stage import OutputStage
 from clonos.protocol.ids import LOG_BEGIN, Origin
 from clonos.protocol.line import snapshot_name
@@ -44,7 +45,7 @@ def sender_may_be_ahead_of_its_receivers(patch: Patch) -> None:
 def suppressed_rows_do_not_count_as_sent(patch: Patch) -> None:
     real = OutputStage.release
 
-    def release(self: OutputStage, encoded: Any, produced: list[Any], destinations: list[int]) -> None:
+    def release(self: OutputStage, encoded: Any, produced: list[Any], destinations: Destinations) -> None:
         before, suppressed = dict(self.sent), self.suppressed_upto - self.numbered
         real(self, encoded, produced, destinations)
         if suppressed >= len(produced):

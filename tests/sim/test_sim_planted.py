@@ -8,6 +8,7 @@ from planted_batches import BATCHES
 from planted_commits import COMMITS
 from planted_counters import COUNTERS
 from planted_disks import DISKS
+from planted_fan_out import FAN_OUT
 from planted_fencing import FENCING
 from planted_holders import HOLDING
 from planted_identity import IDENTITY
@@ -40,6 +41,7 @@ PLANTED = {
     **FENCING,
     **POISON,
     **SWITCHES,
+    **FAN_OUT,
 }
 
 

@@ -195,6 +195,14 @@ def test_an_expression_that_fails_ends_the_query(place: Place, mode: str) -> Non
             r"\[DIVIDE_BY_ZERO\] Division by zero\.",
         ),
         ("[USER_RAISED_EXCEPTION] no such card SQLSTATE: P0001", "no such card"),
+        (
+            "[STREAM_FAILED] Query: [DUPLICATED_MAP_KEY] Duplicate map key 1 was found. SQLSTATE: 23505 SQLSTATE: XXKST",
+            r"failed: \[DUPLICATED_MAP_KEY\] Duplicate map key 1 was found\.",
+        ),
+        (
+            "[INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION] Another result SQLSTATE: 42K0B",
+            "Another result",
+        ),
     ],
 )
 def test_spark_says_whose_error_it_is(text: str, says: str) -> None:
@@ -202,6 +210,8 @@ def test_spark_says_whose_error_it_is(text: str, says: str) -> None:
     assert isinstance(error, ExpressionError) and not error.retryable
     assert re.search(says, str(error))
     assert isinstance(translate(Exception("[STREAM_FAILED] ExecutorLost SQLSTATE: XXKST")), QueryFailed)
+    raised = "[STREAM_FAILED] Query: [PYTHON_EXCEPTION] the service is away SQLSTATE: 38000 SQLSTATE: XXKST"
+    assert isinstance(translate(Exception(raised)), QueryFailed), "it may be there again"
     plan = (
         "Job 3 cancelled\n=== Streaming Query ===\nraise_error([clonos:InputError] a record has the channel"
     )

@@ -77,8 +77,8 @@ def test_two_sources_are_united(place: Place, mode: str) -> None:
         assert [row["at"] for row in rows if row["k"] == key] == list(range(1, 13))
 
 
-def test_an_operator_united_with_a_source_rests_while_it_has_no_input(place: Place) -> None:
-    """Spark cuts away a branch without new data: an operator on it does not run in that epoch, and goes on later."""
+def test_an_operator_united_with_a_source_goes_on_while_it_has_no_input(place: Place) -> None:
+    """A branch without new data runs in every epoch: Spark does not cut away the stage that it begins with."""
 
     def count(key: Any, row: Any, ctx: Any) -> Any:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
@@ -96,7 +96,7 @@ def test_an_operator_united_with_a_source_rests_while_it_has_no_input(place: Pla
         place.write([row], "two")
         rows = place.await_rows(2 + epoch)
     assert [r["seen"] for r in rows] == [2, 2, 3, 4]
-    assert inner_ends(place) == ends
+    assert min(inner_ends(place)) > max(ends)
     place.write([row], "one")
     assert [r["seen"] for r in place.await_rows(5)][-1] == 7  # 2 of the inner one, 5 of the outer one
     place.kill(node=3)

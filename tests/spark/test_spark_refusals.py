@@ -200,6 +200,7 @@ def test_what_a_query_needs_to_start(place: Place, stream: Any) -> None:
         stream.writeStream.to(clonos.sinks.jsonl(place.output)).start()
     with pytest.raises(QueryDefinitionError, match="output mode 'complete' is not supported"):
         stream.writeStream.outputMode("complete")
+    stream.writeStream.outputMode("Append").outputMode("UPDATE")  # Spark does not mind the case
     with pytest.raises(QueryDefinitionError, match="exactly one trigger"):
         stream.writeStream.trigger(processingTime="1 second", once=True)
     with pytest.raises(QueryDefinitionError, match="Use realTime"):

@@ -160,6 +160,21 @@ def test_types_that_have_no_place_in_python_are_refused(place: Place, expression
         clonos.causal(source)
 
 
+@pytest.mark.parametrize("unit", ["hour", "day", "minute to second"])
+def test_intervals_of_other_units_than_sinks_write_are_refused(place: Place, unit: str) -> None:
+    value = {"hour": "'5' hour", "day": "'3' day", "minute to second": "'1:02' minute to second"}[unit]
+    source = place.read("id int").selectExpr("id", f"named_struct('a', array(interval {value})) as odd")
+    stream = clonos.causal(source).map(lambda row: row, source.schema, name="m", pure=True)
+    with pytest.raises(
+        QueryDefinitionError, match=f"of type 'interval {unit}'.*Cast it to interval day to second"
+    ):
+        place.start(stream)
+    cast = clonos.causal(source.selectExpr("id", "cast(odd.a[0] as interval day to second) as odd"))
+    place.start(cast.map(lambda row: row, "id int, odd interval day to second", name="m", pure=True))
+    place.write([{"id": 1}])
+    assert place.await_rows(1)[0]["odd"].endswith("DAY TO SECOND")
+
+
 def test_both_halves_of_a_repeated_hour_stay_apart_in_sinks(place: Place) -> None:
     """And readers in another zone find the same instants."""
     import sqlite3

@@ -15,17 +15,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-HIDDEN = StructType.fromJson(
-    {
-        "type": "struct",
-        "fields": [
-            {"name": "_clonos_channel", "type": "long", "nullable": False, "metadata": {}},
-            {"name": "_clonos_position", "type": "long", "nullable": False, "metadata": {}},
-            {"name": "_clonos_destination", "type": "integer", "nullable": False, "metadata": {}},
-            {"name": "_clonos_delta", "type": "binary", "nullable": True, "metadata": {}},
-        ],
-    }
-)
 OPERATOR, SINK = 2, 3
 
 
@@ -57,11 +46,10 @@ class Rig:
         self.replicas: Replicas
         self.query: StreamingQuery
 
-    def stage(self, frame: DataFrame, node: int, schema: StructType) -> DataFrame:
+    def stage(self, frame: DataFrame, node: int) -> DataFrame:
         specification = {
             "node": node,
             "name": f"node {node}",
-            "output_schema": schema.json(),
             "servers": [{"near": f"unix:{self.socket}"}],
             "token": "secret",
             "generation": 1,
@@ -80,7 +68,7 @@ class Rig:
         identity = [
             "cast(_clonos_source_partition as long) * 64 + 1 as _clonos_channel",
             "_clonos_source_position as _clonos_position",
-            "cast(null as binary) as _clonos_delta",
+            "pmod(hash(_clonos_source_position), 2) as _clonos_destination",
         ]
         self.start_on(source.selectExpr(*identity, *columns), **script)
 
@@ -90,13 +78,12 @@ class Rig:
         self.replicas = Replicas(
             self.socket, {OPERATOR: arrow, SINK: arrow}, sinks=frozenset({SINK}), **script
         )
-        operator = self.stage(
-            identified.repartitionById(2, F.pmod(F.hash("_clonos_position"), F.lit(2))),
-            OPERATOR,
-            StructType([*HIDDEN.fields, *user.fields]),
-        )
-        exchanged = operator.repartitionById(2, F.col("_clonos_destination")).drop("_clonos_destination")
-        writer = self.stage(exchanged, SINK, HIDDEN).writeStream
+        assert self.spark._jvm is not None
+        packing = self.spark._jvm.org.clonos.spark.PackingStage
+        limits = (self.settings.get("bundle_rows", 4096), self.settings.get("bundle_bytes", 1 << 20))
+        packed = DataFrame(packing.apply(identified._jdf, *limits), self.spark)
+        operator = self.stage(exchanged(packed), OPERATOR)
+        writer = self.stage(exchanged(operator), SINK).writeStream
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
         if self.mode == "realtime":
             writer = writer.outputMode("update").trigger(realTime=realtime)
@@ -125,6 +112,10 @@ class Rig:
     def stop(self) -> None:
         self.query.stop()
         self.replicas.close()
+
+
+def exchanged(blocks: DataFrame) -> DataFrame:
+    return blocks.repartitionById(2, F.col("_clonos_destination")).drop("_clonos_destination")
 
 
 def conduit_threads(spark: SparkSession) -> list[str]:

@@ -13,29 +13,29 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-HELLO, RESUME, WELCOME, BUNDLE, TICK, END, OUTPUT, CHECKPOINTED, ENDED, HEARTBEAT, ERROR = range(1, 12)
+from clonos.protocol.ids import Epoch
+from clonos.wire.block import Block, pack_block, parse_block
 
-HIDDEN_IN = [
-    ("_clonos_channel", pa.int64()),
-    ("_clonos_position", pa.int64()),
-    ("_clonos_delta", pa.binary()),
-]
-HIDDEN_OUT = [
-    pa.field("_clonos_channel", pa.int64(), nullable=False),
-    pa.field("_clonos_position", pa.int64(), nullable=False),
-    pa.field("_clonos_destination", pa.int32(), nullable=False),
-    pa.field("_clonos_delta", pa.binary()),
-]
+HELLO, RESUME, WELCOME, BUNDLE, TICK, END, OUTPUT, CHECKPOINTED, ENDED, HEARTBEAT, ERROR = range(1, 12)
 
 
 def frame(kind: int, payload: bytes = b"") -> bytes:
     checksum = zlib.crc32(payload, zlib.crc32(bytes([kind])))
     return struct.pack("<IBI", 5 + len(payload), kind, checksum) + payload
+
+
+def pieces(payload: bytes) -> Iterator[bytes]:
+    """The blocks of a BUNDLE."""
+    at = 0
+    while at < len(payload):
+        _, size = struct.unpack_from("<iI", payload, at)
+        yield payload[at + 8 : at + 8 + size]
+        at += 8 + size
 
 
 class Closed(Exception):
@@ -101,7 +101,7 @@ class Replicas:
 
     `script(node, instance, attempt, bundles)` is asked before a bundle is answered and may return "die" (close without
     answering), "die_after" (answer first), "hang", "error" or "retryable", "garbage" (a frame with a wrong checksum)
-    or "misfit" (output that has another schema).
+    or "misfit" (output that is no block).
     """
 
     def __init__(
@@ -194,9 +194,8 @@ class Replicas:
         self.check(not kept or log_start == start.log, f"RESUME log at {log_start}, snapshot at {start.log}")
         state = Snapshot(start.seq, start.output, start.log)
         wire.send(
-            WELCOME, json.dumps({"version": 3, "window": self.window, "window_bytes": 64 << 20}).encode()
+            WELCOME, json.dumps({"version": 4, "window": self.window, "window_bytes": 64 << 20}).encode()
         )
-        schema = pa.schema([*HIDDEN_IN, *self.users[node]])
         while True:
             kind, payload = wire.receive()
             if kind == TICK:
@@ -209,9 +208,7 @@ class Replicas:
                 wire.send(ENDED, struct.pack("<Q", state.output))
                 return
             elif kind == BUNDLE:
-                self._bundle(
-                    wire, instance, (node, number, epoch, attempt), state, payload, emitted_output, schema
-                )
+                self._bundle(wire, instance, (node, number, epoch, attempt), state, payload, emitted_output)
             else:
                 self.check(False, f"frame of type {kind}")
 
@@ -223,16 +220,20 @@ class Replicas:
         state: Snapshot,
         payload: bytes,
         emitted_output: int,
-        schema: pa.Schema,
     ) -> None:
         node, number, epoch, attempt = who
-        seq, rows = struct.unpack_from("<QI", payload)
+        seq, rows, count = struct.unpack_from("<QII", payload)
         if seq <= state.seq:
             return
         self.check(seq == state.seq + 1, f"bundle {seq} after {state.seq}")
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload[12:]), schema)
+        blocks = [parse_block(memoryview(raw)) for raw in pieces(payload[16:])]
+        self.check(len(blocks) == count, "blocks do not fit")
+        self.check(all(block.epoch == epoch for block in blocks), "a block of another epoch")
+        batch = pa.concat_batches(
+            [pa.ipc.read_record_batch(pa.py_buffer(block.rows), self.users[node]) for block in blocks]
+        )
         batch.validate(full=True)
-        self.check(batch.num_rows == rows, "rows do not fit")
+        self.check(batch.num_rows == rows == sum(block.count for block in blocks), "rows do not fit")
         checksum = zlib.crc32(payload)
         self.check(instance.checksums.setdefault((epoch, seq), checksum) == checksum, f"bundle {seq} changed")
         instance.bundles += 1
@@ -242,8 +243,8 @@ class Replicas:
         if what == "garbage":
             wire.connection.sendall(frame(HEARTBEAT, bytes(8))[:-1] + b"X")
         if what == "misfit":
-            message = pa.record_batch([[1] * rows], names=["a"]).serialize().to_pybytes()
-            wire.send(OUTPUT, struct.pack("<QQQII", seq, state.output + rows, state.log, 0, rows) + message)
+            head = struct.pack("<QQQIII", seq, state.output + rows, state.log, 0, rows, 1)
+            wire.send(OUTPUT, head + struct.pack("<iI", 0, 100) + bytes(100))
         if what == "hang":
             time.sleep(30)
         if what in ("error", "retryable"):
@@ -262,31 +263,42 @@ class Replicas:
         if node in self.sinks:
             if (epoch, seq) not in instance.collected:
                 instance.collected.add((epoch, seq))
-                self._collect(node, batch)
-            wire.send(OUTPUT, struct.pack("<QQQII", seq, state.output, log_start, len(entry), 0) + entry)
+                self._collect(node, blocks, batch)
+            wire.send(OUTPUT, struct.pack("<QQQIII", seq, state.output, log_start, len(entry), 0, 0) + entry)
         else:
-            out = self._echo(node, number, batch, first)
-            out = out.slice(min(out.num_rows, max(0, emitted_output - first + 1)))
-            message = out.serialize().to_pybytes() if out.num_rows else b""
-            head = struct.pack("<QQQII", seq, state.output, log_start, len(entry), out.num_rows)
-            wire.send(OUTPUT, head + entry + message)
+            seen = min(rows, max(0, emitted_output - first + 1))
+            out = self._echo(node, number, epoch, batch.slice(seen), first + seen)
+            head = struct.pack("<QQQIII", seq, state.output, log_start, len(entry), rows - seen, len(out))
+            wire.send(OUTPUT, head + entry + b"".join(out))
         if what == "die_after":
             raise Closed("scripted")
         if self.checkpoint_every and seq % self.checkpoint_every == 0:
             instance.within[epoch] = Snapshot(state.seq, state.output, state.log)
             wire.send(CHECKPOINTED, struct.pack("<QQ", seq, state.log))
 
-    def _echo(self, node: int, number: int, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        count = batch.num_rows
-        columns = [
-            pa.array([(number << 6) | node] * count, pa.int64()),
-            pa.array(range(first, first + count), pa.int64()),
-            pa.array([position % self.parallelism for position in range(first, first + count)], pa.int32()),
-            pa.array([b"d" if index == 0 else None for index in range(count)], pa.binary()),
-            *batch.columns[len(HIDDEN_IN) :],
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*HIDDEN_OUT, *self.users[node]]))
+    def _echo(self, node: int, number: int, epoch: int, batch: pa.RecordBatch, first: int) -> list[bytes]:
+        """The rows again, numbered from `first`, as a block for each destination."""
+        made = []
+        for destination in range(self.parallelism):
+            rows = [row for row in range(batch.num_rows) if (first + row) % self.parallelism == destination]
+            if rows:
+                message = batch.take(pa.array(rows)).serialize()
+                block = Block(
+                    Epoch(epoch),
+                    (number << 6) | node,
+                    [first + row for row in rows],
+                    b"d",
+                    memoryview(message),
+                )
+                packed = pack_block(block)
+                made.append(struct.pack("<iI", destination, len(packed)) + packed)
+        return made
 
-    def _collect(self, node: int, batch: pa.RecordBatch) -> None:
+    def _collect(self, node: int, blocks: list[Block], batch: pa.RecordBatch) -> None:
+        """The rows, with the channel and the number of each."""
+        origins = [(block.sender, position) for block in blocks for position in block.numbers]
         with self.lock:
-            self.collected[node].extend(batch.to_pylist())
+            self.collected[node] += [
+                {**row, "_clonos_channel": channel, "_clonos_position": position}
+                for row, (channel, position) in zip(batch.to_pylist(), origins, strict=True)
+            ]

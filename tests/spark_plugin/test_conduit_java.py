@@ -366,7 +366,7 @@ def test_every_instance_runs_in_an_epoch_without_rows(
     hidden = [
         "1L as _clonos_channel",
         "_clonos_source_position as _clonos_position",
-        "cast(null as binary) as _clonos_delta",
+        "cast(pmod(_clonos_source_position, 2) as int) as _clonos_destination",
     ]
     log.append(0, b"drop")
     rig.start_on(source.filter("value <> binary('drop')").selectExpr(*hidden, "1 as a"))
@@ -383,11 +383,14 @@ def test_every_instance_runs_in_an_epoch_without_rows(
 def test_what_does_not_fit_is_said_when_the_query_is_built(spark: SparkSession, tmp_path: Path) -> None:
     rig = Rig(spark, tmp_path, "microbatch", parallelism=3)
     frame = spark.range(3).toDF("id")
-    with pytest.raises(Exception, match="the input of a causal stage begins with the columns"):
-        rig.stage(frame, OPERATOR, frame.schema)
+    with pytest.raises(Exception, match="the input of a causal stage has a column _clonos_block"):
+        rig.stage(frame, OPERATOR)
+    with pytest.raises(Exception, match="a source's rows begin with the columns"):
+        rig.start_on(frame)
+    frame = frame.withColumnRenamed("id", "_clonos_block")
     rig = Rig(spark, tmp_path, "sometimes")
     with pytest.raises(Exception, match="mode must be microbatch or realtime"):
-        rig.stage(frame, OPERATOR, frame.schema)
+        rig.stage(frame, OPERATOR)
 
 
 def test_another_number_of_partitions_is_refused(spark: SparkSession, tmp_path: Path, log: LogWriter) -> None:

@@ -325,7 +325,7 @@ def test_a_gate_passes_on_what_it_gets_and_who_goes(authority: Authority, tmp_pa
         with dialled(address, tls) as sock:
             sock.sendall(to_bytes(messages.pack_hello(hello())) + to_bytes(messages.pack_resume(0, 0)))
             assert received(sock) is FrameType.WELCOME
-            bundle = messages.pack_bundle(1, 1, b"facts".ljust(8 << 20))
+            bundle = messages.pack_bundle(1, 1, [b"facts".ljust(8 << 20)])
             sock.sendall(to_bytes(bundle))
             assert received(sock) is FrameType.OUTPUT
             os.kill(server.status()["pid"], signal.SIGKILL)

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import subprocess
 import sys
+import zlib
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -113,9 +114,11 @@ def test_zeros_and_missing_values_are_told_apart() -> None:
 
 
 def test_where_rows_go_is_part_of_the_digest() -> None:
-    assert digest_of_sent(7, [0, 1]) != digest_of_sent(7, [1, 0])
-    assert digest_of_sent(7, [0, 300]) != digest_of_sent(7, [0, 301])
-    assert digest_of_sent(7, [0, 1]) != digest_of_sent(8, [0, 1])
+    assert digest_of_sent(7, [[0, 1]]) != digest_of_sent(7, [[1, 0]])
+    assert digest_of_sent(7, [[0, 300]]) != digest_of_sent(7, [[0, 301]])
+    assert digest_of_sent(7, [[0, 1]]) != digest_of_sent(8, [[0, 1]])
+    assert digest_of_sent(7, [[0, 1], [2, 3]]) != digest_of_sent(7, [[0, 1], [3, 2]])
+    assert digest_of_sent(7, [[0, 1]]) == zlib.crc32(b"\0\1", 7), "as it was for one reader"
 
 
 PROGRAM = """

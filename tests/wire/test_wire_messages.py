@@ -40,9 +40,11 @@ def payload(packed: Packed) -> str:
 
 def test_golden_payloads() -> None:
     assert payload(m.pack_resume(1, 2, b"log")) == "010000000000000002000000000000006c6f67"
-    assert payload(m.pack_bundle(1, 2, b"ab")) == "0100000000000000020000006162"
-    assert payload(m.pack_output(1, 2, 3, b"log", 4, b"ab")) == (
-        "01000000000000000200000000000000030000000000000003000000040000006c6f676162"
+    assert payload(m.pack_bundle(1, 5, [b"ab", b"c"])) == (
+        "01000000000000000500000002000000" + "00000000020000006162" + "000000000100000063"
+    )
+    assert payload(m.pack_output(1, 2, 3, b"log", 4, [m.OutputBlock(7, b"ab")])) == (
+        "0100000000000000020000000000000003000000000000000300000004000000010000006c6f6707000000020000006162"
     )
     assert payload(m.pack_checkpointed(1, 2)) == "01000000000000000200000000000000"
     assert (
@@ -56,12 +58,12 @@ def test_golden_payloads() -> None:
     assert payload(m.pack_flush_log(1, b"log")) == "01000000000000006c6f67"
     assert payload(m.pack_log_flushed(1)) == "0100000000000000"
     assert json.loads(bytes.fromhex(payload(m.pack_hello(HELLO)))) == {
-        "version": 3, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
+        "version": 4, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
         "fence": "00000000000000020000000000000006", "fresh": True, "stage_attempt": 0, "task_attempt": 0,
         "mode": "realtime", "standby": False, "failovers": [], "recovered": 0,
     }  # fmt: skip
     assert json.loads(bytes.fromhex(payload(m.pack_welcome(8, 9)))) == {
-        "version": 3,
+        "version": 4,
         "window": 8,
         "window_bytes": 9,
         "log_end": 0,
@@ -77,11 +79,11 @@ def test_golden_payloads() -> None:
 @given(u64, u64, u64, fences, st.binary(max_size=40), st.binary(min_size=1, max_size=40))
 def test_what_is_packed_is_parsed(a: int, b: int, c: int, fence: Fence, log: bytes, batch: bytes) -> None:
     assert over(m.pack_resume(a, b, log)) == m.Resume(a, b, memoryview(log))
-    assert over(m.pack_bundle(a or 1, 7, batch)) == m.Bundle(a or 1, 7, memoryview(batch))
-    assert over(m.pack_output(a, b, c, log, 7, batch)) == m.Output(
-        a, b, c, memoryview(log), 7, memoryview(batch)
-    )
-    assert over(m.pack_output(a, b, c, log)) == m.Output(a, b, c, memoryview(log), 0, None)
+    blocks = (memoryview(batch), memoryview(b"another"))
+    assert over(m.pack_bundle(a or 1, 7, blocks)) == m.Bundle(a or 1, 7, blocks)
+    sent = (m.OutputBlock(3, blocks[0]), m.OutputBlock(0, blocks[1]))
+    assert over(m.pack_output(a, b, c, log, 7, sent)) == m.Output(a, b, c, memoryview(log), 7, sent)
+    assert over(m.pack_output(a, b, c, log)) == m.Output(a, b, c, memoryview(log), 0, ())
     assert over(m.pack_checkpointed(a, b)) == m.Checkpointed(a, b)
     assert over(m.pack_end(a)) == m.End(a)
     assert over(m.pack_ended(a)) == m.Ended(a)
@@ -142,7 +144,7 @@ def test_a_hello_with_any_field_exchanged_is_parsed_or_refused(key: str, value: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "wire version 2, this end speaks 3"),
+        ({"version": 2}, "wire version 2, this end speaks 4"),
         ({"node": 0}, "node 0 is not a whole number from 1 to 63"),
         ({"node": True}, "node True"),
         ({"instance": -1}, "instance -1"),
@@ -171,15 +173,20 @@ def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> Non
         (FrameType.HELLO, b"[]", "a JSON object is expected"),
         (FrameType.HELLO, b"\xff", "not UTF-8 JSON"),
         (FrameType.HELLO, b"[" * 100_000, "not UTF-8 JSON"),
-        (FrameType.HELLO, b'{"version":3,"token":"t","admin":[]}', "admin is not an object"),
+        (FrameType.HELLO, b'{"version":4,"token":"t","admin":[]}', "admin is not an object"),
         (FrameType.RESUME, b"x" * 15, "at least 16"),
         (FrameType.TICK, b"x", "none belong"),
         (FrameType.END, b"x" * 9, "exactly 8"),
-        (FrameType.BUNDLE, b"\0" * 12 + b"x", "seq 0"),
-        (FrameType.BUNDLE, b"\1" * 12, "in 0 bytes"),
-        (FrameType.OUTPUT, b"\0" * 24 + b"\5\0\0\0" + b"\0" * 4, "5 log bytes announced, 0 there"),
-        (FrameType.OUTPUT, b"\0" * 32 + b"x", "0 rows in 1 bytes"),
-        (FrameType.WELCOME, b'{"version":3,"window":0,"window_bytes":1}', "window 0"),
+        (FrameType.BUNDLE, b"\0" * 8 + b"\1" * 8 + b"x", "seq 0"),
+        (FrameType.BUNDLE, b"\1" * 12 + b"\0" * 4, "in 0 blocks"),
+        (FrameType.BUNDLE, b"\1" * 12 + b"\1\0\0\0", "1 blocks announced, 0 there"),
+        (FrameType.BUNDLE, b"\1" * 12 + b"\1\0\0\0" + b"\0" * 8, "a block of 0 bytes announced"),
+        (FrameType.BUNDLE, b"\1" * 12 + b"\1\0\0\0" + b"\2\0\0\0" * 2 + b"x", "2 bytes announced, 1 there"),
+        (FrameType.BUNDLE, b"\1" * 12 + b"\1\0\0\0" + b"\1\0\0\0" * 2 + b"xyz", "at least 8"),
+        (FrameType.OUTPUT, b"\0" * 24 + b"\5\0\0\0" + b"\0" * 8, "5 log bytes announced, 0 there"),
+        (FrameType.OUTPUT, b"\0" * 36 + b"\1" * 8 + b"x", "bytes announced, 1 there"),
+        (FrameType.OUTPUT, b"\0" * 32 + b"\1\0\0\0", "0 rows in 1 blocks"),
+        (FrameType.WELCOME, b'{"version":4,"window":0,"window_bytes":1}', "window 0"),
         (FrameType.ERROR, b'{"error":"E"}', "message is not a text"),
     ],
 )
@@ -198,8 +205,8 @@ def test_what_does_not_fit_is_not_packed() -> None:
         lambda: m.pack_end(-1),
         lambda: m.pack_checkpointed(1 << 64, 0),
         lambda: m.pack_output(0, 0, 0, rows=1),
-        lambda: m.pack_output(0, 0, 0, batch=b"x"),
-        lambda: m.pack_bundle(1, 1 << 32, b"x"),
+        lambda: m.pack_output(0, 0, 0, blocks=[m.OutputBlock(0, b"x")]),
+        lambda: m.pack_bundle(1, 1 << 32, [b"x"]),
     ):
         with pytest.raises(ProtocolError):
             wrong()

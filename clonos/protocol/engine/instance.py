@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clonos.protocol.destination import Router
+from clonos.protocol.destination import Routing
 from clonos.protocol.engine.epoch_boundary import EpochBoundary
 from clonos.protocol.engine.input_gate import InputGate
 from clonos.protocol.engine.instance_log import InstanceLog
@@ -67,7 +67,7 @@ class InstanceConfig:
 
     name: str
     origin: Origin
-    router: Router
+    routing: Routing
     keys_of: KeysOf
     depth: int = FULL
     fold_from: int = FOLD_FROM
@@ -95,7 +95,7 @@ class Instance:
         save_queue = SaveQueue()
         log = InstanceLog(config.origin, journal, save_queue, place)
         gate = InputGate(journal, save_queue, place)
-        output = OutputStage(ports, config.router, log, journal, place)
+        output = OutputStage(ports, config.routing, log, journal, place)
         runner = OperatorRunner(
             operator,
             services,

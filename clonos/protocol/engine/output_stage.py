@@ -6,9 +6,11 @@ per destination carries the delta that the destination lacks.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from clonos.errors import GapError
 from clonos.protocol.counters import LAST_LONG, used_up
-from clonos.protocol.destination import Router
+from clonos.protocol.destination import Destinations, Routing
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
@@ -23,7 +25,7 @@ class OutputStage:
     def __init__(
         self,
         ports: InstancePorts,
-        router: Router,
+        routing: Routing,
         log: InstanceLog,
         journal: DeltaJournal,
         place: InstancePlace,
@@ -34,7 +36,7 @@ class OutputStage:
         self.suppresses_all = False
         self._due: list[Emit] = []
         self._ports = ports
-        self._router = router
+        self._routing = routing
         self._log = log
         self._journal = journal
         self._place = place
@@ -52,12 +54,12 @@ class OutputStage:
         """The output number of the last row so far, suppressed ones included."""
         return max(self.numbered, self.suppressed_upto)
 
-    def prepare(self, produced: list[Row]) -> tuple[Encoded, list[int]]:
+    def prepare(self, produced: list[Row]) -> tuple[Encoded, Destinations]:
         """The rows as the runtime ships them, and their destinations."""
         encoded = self._ports.encode(produced)
-        return encoded, self._router(produced) if produced else []
+        return encoded, self._routing(produced) if produced else []
 
-    def release(self, encoded: Encoded | None, produced: list[Row], destinations: list[int]) -> None:
+    def release(self, encoded: Encoded | None, produced: list[Row], destinations: Destinations) -> None:
         """Number, suppress and stamp. The rows are due once what they depend on is saved."""
         before, count = self.numbered, len(produced)
         self.numbered = output_after(before, count)
@@ -65,16 +67,17 @@ class OutputStage:
             raise used_up("the number of the output row", self._place.where())
         log_start, log = self._log.take_unsent()
         covered = count if self.suppresses_all else min(max(self.suppressed_upto - before, 0), count)
-        self.sent.update(zip(destinations, outputs_after(before, count), strict=True))
+        for column in destinations:
+            self.sent.update(zip(column, outputs_after(before, count), strict=True))
         if covered:
-            produced, destinations = produced[covered:], destinations[covered:]
+            produced, destinations = produced[covered:], [column[covered:] for column in destinations]
             encoded = self._ports.encode(produced) if produced else None
         deltas: dict[int, bytes] = {}
         if produced:
-            for target in dict.fromkeys(destinations):
+            for target in dict.fromkeys(chain.from_iterable(destinations)):
                 delta = self._journal.delta_for(target)
                 if delta is not None:
-                    deltas[destinations.index(target)] = delta
+                    deltas[target] = delta
             self._log.handed_on = self._log.end
         emit = Emit(
             output_after(before, covered + 1),

@@ -156,31 +156,33 @@ def recovery_line(
     """`cursors` are the sinks' by channel; one that is not known counts as one that has nothing."""
     chosen: dict[Origin, Point] = {}
 
-    def reached(origin: Origin) -> Mapping[int, int]:
+    def reached(origin: Origin | None) -> Mapping[int, int]:
+        if origin is None:
+            return {}
         if origin in chosen:
             return chosen[origin].reached
         return standings[origin].reached if origin in standings else cursors.get(origin, {})
 
     for node in _receivers_first(topology):
-        receivers = topology.downstream(node.number)
-        for instance in range(node.parallelism if len(receivers) == 1 else 0):
+        for instance in range(node.parallelism):
             origin = Origin.of(node.number, instance)
             for point in reversed(standings.get(origin, Standing()).inside):
                 if all(
-                    reached(Origin.of(receivers[0].number, target)).get(origin.channel, -1) >= number
+                    reached(topology.receiver(node.number, target)).get(origin.channel, -1) >= number
                     for target, number in point.sent.items()
                 ):
                     chosen[origin] = point
                     break
 
+    def last_sent(sender: Origin, receiver: Origin) -> int:
+        sent = chosen[sender].sent if sender in chosen else standings[sender].sent
+        to = topology.destination(sender.node, receiver)
+        return -1 if to is None else sent.get(to, -1)
+
     def awaited_input(origin: Origin, point: Point) -> dict[int, int]:
         senders = {channel: channel_origin(channel) for channel in point.reached}
         will_not_come = {
-            channel: (chosen[sender].sent if sender in chosen else standings[sender].sent).get(
-                origin.instance, -1
-            )
-            for channel, sender in senders.items()
-            if sender in standings
+            channel: last_sent(sender, origin) for channel, sender in senders.items() if sender in standings
         }
         ahead = {channel: point.reached[channel] for channel in will_not_come}
         return still_awaited(ahead, will_not_come)

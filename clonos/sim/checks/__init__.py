@@ -29,7 +29,7 @@ from clonos.sim.checks.locality import Locality
 from clonos.sim.checks.losses import Losses
 from clonos.sim.checks.memory import Memory
 from clonos.sim.checks.oracle import Oracle
-from clonos.sim.checks.orphans import Orphans
+from clonos.sim.checks.orphans import Orphans, directly
 from clonos.sim.checks.outputs import Outputs
 from clonos.sim.checks.prefix import Prefix
 from clonos.sim.checks.replays import Replays
@@ -62,7 +62,7 @@ class Checks:
         self.orphans = Orphans(world, self.truth, self.truncation, self.losses, self.effects)
         self.gaps = Gaps(world, self.truth, self.truncation, self.losses)
         self.replays = Replays(self.truth)
-        self.outputs = Outputs(self.truth)
+        self.outputs = Outputs(self.truth, world.plan.dataflow.topology)
         self.prefix = Prefix(self.truth, self.truncation)
         self.histories = Histories(self.truth)
         self.fifo = Fifo(world)
@@ -150,6 +150,8 @@ class Checks:
             for origin, offset in tag.depends.items():
                 if offset > depends.get(origin, 0):
                     depends[origin] = offset
+            for sender, offset in directly(tag).items():
+                host.depends_directly[sender] = max(offset, host.depends_directly.get(sender, LOG_BEGIN))
 
     def promoted(self, host: OperatorHost, hello: AttachRequest, recorded: bytes) -> None:
         """A standby goes on from what the conduit knew of the log, and what else it has of it."""
@@ -173,9 +175,11 @@ class Checks:
         if own is not None:
             self.truth.extend(host.origin, *own)
 
-    def emits(self, host: OperatorHost, emit: Emit) -> list[Tag]:
+    def emits(self, host: OperatorHost, emit: Emit) -> list[list[Tag]]:
+        """By reader and row."""
         if self._is_overtaken(host):  # the conduit does not read from this process any more
-            return [Tag(host.origin.channel, emit.first + at, -1, {}) for at in range(emit.count)]
+            tags = [Tag(host.origin.channel, emit.first + at, -1, {}) for at in range(emit.count)]
+            return [tags for _ in emit.destinations]
         if emit.log:
             self.truth.extend(host.origin, emit.log_start, emit.log)
         host.depends[host.origin] = log_after(emit.log_start, emit.log)
@@ -226,11 +230,11 @@ class Checks:
         self.outputs.shows(place.origin, identity, row)
         self.fifo.shows(place.origin, tag)
         self.orphans.shows(place, tag)
-        self.oracle.shows(row)
+        self.oracle.shows(place.origin, row)
         self._world.trace(f"sink {place.origin}", f"shows {identity}: record {row[1]}", Shown(place.origin))
 
     def repeats(self, place: SinkPlace, identity: str, row: Row) -> None:
-        self.outputs.repeats(identity, row)
+        self.outputs.repeats(place.origin, identity, row)
 
     def sink_fenced(self, origin: Origin, fence: Fence) -> None:
         self.fencing.sink_raised(origin, fence)
@@ -274,7 +278,7 @@ class Checks:
         self.locality.struck(origin)
 
     def everything_is_out(self) -> bool:
-        return self.oracle.shown == self._world.plan.records - len(self._world.poison.records)
+        return self.oracle.shown == self.oracle.due
 
     def at_the_end(self) -> None:
         self.oracle.at_the_end(complete=self._world.outcome == "exact")

@@ -5,31 +5,52 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.instance import Row
-from clonos.protocol.ids import Origin
+from clonos.protocol.ids import NodeId, Origin
 from clonos.sim.checks.violation import Violation
-from clonos.sim.operator import entry_of_link
-from clonos.testing.ledger import Judge
+from clonos.sim.operator import entry_of_link, identity
+from clonos.testing.ledger import Entry, Judge
 
 if TYPE_CHECKING:
     from clonos.sim.world import World
 
 
 class Oracle:
-    """One judge per node."""
+    """One judge per node. Where a stream feeds several nodes, a link comes to light with every row that it is in: all
+    of them must say the same of it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._judges = {node.number: Judge() for node in world.plan.dataflow.operators}
+        self._flow = world.plan.dataflow
+        self._judges = {node.number: Judge() for node in self._flow.operators}
+        self._links: dict[tuple[NodeId, str], Entry] = {}
+        self._shown: set[tuple[NodeId, int, tuple[NodeId, ...]]] = set()
         self.shown = 0
 
-    def shows(self, row: Row) -> None:
+    @property
+    def due(self) -> int:
+        """How many rows all sinks are to show."""
+        return sum(len(self._expected(sink.number)) for sink in self._flow.sinks)
+
+    def shows(self, sink: Origin, row: Row) -> None:
         _, record, links = row[:3]
         self.shown += 1
-        for link in links:
-            entry = entry_of_link(record, link)
+        way: tuple[NodeId, ...] = tuple(link[0] for link in links)
+        if (sink.node, record, way) in self._shown:
+            raise Violation("I3", f"sink {sink} shows record {record} twice that came by the way {way}")
+        self._shown.add((sink.node, record, way))
+        for at, link in enumerate(links):
+            entry = entry_of_link(record, link, self._flow.ways_to(link[0]).index(way[:at]))
+            if self._flow.fans_out and self._links.setdefault((link[0], entry.input_id), entry) is not entry:
+                self._says_the_same(link[0], entry)
+                continue
             fault = self._judges[link[0]].add(entry)
             if fault is not None:
                 raise Violation("I3", f"the ledger of node {link[0]} is {fault.value} by {entry}")
+
+    def _says_the_same(self, node: NodeId, entry: Entry) -> None:
+        known = self._links[node, entry.input_id]
+        if known != entry:
+            raise Violation("I3", f"the ledger of node {node} says {known} in one row and {entry} in another")
 
     def at_the_end(self, *, complete: bool) -> None:
         """Whether all chains are whole. Where the query has stopped, they may end early."""
@@ -46,20 +67,17 @@ class Oracle:
                 raise Violation(
                     "I3", f"the ledger of node {number}: {verdict}: {'; '.join(verdict.first_problems)}"
                 )
+        if self.shown != self.due:
+            raise Violation("I3", f"the sinks show {self.shown} rows of {self.due}")
 
-    def _expected(self, number: int) -> list[int]:
-        """The records that pass a node: those of the sources above it that are not poison."""
+    def _expected(self, number: NodeId) -> list[int]:
+        """The records that pass a node, once for each way: those of the sources above it that are not poison."""
+        ways = self._flow.ways_to(number)
         found: list[int] = []
         for partition, records in self._world.partitions.items():
-            if self._passes(partition, number):
-                found += [record for record in records if record not in self._world.poison.records]
+            for way in self._flow.ways(partition.node, number):
+                at = ways.index(way[:-1])
+                found += [
+                    identity(record, at) for record in records if record not in self._world.poison.records
+                ]
         return found
-
-    def _passes(self, partition: Origin, number: int) -> bool:
-        flow, at = self._world.plan.dataflow, partition.node
-        while at != number:
-            downstream = flow.topology.downstream(at)
-            if not downstream:
-                return False
-            at = downstream[0].number
-        return True

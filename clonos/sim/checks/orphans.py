@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from clonos.protocol.fence import attempt_of, generation_of
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, channel_origin
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.checks.effects import Effects, LogsOfHost
@@ -53,11 +53,11 @@ class Orphans:
 
     def emits(self, host: OperatorHost, depends: Mapping[Origin, LogOffset]) -> None:
         held = self._truncation.store(host.store)
-        self._must_hold(f"{host.origin} emits", host.origin, held, depends)
+        self._must_hold(f"{host.origin} emits", host.origin, held, depends, host.depends_directly)
 
     def shows(self, place: SinkPlace, tag: Tag) -> None:
         held = self._truncation.sink(place)
-        self._must_hold(f"sink {place.origin} shows a row", place.origin, held, tag.depends)
+        self._must_hold(f"sink {place.origin} shows a row", place.origin, held, tag.depends, directly(tag))
         self._becomes_visible(tag.depends)
 
     def _becomes_visible(self, depends: Mapping[Origin, LogOffset]) -> None:
@@ -74,7 +74,8 @@ class Orphans:
         """An effect is output: all that it depends on has been made to survive the host, and where it has a standby
         elsewhere, the conduit has it, for the standby. Nothing that goes on later may be without it."""
         depends = {**host.depends, host.origin: host.live.log_offset}
-        self._must_hold(f"{host.origin} acts", host.origin, self._truncation.store(store), depends)
+        held = self._truncation.store(store)
+        self._must_hold(f"{host.origin} acts", host.origin, held, depends, host.depends_directly)
         if not store.is_synced:
             raise Violation("I1", f"{host.origin} acts on the outside before its log is stable")
         told = self._told[host.origin, attempt_of(host.hello.fence)]
@@ -87,17 +88,31 @@ class Orphans:
         if not any(kind in FORGETTING for kind, _ in self._world.plan.rates):
             self._acts.append((self._effects.logs(host.server_at), depends))
 
-    def _must_hold(self, who: str, owner: Origin, held: Held, depends: Mapping[Origin, LogOffset]) -> None:
+    def _must_hold(
+        self,
+        who: str,
+        owner: Origin,
+        held: Held,
+        depends: Mapping[Origin, LogOffset],
+        depends_directly: Mapping[Origin, LogOffset],
+    ) -> None:
+        """`depends_directly` is how far it depends on the logs of those that have sent it records, by these records."""
         truncation_points = self._truncation.points()
+        if self._world.plan.depth > 0:
+            for origin, upto in depends_directly.items():
+                start = truncation_points.get(origin, LOG_BEGIN)
+                if start < upto and not held.covers(origin, start, upto):
+                    self._misses(who, origin, held, start, upto)
         for origin, upto in depends.items():
             start = truncation_points.get(origin, LOG_BEGIN)
             if start >= upto or held.covers(origin, start, upto):
                 continue
             if self._distance(origin, owner) > self._world.plan.depth and held.reach.get(origin, 0) >= upto:
                 continue
-            missing = held.missing(origin, start, upto)
-            if all(self._is_excused(origin, *piece) for piece in missing):
-                continue
+            self._misses(who, origin, held, start, upto)
+
+    def _misses(self, who: str, origin: Origin, held: Held, start: LogOffset, upto: LogOffset) -> None:
+        if not all(self._is_excused(origin, *piece) for piece in held.missing(origin, start, upto)):
             raise Violation(
                 "I1",
                 f"{who}, which depends on the log of {origin} up to {upto}, but does not hold all of it from "
@@ -114,12 +129,11 @@ class Orphans:
         return self._losses.held_anywhere(damaged=True)[origin].covers(start, upto)
 
     def _distance(self, origin: Origin, owner: Origin) -> int:
-        """Hops from a log's origin downstream to its holder."""
+        """Hops from a log's origin downstream to its holder, on the longest way: the row that it depends by may be the
+        only one that has come."""
         known = self._distances.get((origin.node, owner.node))
         if known is None:
-            known, at = 0, origin.node
-            while at != owner.node:
-                known, at = known + 1, self._world.plan.dataflow.target(at).number
+            known = max(map(len, self._world.plan.dataflow.ways(origin.node, owner.node)))
             self._distances[origin.node, owner.node] = known
         return known
 
@@ -209,3 +223,9 @@ class Orphans:
         for at, disk in enumerate(self._world.disks):
             if self._world.counts(at) and disk.times_restored == disks_restored[at]:
                 yield from disk.stores.values()
+
+
+def directly(tag: Tag) -> dict[Origin, LogOffset]:
+    """How far the receiver of a record depends on the log of its sender by this record."""
+    sender = channel_origin(tag.channel)
+    return {sender: tag.depends[sender]} if sender in tag.depends else {}

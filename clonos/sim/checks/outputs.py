@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import attempt_of
-from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, OutputNumber, output_after
+from clonos.protocol.ids import LOG_BEGIN, LogOffset, NodeId, Origin, OutputNumber, output_after
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
+from clonos.protocol.topology import Topology
 from clonos.sim.checks.truth import Truth
 from clonos.sim.checks.violation import Violation
 from clonos.sim.records import Rows, Tag
@@ -24,25 +25,29 @@ if TYPE_CHECKING:
 class Outputs:
     """Rows by number, at the instance and at the sink."""
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: Truth, topology: Topology) -> None:
         self._truth = truth
-        self._visible: dict[str, str] = {}
-        self._passed: dict[tuple[Origin, int], int] = {}
+        self._topology = topology
+        self._visible: dict[tuple[NodeId, str], str] = {}
+        self._passed: dict[tuple[Origin, int, NodeId], int] = {}  # by attempt and reader
 
-    def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, LogOffset]) -> list[Tag]:
+    def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, LogOffset]) -> list[list[Tag]]:
+        """By reader and row."""
         assert isinstance(emit.payload, Rows)
         truth, sent = self._truth.rows[origin], self._truth.sent[origin]
-        tags = []
+        tags: list[list[Tag]] = [[] for _ in emit.destinations]
         for index, row in enumerate(emit.payload.rows):
-            number, target = output_after(emit.first, index), emit.destinations[index]
-            text = f"{row!r} to {target}"
+            number = output_after(emit.first, index)
+            targets = [column[index] for column in emit.destinations]
+            text = f"{row!r} to {' '.join(map(str, targets))}"
             if truth.setdefault(number, text) != text:
                 raise Violation("I2", f"output {number} of {origin} was {truth[number]}, and is now {text}")
-            positions = sent[target]
-            if not positions or positions[-1] < number:
-                positions.append(number)
-            before = max((at for at in positions if at < number), default=-1)
-            tags.append(Tag(origin.channel, number, before, depends))
+            for of_reader, target in zip(tags, targets, strict=True):
+                positions = sent[target]
+                if not positions or positions[-1] < number:
+                    positions.append(number)
+                before = max((at for at in positions if at < number), default=-1)
+                of_reader.append(Tag(origin.channel, number, before, depends))
         return tags
 
     def shortened(
@@ -59,8 +64,10 @@ class Outputs:
         self._truth.cut_rows(origin, output_after(emitted, made))
 
     def passed_on(self, task: Task, frame: OutputFrame) -> None:
-        attempt = task.origin, attempt_of(task.conduit.limits.fence)
-        for _, record in frame.records:
+        for destination, record in frame.records:
+            receiver = self._topology.receiver(task.origin.node, destination)
+            assert receiver is not None
+            attempt = task.origin, attempt_of(task.conduit.limits.fence), receiver.node
             last = self._passed.get(attempt)
             if last is not None and record.position != last + 1:
                 raise Violation(
@@ -70,14 +77,15 @@ class Outputs:
 
     def shows(self, sink: Origin, identity: str, row: Row) -> None:
         text = repr(row[:3])
-        if identity in self._visible:
+        if (sink.node, identity) in self._visible:
             raise Violation("I3", f"sink {sink} shows output {identity} twice")
-        self._visible[identity] = text
+        self._visible[sink.node, identity] = text
 
-    def repeats(self, identity: str, row: Row) -> None:
+    def repeats(self, sink: Origin, identity: str, row: Row) -> None:
         """An idempotent function is called again."""
         text = repr(row[:3])
-        if self._visible.get(identity) != text:
+        if self._visible.get((sink.node, identity)) != text:
             raise Violation(
-                "I3", f"output {identity} comes again as {text}, it was {self._visible.get(identity)}"
+                "I3",
+                f"output {identity} comes again as {text}, it was {self._visible.get((sink.node, identity))}",
             )

@@ -15,6 +15,7 @@ from clonos.sim.dimensions.batches import batches
 from clonos.sim.dimensions.clocks import clocks
 from clonos.sim.dimensions.counters import counters
 from clonos.sim.dimensions.drivers import drivers
+from clonos.sim.dimensions.fan_out import fan_out
 from clonos.sim.dimensions.holders import unreadable_holders
 from clonos.sim.dimensions.hosts import hosts
 from clonos.sim.dimensions.hung_servers import hung_servers
@@ -47,6 +48,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "values": values,
     "hung servers": hung_servers,
     "switched standbys": switched_standbys,
+    "fan-out": fan_out,
 }
 """By the name of its stream, in the order of application."""
 

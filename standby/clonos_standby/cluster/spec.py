@@ -23,13 +23,6 @@ from clonos.wire.tls import Tls
 from clonos_standby.cluster.spec_file import VERSION, read_document
 from clonos_standby.server.log import LogFormat
 
-CHANNEL = pa.field("_clonos_channel", pa.int64(), nullable=False)
-POSITION = pa.field("_clonos_position", pa.int64(), nullable=False)
-DESTINATION = pa.field("_clonos_destination", pa.int32(), nullable=False)
-DELTA = pa.field("_clonos_delta", pa.binary())
-INPUT_HIDDEN = (CHANNEL, POSITION, DELTA)
-OUTPUT_HIDDEN = (CHANNEL, POSITION, DESTINATION, DELTA)
-
 
 class RouteKind(enum.Enum):
     KEY = "key"
@@ -82,6 +75,8 @@ class ReplicaSettings:
     state_cache: int = 200_000
     window: int = 4
     window_bytes: int = 16 << 20
+    bundle_rows: int = 4096
+    bundle_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

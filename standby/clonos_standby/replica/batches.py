@@ -1,9 +1,10 @@
-"""Bundles and outputs as Arrow record batches, with the hidden columns of the wire."""
+"""Bundles and outputs as blocks of Arrow record batches."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,36 +12,61 @@ import pyarrow as pa
 from clonos.errors import InputError, ProtocolError, Where
 from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.protocol.engine.instance import Bundle, Emit, Row
-from clonos.protocol.ids import Origin
+from clonos.protocol.frontier import Column
+from clonos.protocol.ids import Epoch, Origin
 from clonos.values.digest import digest_of
+from clonos.wire.block import Block, pack_block, parse_block
 from clonos.wire.framing import MAX_LENGTH
-from clonos_standby.cluster.spec import INPUT_HIDDEN, OUTPUT_HIDDEN
+from clonos.wire.messages import Bundle as BundleFrame, OutputBlock
 
 _COLUMNS_FROM = 64  # below, lists are faster than arrays
-_STAMPS = pa.struct(list(OUTPUT_HIDDEN))
 
 
 class BundleReader:
-    """Record batches of BUNDLE frames to core bundles."""
+    """BUNDLE frames to core bundles."""
 
     def __init__(self, user: pa.Schema, zone: str, *, instants: bool = False) -> None:
-        self._schema = pa.schema([*INPUT_HIDDEN, *user])
+        self._schema = user
         self._decoder = RowDecoder(user, zone, instants=instants)
         self.row_class = self._decoder.row_class
 
-    def read(self, raw: memoryview) -> Bundle:
+    def read(self, frame: BundleFrame, epoch: Epoch) -> Bundle:
+        """The records of a bundle. Raises ProtocolError where it is not what it says it is, InputError where its rows
+        do not fit the schema."""
+        blocks = [parse_block(raw) for raw in frame.blocks]
+        count = sum(block.count for block in blocks)
+        if count != frame.rows:
+            raise ProtocolError(f"bundle {frame.seq} says it has {frame.rows} rows and has {count}")
+        for block in blocks:
+            if block.epoch != epoch:
+                raise ProtocolError(f"a block of epoch {block.epoch} in bundle {frame.seq} of epoch {epoch}")
+        batch = self._batch(blocks)
+        rows = self._decoder.rows(self._decoder.columns(batch), count)
+        deltas = [bytes(block.ride_along) for block in blocks if block.ride_along]
+        channels, positions = _columns(blocks, count)
+        return Bundle(channels, positions, rows, deltas)
+
+    def _batch(self, blocks: list[Block]) -> pa.RecordBatch:
         try:
-            batch = pa.ipc.read_record_batch(pa.py_buffer(raw), self._schema)
-        except pa.ArrowException as error:
-            raise InputError(f"a bundle does not fit the declared input schema: {error}") from error
-        deltas = batch.column(2)
-        carried: list[bytes] = []
-        if deltas.null_count < len(deltas):
-            carried = deltas.drop_null().to_pylist()
-        rows = self._decoder.rows(self._decoder.columns(batch, len(INPUT_HIDDEN)), batch.num_rows)
-        if batch.num_rows < _COLUMNS_FROM:
-            return Bundle(batch.column(0).to_pylist(), batch.column(1).to_pylist(), rows, carried)
-        return Bundle(batch.column(0).to_numpy(), batch.column(1).to_numpy(), rows, carried)
+            batches = [pa.ipc.read_record_batch(pa.py_buffer(block.rows), self._schema) for block in blocks]
+        except (pa.ArrowException, OSError) as error:  # OSError is how Arrow says that a message is cut off
+            raise InputError(f"a block does not fit the declared input schema: {error}") from error
+        for block, batch in zip(blocks, batches, strict=True):
+            if batch.num_rows != block.count and batch.num_columns:
+                raise ProtocolError(f"a block says it has {block.count} rows and has {batch.num_rows}")
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _columns(blocks: list[Block], count: int) -> tuple[Column, Column]:
+    """Channel and number of each record."""
+    if count < _COLUMNS_FROM:
+        channels = [block.sender for block in blocks for _ in range(block.count)]
+        return channels, [number for block in blocks for number in block.numbers]
+    if len(blocks) == 1:
+        return np.full(count, blocks[0].sender, np.int64), np.asarray(blocks[0].numbers, np.int64)
+    senders = np.array([block.sender for block in blocks], np.int64)
+    counts = [block.count for block in blocks]
+    return np.repeat(senders, counts), np.concatenate([np.asarray(b.numbers, np.int64) for b in blocks])
 
 
 class EncodedRows:
@@ -63,14 +89,32 @@ class EncodedRows:
 EMPTY = EncodedRows([], None)
 
 
-class OutputWriter:
-    """Emitted rows to the record batches of OUTPUT frames."""
+class BlockLimits(NamedTuple):
+    """What a block holds at most, as a bundle does; one row may be larger."""
 
-    def __init__(self, user: pa.Schema, zone: str, name: str, origin: Origin) -> None:
-        self._schema = pa.schema([*OUTPUT_HIDDEN, *user])
+    rows: int
+    bytes: int
+
+
+_DEFAULT_LIMITS = BlockLimits(4096, 1 << 20)
+
+
+class OutputWriter:
+    """Emitted rows to the blocks of OUTPUT frames."""
+
+    def __init__(
+        self,
+        user: pa.Schema,
+        zone: str,
+        name: str,
+        origin: Origin,
+        limits: BlockLimits = _DEFAULT_LIMITS,
+    ) -> None:
+        self._schema = user
         self._encoder = RowEncoder(user, zone, name)
         self._channel = origin.channel
         self._where = Where(name, origin.instance)
+        self._limits = limits
 
     def encode(self, rows: list[Row], *, lazily: bool = False) -> EncodedRows:
         """Rows that do not fit the schema are refused now, or, `lazily`, when their arrays are needed."""
@@ -81,34 +125,63 @@ class OutputWriter:
             _ = encoded.arrays
         return encoded
 
-    def batch(self, emit: Emit) -> pa.Buffer:
-        """The encapsulated message of an Emit that has rows."""
-        count = emit.count
-        payload: Any = emit.payload
+    def blocks(self, emit: Emit, epoch: Epoch) -> list[OutputBlock]:
+        """The blocks of an Emit that has rows, by destination, each in the order of output numbers."""
         if emit.deltas and sum(map(len, emit.deltas.values())) > MAX_LENGTH:
             raise ProtocolError(
-                f"the determinants of {count} output rows are larger than a frame may be ({MAX_LENGTH} bytes)",
+                f"the determinants of {emit.count} output rows are larger than a frame may be ({MAX_LENGTH} bytes)",
                 where=self._where,
                 hint="Lower spark.clonos.bundle.rows, or let ctx.call return less: what it returned is in them",
             )
-        if count < _COLUMNS_FROM:
-            carried, channel = emit.deltas.get, self._channel
-            stamps = [(channel, emit.first + i, to, carried(i)) for i, to in enumerate(emit.destinations)]
-            hidden = pa.array(stamps, _STAMPS).flatten()
-        else:
-            hidden = [
-                pa.array(np.full(count, self._channel, np.int64)),
-                pa.array(np.arange(emit.first, emit.first + count, dtype=np.int64)),
-                pa.array(np.array(emit.destinations, np.int32)),
-                _sparse(count, emit.deltas),
-            ]
-        return pa.RecordBatch.from_arrays(hidden + payload.arrays, schema=self._schema).serialize()
+        payload: Any = emit.payload
+        batch = pa.RecordBatch.from_arrays(payload.arrays, schema=self._schema)
+        made: list[OutputBlock] = []
+        for destination, numbers, rows in _by_destination(batch, emit):
+            delta = emit.deltas.get(destination, b"")
+            for part, message in self._within_limits(numbers, rows):
+                block = Block(epoch, self._channel, part, delta, message)
+                made.append(OutputBlock(destination, pack_block(block)))
+                delta = b""
+        return made
+
+    def _within_limits(self, numbers: Column, batch: pa.RecordBatch) -> Iterator[tuple[Column, pa.Buffer]]:
+        count = len(numbers)
+        if count <= self._limits.rows:
+            message = batch.serialize()
+            if count == 1 or message.size <= self._limits.bytes:
+                yield numbers, message
+                return
+        half = count // 2
+        yield from self._within_limits(numbers[:half], batch.slice(0, half))
+        yield from self._within_limits(numbers[half:], batch.slice(half))
 
 
-def _sparse(count: int, values: dict[int, bytes]) -> pa.Array:
-    if not values:
-        return pa.nulls(count, pa.binary())
-    column: list[bytes | None] = [None] * count
-    for index, value in values.items():
-        column[index] = value
-    return pa.array(column, pa.binary())
+def _by_destination(batch: pa.RecordBatch, emit: Emit) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
+    """The rows of each destination with their output numbers."""
+    for column in emit.destinations:
+        yield from _of_a_reader(batch, column, emit.first, emit.count)
+
+
+def _of_a_reader(
+    batch: pa.RecordBatch, destinations: list[int], first: int, count: int
+) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
+    distinct = dict.fromkeys(destinations)
+    if len(distinct) == 1:
+        numbers = (
+            range(first, first + count) if count < _COLUMNS_FROM else first + np.arange(count, dtype=np.int64)
+        )
+        yield destinations[0], numbers, batch
+        return
+    column = np.array(destinations, np.int64)
+    order = np.argsort(column, kind="stable")
+    ordered = batch.take(pa.array(order)) if batch.num_columns else batch
+    ends = np.flatnonzero(np.diff(column[order], append=-1)) + 1
+    begin = 0
+    for end in ends.tolist():
+        rows = order[begin:end]
+        yield (
+            destinations[rows[0]],
+            first + rows,
+            ordered.slice(begin, end - begin) if batch.num_columns else batch,
+        )
+        begin = end

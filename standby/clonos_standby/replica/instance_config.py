@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from clonos.operators.rows import zone_of
 from clonos.operators.types import key_kind
-from clonos.protocol.destination import KeyColumn, KeyKind, Router, route_by_key, route_to
+from clonos.protocol.destination import KeyColumn, KeyKind, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
 from clonos.protocol.ids import InstanceId, Origin
 from clonos.protocol.versions.programs import Programs
@@ -22,7 +22,7 @@ def instance_config(
     return InstanceConfig(
         name=node.name,
         origin=origin,
-        router=_router(node, origin.instance),
+        routing=Routing([(_router(node, origin.instance), 0)]),
         keys_of=keys_of(node, tells_folds),
         depth=node.depth,
         recording=node.recording,

@@ -74,7 +74,7 @@ from clonos.wire.messages import (
 )
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
 from clonos_standby.replica import holders, snapshot_metadata as metadata
-from clonos_standby.replica.batches import BundleReader, EncodedRows, OutputWriter
+from clonos_standby.replica.batches import BlockLimits, BundleReader, EncodedRows, OutputWriter
 from clonos_standby.replica.connection import ConduitGone, Connection
 from clonos_standby.replica.dead_letters import Letters
 from clonos_standby.replica.instance_config import instance_config, keys_of
@@ -106,7 +106,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._node = node
         self._faults = faults
         self._reader = BundleReader(node.input, node.zone)
-        self._writer = OutputWriter(node.output, node.zone, node.name, self._origin)
+        limits = BlockLimits(query.settings.bundle_rows, query.settings.bundle_bytes)
+        self._writer = OutputWriter(node.output, node.zone, node.name, self._origin, limits)
         place = f"{node.number}/{instance}"
         self._log_path = os.path.join(query.data, "logs", place)
         self._state_path = os.path.join(query.data, "state", place)
@@ -175,7 +176,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._reading = None
 
     def read(self, bundle: Bundle) -> Records:
-        return self._reader.read(bundle.batch)
+        return self._reader.read(bundle, self._session.request.epoch)
 
     def look(self) -> None:
         self._watchdog.look()
@@ -416,11 +417,11 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self._recovery = None
 
     def frame(self, acked_input: int, emit: Emit) -> Packed:
-        batch = self._writer.batch(emit) if emit.count else None
-        if batch is not None:
-            self._output_bytes += batch.size
-            self._delta_bytes += sum(map(len, emit.deltas.values()))
-        return pack_output(acked_input, emit.emitted_output, emit.log_start, emit.log, emit.count, batch)
+        blocks = self._writer.blocks(emit, self._session.request.epoch) if emit.count else []
+        self._output_bytes += sum(len(block) for _, block in blocks)
+        self._delta_bytes += sum(map(len, emit.deltas.values()))
+        rows = emit.count * len(emit.destinations)
+        return pack_output(acked_input, emit.emitted_output, emit.log_start, emit.log, rows, blocks)
 
     def send(self, frames: Sequence[Packed]) -> Steps:
         self.send_ahead(frames)

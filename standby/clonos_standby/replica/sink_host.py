@@ -49,7 +49,7 @@ class SinkHost(SinkPorts):
         """A sink has no standby."""
 
     def read(self, bundle: Bundle) -> Records:
-        return self._reader.read(bundle.batch)
+        return self._reader.read(bundle, self._session.request.epoch)
 
     def open_sink(self, request: AttachRequest) -> Steps:
         yield from ()

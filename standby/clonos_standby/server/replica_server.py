@@ -81,7 +81,7 @@ class Server:
             self.loop.on_signal(number, self.loop.stop)
         self._announced = False
         self._start_sidecars(options)
-        for problem in spares.warm(options.entry):
+        for problem in spares.warm(options.entry, self.spec["nodes"].values()):
             log("not_imported", f"not imported ahead: {problem}")
         spares.check_forkable()
         self.supervisor = Supervisor(self.loop, None, self.data, options.entry, options.spec, spares=wanted)

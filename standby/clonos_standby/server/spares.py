@@ -20,7 +20,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from clonos.errors import ConfigurationError
@@ -41,7 +41,9 @@ _MODULES = (
     "cloudpickle",
     "grpc",
 )
-_PACKAGES = ("clonos.protocol", "clonos.storage", "clonos.sinks", "clonos.operators", "clonos.wire")
+_PACKAGES = ("clonos.protocol", "clonos.storage", "clonos.operators", "clonos.wire")
+_SINKS = "clonos.sinks"
+"""A query needs the modules of its own sinks: SQLAlchemy alone costs as much as Arrow and NumPy."""
 
 
 def quiet_libraries() -> None:
@@ -51,16 +53,19 @@ def quiet_libraries() -> None:
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
-def warm(entry: str) -> list[str]:
-    """Imports what replicas need; returns what could not be, which the replicas will try themselves."""
+def warm(entry: str, nodes: Iterable[bytes]) -> list[str]:
+    """Imports what replicas of these pickled nodes need; returns what could not be, which the replicas will try
+    themselves."""
     missing = [problem for name in _MODULES if (problem := _import(name))]
     for package in _PACKAGES:
         problem = _import(package)
         if problem:
             missing.append(problem)
             continue
-        inside = pkgutil.iter_modules(importlib.import_module(package).__path__, package + ".")
-        missing += [problem for found in inside if not found.ispkg and (problem := _import(found.name))]
+        missing += [problem for name in _modules(package) if (problem := _import(name))]
+    pickled = b"".join(nodes)
+    named = [name for name in _modules(_SINKS) if name.encode() in pickled]
+    missing += [problem for name in named if (problem := _import(name))]
     problem = _import(entry.partition(":")[0])
     if problem:
         missing.append(problem)
@@ -68,6 +73,11 @@ def warm(entry: str) -> list[str]:
     gc.collect()
     gc.freeze()
     return missing
+
+
+def _modules(package: str) -> list[str]:
+    inside = pkgutil.iter_modules(importlib.import_module(package).__path__, package + ".")
+    return [found.name for found in inside if not found.ispkg]
 
 
 def _import(name: str) -> str | None:

@@ -184,6 +184,11 @@ class Coverage:
         self._ranges = sorted(rest)
         return new
 
+    def copy(self) -> Coverage:
+        made = Coverage()
+        made._ranges = list(self._ranges)
+        return made
+
     @property
     def end(self) -> LogOffset:
         return self._ranges[-1][1] if self._ranges else LOG_BEGIN

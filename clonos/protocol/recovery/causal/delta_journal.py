@@ -21,32 +21,46 @@ from clonos.protocol.recovery.causal.delta import DeltaEntry, decode_delta, enco
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 
 FULL = 1 << 30
+FIRST_HOP = 1
+"""From an origin to those that read it."""
 FOLD_FROM = 4096
 
 
 class Receipts:
-    """What has been received of every origin's log, so that what comes twice, late or split is taken once."""
+    """What has been received of every origin's log, so that what comes twice, late or split is taken once.
 
-    def __init__(self) -> None:
-        self._seen: dict[Origin, Coverage] = {}
+    Where ways of different lengths lead from an origin to a receiver, a piece may come by the longer one first, elided
+    or to be elided sooner by those that it is handed on to. So what comes by a shorter way is new, unless nothing is
+    ever elided (`by_hops` is false).
+    """
+
+    def __init__(self, *, by_hops: bool = True) -> None:
+        self._by_hops = by_hops
+        self._seen: dict[Origin, dict[int, Coverage]] = {}  # by hops: what came over so many, or fewer
 
     def take(self, raw: bytes) -> list[tuple[DeltaEntry, LogOffset, LogOffset]]:
         """The parts [start, end) of a delta's entries that are new. Raises LogCorrupt."""
         fresh: list[tuple[DeltaEntry, LogOffset, LogOffset]] = []
         for entry in decode_delta(raw):
-            coverage = self._seen.get(entry.origin)
-            if coverage is None:
-                coverage = self._seen[entry.origin] = Coverage()
-            fresh += [(entry, start, end) for start, end in coverage.add(entry.start, entry.end)]
+            seen = self._seen.setdefault(entry.origin, {})
+            hops = entry.hop if self._by_hops else FIRST_HOP
+            if hops not in seen:
+                shorter = [known for known in seen if known < hops]
+                seen[hops] = seen[max(shorter)].copy() if shorter else Coverage()
+            fresh += [(entry, start, end) for start, end in seen[hops].add(entry.start, entry.end)]
+            for longer in seen.keys() - {hops}:
+                if longer > hops:
+                    seen[longer].add(entry.start, entry.end)
         return fresh
 
     @property
     def ends(self) -> dict[Origin, LogOffset]:
-        return {origin: coverage.end for origin, coverage in self._seen.items()}
+        return {origin: max(each.end for each in seen.values()) for origin, seen in self._seen.items()}
 
     def covers(self, origin: Origin, start: LogOffset, end: LogOffset) -> bool:
-        coverage = self._seen.get(origin)
-        return start >= end or (coverage is not None and coverage.covers(start, end))
+        """Whether all of it has come, over however many hops."""
+        seen = self._seen.get(origin)
+        return start >= end or (seen is not None and seen[max(seen)].covers(start, end))
 
 
 class DeltaJournal:
@@ -63,7 +77,7 @@ class DeltaJournal:
         self._pieces: deque[DeltaEntry] = deque()
         self._dropped = 0  # number of the first piece; marks are numbers of pieces
         self._marks: dict[int, int] = {}
-        self._receipts = Receipts()
+        self._receipts = Receipts(by_hops=depth < FULL)
         self._bytes = 0
 
     @property

@@ -14,12 +14,9 @@ from collections.abc import Iterable, Mapping
 
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
-from clonos.protocol.recovery.causal.delta_journal import Receipts
+from clonos.protocol.recovery.causal.delta_journal import FIRST_HOP, Receipts
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
 from clonos.protocol.recovery.causal.retrieval import known_between
-
-FIRST_HOP = 1
-"""What was sent over several is passed on as if it had come over one: to more than the sharing depth asks for."""
 
 
 def missing_logs(
@@ -40,7 +37,8 @@ def missing_logs(
 def recovered_deltas(
     origin: Origin, start: LogOffset, upto: LogOffset, replies: Iterable[HolderReply]
 ) -> list[bytes]:
-    """As a delta, what others know of the log of `origin` from `start` to `upto`. Raises LogConflict."""
+    """As a delta, what others know of the log of `origin` from `start` to `upto`. What was sent over several hops is
+    passed on as if it had come over one: to more than the sharing depth asks for. Raises LogConflict."""
     pieces = list(known_between(start, upto, replies))
     return (
         [encode_delta(encode_entry(origin, at, len(data), FIRST_HOP, data) for at, data in pieces)]

@@ -13,19 +13,23 @@ from typing import Protocol
 
 import numpy as np
 
+from clonos.protocol.destination import Destinations
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.determinant import Outcome, Run
 
 Perform = Callable[[], Outcome]
 
 
-def digest_of_sent(rows: int, destinations: Sequence[int]) -> int:
+def digest_of_sent(rows: int, destinations: Destinations) -> int:
     """The digest of a step: of its rows, as `rows` has it, and of where they go."""
-    try:
-        flat = bytes(destinations)
-    except ValueError:  # a number above 255
-        flat = np.array(destinations, "<u4").tobytes()
-    return zlib.crc32(flat, rows)
+    digest = rows
+    for column in destinations:
+        try:
+            flat = bytes(column)
+        except ValueError:  # a number above 255
+            flat = np.array(column, "<u4").tobytes()
+        digest = zlib.crc32(flat, digest)
+    return digest
 
 
 class StepPorts(Protocol):

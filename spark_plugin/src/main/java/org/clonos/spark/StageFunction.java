@@ -2,26 +2,25 @@ package org.clonos.spark;
 
 import java.io.Serializable;
 import org.clonos.spark.conduit.ConduitTask;
-import org.clonos.spark.conduit.StageInput;
 import org.clonos.spark.conduit.StageSpec;
 import scala.collection.Iterator;
 import scala.runtime.AbstractFunction1;
 
-/** What a causal stage does to a partition: internal rows in, internal rows out, through a conduit. */
+/** What a causal stage does to a partition: blocks in, blocks out, through a conduit. */
 final class StageFunction extends AbstractFunction1<Iterator<Object>, Iterator<Object>> implements Serializable {
   private static final long serialVersionUID = 1L;
 
-  private final StageInput columns;
+  private final int block;
   private final String specification;
 
-  StageFunction(StageInput columns, String specification) {
-    this.columns = columns;
+  StageFunction(int block, String specification) {
+    this.block = block;
     this.specification = specification;
   }
 
   @Override
   public Iterator<Object> apply(Iterator<Object> input) {
-    return ConduitTask.start(input, columns, StageSpec.parse(specification), InputRow.takePartition());
+    return ConduitTask.start(input, block, StageSpec.parse(specification), InputRow.takePartition());
   }
 
   @Override

@@ -1,87 +1,111 @@
 package org.clonos.spark.conduit;
 
-import java.io.IOException;
-import java.util.function.Supplier;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.clonos.spark.block.Block;
+import org.clonos.spark.task.RowTaker;
 
 /**
- * The bundle under construction, where the puller meets the conduit: one thread appends and waits while the bundle is
- * full, the other takes it. Two writers alternate, so serializing never holds the puller up.
+ * The bundle under construction, where the puller meets the conduit: one thread appends blocks and waits while the next
+ * one does not fit, the other takes the bundle.
  */
-final class BundleBuilder implements AutoCloseable {
-  /** What the bundle holds at one moment, and whether more can come. */
+final class BundleBuilder implements RowTaker {
+  private static final int BUNDLE_HEADER = 16;
+  private static final int BLOCK_HEADER = 8;
+
+  /** What the bundle holds at one moment, and whether more can come. It is as large as allowed if a block waits. */
   record Fill(int rows, long bytes, boolean exhausted, Throwable failure) {}
 
   /** A complete BUNDLE frame, and how many rows are in it. */
   record Sealed(int rows, byte[] frame) {}
 
+  private final int column;
   private final int maxRows;
   private final long maxBytes;
   private final Runnable wake;
-  private BundleWriter current;
-  private BundleWriter spare;
+  private List<byte[]> blocks = new ArrayList<>();
+  private int rows;
+  private long bytes;
+  private boolean oneWaits;
   private boolean exhausted;
   private boolean closed;
   private Throwable failure;
 
-  BundleBuilder(int maxRows, long maxBytes, Supplier<BundleWriter> writers, Runnable wake) {
+  /** The block stands in this column of the rows that come. */
+  BundleBuilder(int column, int maxRows, long maxBytes, Runnable wake) {
+    this.column = column;
     this.maxRows = maxRows;
     this.maxBytes = maxBytes;
     this.wake = wake;
-    current = writers.get();
-    spare = writers.get();
   }
 
-  /** Appends a row; waits while the bundle is full. */
-  synchronized void append(InternalRow row) throws InterruptedException {
-    while (full() && !closed) {
+  @Override
+  public void append(InternalRow row) throws InterruptedException {
+    append(row.getBinary(column));
+  }
+
+  private synchronized void append(byte[] block) throws InterruptedException {
+    int more = Block.of(block).rows();
+    while (!closed && !blocks.isEmpty() && (rows + more > maxRows || bytes + block.length > maxBytes)) {
+      oneWaits = true;
+      wake.run();
       wait();
     }
+    oneWaits = false;
     if (closed) {
       throw new InterruptedException("the conduit is closed");
     }
-    current.write(row);
-    if (current.rows() == 1 || full()) {
+    blocks.add(block);
+    rows += more;
+    bytes += block.length;
+    if (blocks.size() == 1 || rows >= maxRows || bytes >= maxBytes) {
       wake.run();
     }
   }
 
-  synchronized void exhaust(Throwable cause) {
+  @Override
+  public synchronized void exhaust(Throwable cause) {
     exhausted = true;
     failure = cause;
     wake.run();
   }
 
   synchronized Fill fill() {
-    return new Fill(current.rows(), current.bytes(), exhausted, failure);
+    return new Fill(rows, oneWaits ? Math.max(bytes, maxBytes) : bytes, exhausted, failure);
   }
 
-  /** Takes the rows as a BUNDLE frame; only the conduit's thread calls it. */
-  Sealed seal(long seq) throws IOException {
-    BundleWriter taken;
+  /** Takes the blocks as a BUNDLE frame; only the conduit's thread calls it. */
+  Sealed seal(long seq) {
+    List<byte[]> taken;
+    int takenRows;
+    long size;
     synchronized (this) {
-      taken = current;
-      current = spare;
+      taken = blocks;
+      takenRows = rows;
+      size = bytes;
+      blocks = new ArrayList<>();
+      rows = 0;
+      bytes = 0;
+      oneWaits = false;
       notifyAll();
     }
-    Sealed sealed = new Sealed(taken.rows(), taken.seal(seq));
-    spare = taken;
-    return sealed;
+    FrameBuffer out = new FrameBuffer(
+        (int) Math.min(Frames.HEADER + BUNDLE_HEADER + size + (long) BLOCK_HEADER * taken.size(), Frames.MAX_LENGTH));
+    out.putLong(seq);
+    out.putInt(takenRows);
+    out.putInt(taken.size());
+    for (byte[] block : taken) {
+      out.putInt(0);
+      out.putInt(block.length);
+      out.put(block);
+    }
+    return new Sealed(takenRows, out.frame(Frames.BUNDLE));
   }
 
-  private boolean full() {
-    return current.rows() >= maxRows || current.bytes() >= maxBytes;
-  }
-
-  /** Lets go of a waiting puller; the writers stay until {@link #close}. */
+  /** Lets go of a waiting puller. */
   synchronized void stop() {
     closed = true;
     notifyAll();
-  }
-
-  @Override
-  public synchronized void close() {
-    current.close();
-    spare.close();
   }
 }

@@ -10,8 +10,7 @@ import java.nio.channels.Selector;
 import java.nio.channels.UnresolvedAddressException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
-import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.types.pojo.Schema;
+import org.clonos.spark.task.CausalStageException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -34,8 +33,6 @@ final class Conduit implements Runnable {
   private final StageSpec spec;
   private final TaskIdentity identity;
   private final List<ServerAddress> servers;
-  private final Schema outputSchema;
-  private final BufferAllocator allocator;
   private final Selector selector;
   private final OutputQueue output;
   private final ConduitMetrics.Of metrics;
@@ -47,6 +44,7 @@ final class Conduit implements Runnable {
 
   private volatile boolean stopping;
   private int rowsSeen;
+  private long bytesSeen;
   private boolean exhaustedSeen;
   private boolean done;
   private long connectAt = NEVER;
@@ -56,18 +54,10 @@ final class Conduit implements Runnable {
   private long lostAt;
   private String lostBecause;
 
-  Conduit(
-      StageSpec spec,
-      TaskIdentity identity,
-      Schema outputSchema,
-      BufferAllocator allocator,
-      Selector selector,
-      OutputQueue output) {
+  Conduit(StageSpec spec, TaskIdentity identity, Selector selector, OutputQueue output) {
     this.spec = spec;
     this.identity = identity;
     this.servers = spec.serversOf(identity.instance());
-    this.outputSchema = outputSchema;
-    this.allocator = allocator;
     this.selector = selector;
     this.link = new Link(selector, spec.tls());
     this.standby = new Link(selector, spec.tls());
@@ -109,7 +99,7 @@ final class Conduit implements Runnable {
   }
 
   private void free() {
-    waiting(0);
+    waiting(0, 0);
     try {
       link.disconnect();
       standby.disconnect();
@@ -173,8 +163,8 @@ final class Conduit implements Runnable {
     if (fill.failure() != null) {
       throw fill.failure();
     }
-    if (fill.rows() != rowsSeen) {
-      waiting(fill.rows());
+    if (fill.rows() != rowsSeen || fill.bytes() != bytesSeen) {
+      waiting(fill.rows(), fill.bytes());
       happen(new Event.Rows(fill.rows(), fill.bytes()));
     }
     if (fill.exhausted() && !exhaustedSeen) {
@@ -183,10 +173,11 @@ final class Conduit implements Runnable {
     }
   }
 
-  /** So many rows are in the bundle under construction. */
-  private void waiting(int rows) {
+  /** So much is in the bundle under construction. */
+  private void waiting(int rows, long bytes) {
     metrics.waitingRecords().inc(rows - rowsSeen);
     rowsSeen = rows;
+    bytesSeen = bytes;
   }
 
   private void throttle() throws IOException {
@@ -353,6 +344,7 @@ final class Conduit implements Runnable {
     long logStart = in.getLong();
     int logLength = in.getInt();
     int rows = in.getInt();
+    int blocks = in.getInt();
     if (logLength < 0 || logLength > in.remaining() || rows < 0) {
       throw new BadFrame("an OUTPUT of " + logLength + " log bytes and " + rows + " rows");
     }
@@ -362,11 +354,9 @@ final class Conduit implements Runnable {
       happen(new Event.Output(ackedInput, emittedOutput, logStart, log, 0, 0, 0));
       return;
     }
-    OutputBatch batch = OutputBatch.read(in, rows, outputSchema, allocator);
-    long last = batch.position(rows - 1);
-    if (!happen(new Event.Output(ackedInput, emittedOutput, logStart, log, rows, batch.position(0), last), batch)) {
-      batch.close();
-    }
+    OutputBlocks batch = OutputBlocks.read(in, rows, blocks);
+    happen(
+        new Event.Output(ackedInput, emittedOutput, logStart, log, rows, batch.first(), batch.last()), batch);
   }
 
   private void flushLog(ByteBuffer in) throws IOException {
@@ -380,26 +370,23 @@ final class Conduit implements Runnable {
     happen(event, null);
   }
 
-  /** Lets an event happen and does what follows; true when the batch that came with it was passed on. */
-  private boolean happen(Event event, OutputBatch batch) throws IOException {
+  /** Lets an event happen and does what follows, with the blocks that came with it. */
+  private void happen(Event event, OutputBlocks batch) throws IOException {
     if (event instanceof Event.Lost lost) {
       lost(lost.reason());
     } else if (event instanceof Event.ReplicaError error) {
       lost(error.error() + ": " + error.message());
     }
-    boolean passedOn = false;
     for (Action action : protocol.handle(event, now())) {
       if (action instanceof Action.PassOn) {
         output.put(batch);
         metrics.outputRecords().inc(batch.rows());
-        passedOn = true;
       } else if (action instanceof Action.Fail failure) {
         fail(failure, event);
       } else {
         perform(action);
       }
     }
-    return passedOn;
   }
 
   private void lost(String reason) {
@@ -452,7 +439,7 @@ final class Conduit implements Runnable {
     } else if (action instanceof Action.Follow follow) {
       FrameBuffer frame = new FrameBuffer(64 + follow.log().length);
       frame.putLong(follow.logStart());
-      frame.write(ByteBuffer.wrap(follow.log()));
+      frame.put(follow.log());
       standby.send(frame.frame(Frames.FOLLOW));
     } else if (action instanceof Action.EndStandby end) {
       standby.send(Frames.frame(Frames.END, end.seq()));
@@ -476,7 +463,7 @@ final class Conduit implements Runnable {
     inflight.keep(seq, sealed.frame());
     metrics.bundles().inc();
     metrics.records().inc(sealed.rows());
-    waiting(0);
+    waiting(0, 0);
     happen(new Event.Sealed(seq, 0, sealed.frame().length));
   }
 
@@ -534,7 +521,7 @@ final class Conduit implements Runnable {
     FrameBuffer frame = new FrameBuffer(64 + log.length);
     frame.putLong(emittedOutput);
     frame.putLong(logStart);
-    frame.write(ByteBuffer.wrap(log));
+    frame.put(log);
     return frame.frame(Frames.RESUME);
   }
 

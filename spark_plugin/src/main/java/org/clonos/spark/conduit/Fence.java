@@ -1,6 +1,7 @@
 package org.clonos.spark.conduit;
 
 import java.util.HexFormat;
+import org.clonos.spark.task.CausalStageException;
 
 /**
  * A number of 128 bits that rises with every incarnation of an instance; the same as {@code clonos/protocol/fence.py}. The

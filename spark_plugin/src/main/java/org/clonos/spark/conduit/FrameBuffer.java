@@ -1,11 +1,9 @@
 package org.clonos.spark.conduit;
 
-import java.nio.ByteBuffer;
-import java.nio.channels.WritableByteChannel;
 import java.util.Arrays;
 
-/** A growing byte array that Arrow writes a message into, behind room for a frame header. */
-final class FrameBuffer implements WritableByteChannel {
+/** A growing byte array for a payload, behind room for a frame header. */
+final class FrameBuffer {
   private byte[] bytes;
   private int size;
 
@@ -14,13 +12,10 @@ final class FrameBuffer implements WritableByteChannel {
     size = Frames.HEADER;
   }
 
-  @Override
-  public int write(ByteBuffer source) {
-    int count = source.remaining();
-    reserve(count);
-    source.get(bytes, size, count);
-    size += count;
-    return count;
+  void put(byte[] source) {
+    reserve(source.length);
+    System.arraycopy(source, 0, bytes, size, source.length);
+    size += source.length;
   }
 
   void putInt(int value) {
@@ -37,7 +32,7 @@ final class FrameBuffer implements WritableByteChannel {
 
   /** The finished frame of this type. */
   byte[] frame(int type) {
-    byte[] frame = Arrays.copyOf(bytes, size);
+    byte[] frame = size == bytes.length ? bytes : Arrays.copyOf(bytes, size);
     Frames.finish(frame, size, type);
     return frame;
   }
@@ -50,12 +45,4 @@ final class FrameBuffer implements WritableByteChannel {
       bytes = Arrays.copyOf(bytes, Math.max(size + more, (int) Math.min(bytes.length * 2L, Frames.MAX_LENGTH)));
     }
   }
-
-  @Override
-  public boolean isOpen() {
-    return true;
-  }
-
-  @Override
-  public void close() {}
 }

@@ -12,7 +12,7 @@ final class OutputQueue {
   private static final long MAX_BYTES = 32 << 20;
 
   private final Runnable wake;
-  private final ArrayDeque<OutputBatch> batches = new ArrayDeque<>();
+  private final ArrayDeque<OutputBlocks> batches = new ArrayDeque<>();
   private long bytes;
   private boolean finished;
   private Throwable failure;
@@ -25,7 +25,7 @@ final class OutputQueue {
     return batches.size() >= MAX_BATCHES || bytes >= MAX_BYTES;
   }
 
-  synchronized void put(OutputBatch batch) {
+  synchronized void put(OutputBlocks batch) {
     batches.add(batch);
     bytes += batch.bytes();
     notifyAll();
@@ -45,7 +45,7 @@ final class OutputQueue {
   }
 
   /** The next batch, or null after the wait or at the end. A failure is thrown at once. */
-  synchronized OutputBatch poll(long waitMs) throws InterruptedException, Throwable {
+  synchronized OutputBlocks poll(long waitMs) throws InterruptedException, Throwable {
     if (batches.isEmpty() && !finished) {
       TimeUnit.MILLISECONDS.timedWait(this, waitMs);
     }
@@ -53,7 +53,7 @@ final class OutputQueue {
       throw failure;
     }
     boolean wasFull = full();
-    OutputBatch batch = batches.poll();
+    OutputBlocks batch = batches.poll();
     if (batch != null) {
       bytes -= batch.bytes();
       if (wasFull && !full()) {
@@ -64,9 +64,6 @@ final class OutputQueue {
   }
 
   synchronized void clear() {
-    OutputBatch batch;
-    while ((batch = batches.poll()) != null) {
-      batch.close();
-    }
+    batches.clear();
   }
 }

@@ -8,15 +8,12 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import org.apache.spark.SparkEnv;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.Utils;
 
 /** What the compiled query says about one stage; checked when it is parsed. */
 public record StageSpec(
     int node,
     String name,
-    StructType outputSchema,
     List<ServerAddress> servers,
     List<List<Integer>> places,
     boolean passiveStandbys,
@@ -50,7 +47,6 @@ public record StageSpec(
         new StageSpec(
             (int) number(spec, "node", null, 1, 63),
             text(spec, "name"),
-            (StructType) DataType.fromJson(text(spec, "output_schema")),
             servers(spec, tls),
             places(spec),
             spec.path("passive_standbys").asBoolean(),

@@ -1,20 +1,15 @@
 package org.clonos.spark.conduit;
 
 import org.apache.spark.TaskContext;
+import org.clonos.spark.task.BatchId;
+import org.clonos.spark.task.CausalStageException;
 
 /** Which instance of which operator works on which epoch, in which attempt. */
 record TaskIdentity(
     String operator, int node, int instance, long epoch, long taskAttemptId, int stageAttempt, int taskAttempt) {
-  private static final String BATCH_ID = "streaming.sql.batchId";
-
   /** {@code partition} is that of the stage's own rows, or null where it is the task's. */
   static TaskIdentity of(TaskContext task, StageSpec spec, Integer partition) {
-    String batch = task.getLocalProperty(BATCH_ID);
-    if (batch == null) {
-      throw new CausalStageException(
-          "QueryDefinitionError",
-          "operator '" + spec.name() + "' runs outside a streaming query: a causal stage needs a batch id");
-    }
+    long epoch = BatchId.of(task, "operator '" + spec.name() + "'");
     int instance = partition == null ? task.partitionId() : partition;
     boolean fits =
         partition == null
@@ -30,7 +25,7 @@ record TaskIdentity(
         spec.name(),
         spec.node(),
         instance,
-        Long.parseLong(batch),
+        epoch,
         task.taskAttemptId(),
         task.stageAttemptNumber(),
         task.attemptNumber());

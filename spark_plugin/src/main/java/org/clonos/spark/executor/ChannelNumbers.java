@@ -4,7 +4,8 @@ import java.util.Iterator;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.unsafe.types.UTF8String;
-import org.clonos.spark.conduit.CausalStageException;
+import org.clonos.spark.task.CausalStageException;
+import org.clonos.spark.task.CausalStageException;
 
 /**
  * The numbers of source channels as the tasks of this JVM know them, one table for each source of each start of a

@@ -8,7 +8,7 @@ import java.nio.file.Path;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.Arrays;
-import org.clonos.spark.conduit.CausalStageException;
+import org.clonos.spark.task.CausalStageException;
 
 /**
  * The embedded log: a directory with {@code _meta.json} (version, number of partitions) and one file {@code <n>.log}

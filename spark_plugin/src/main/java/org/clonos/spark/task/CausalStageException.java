@@ -1,4 +1,4 @@
-package org.clonos.spark.conduit;
+package org.clonos.spark.task;
 
 /** Fails the task; its message begins with {@code [clonos:<ErrorClass>]}, by which the driver classifies it. */
 public final class CausalStageException extends RuntimeException {

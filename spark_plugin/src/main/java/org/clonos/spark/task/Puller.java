@@ -1,4 +1,4 @@
-package org.clonos.spark.conduit;
+package org.clonos.spark.task;
 
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskContext$;
@@ -9,15 +9,15 @@ import scala.collection.Iterator;
  * Pulls the task's input on a thread of its own, so that waiting for the next input row never holds output back. The
  * thread carries the task's context: Spark's shuffle readers and configuration look it up there.
  */
-final class Puller implements Runnable {
+public final class Puller implements Runnable {
   private final TaskContext task;
   private final Iterator<Object> input;
-  private final BundleBuilder bundles;
+  private final RowTaker rows;
 
-  Puller(TaskContext task, Iterator<Object> input, BundleBuilder bundles) {
+  public Puller(TaskContext task, Iterator<Object> input, RowTaker rows) {
     this.task = task;
     this.input = input;
-    this.bundles = bundles;
+    this.rows = rows;
   }
 
   @Override
@@ -26,12 +26,12 @@ final class Puller implements Runnable {
     Throwable failure = null;
     try {
       while (input.hasNext()) {
-        bundles.append((InternalRow) input.next());
+        rows.append((InternalRow) input.next());
       }
     } catch (Throwable e) {
       failure = e;
     } finally {
-      bundles.exhaust(failure);
+      rows.exhaust(failure);
       TaskContext$.MODULE$.unset();
     }
   }

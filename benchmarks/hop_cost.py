@@ -1,0 +1,118 @@
+"""What a row costs per hop between causal operators: processor time of the JVM, and of the replicas.
+
+A chain of operators that pass a keyed row on, each by another key, so that every hop is a full exchange. The query runs
+over what is there in one micro-batch, with 1 and with 5 operators, in turns; the difference, over the hops and rows, is
+what a hop costs, without what a query costs once and without its source and sink. The JVM runs one round beforehand.
+
+    python benchmarks/hop_cost.py [--rows 400000] [--rounds 5] [--bundle 1000]
+
+To compare two commits, run it in a tree of each in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from chains import session
+from hops import seconds_of
+
+import clonos
+from clonos.sources.log_writer import LogWriter
+
+SHORT, LONG = 1, 5
+ROW = "a string, b string, n bigint, x double, text string"
+TEXT = "t" * 20
+
+
+def fill(log: Path, rows: int) -> None:
+    with LogWriter(log, 2) as writer:
+        for part in range(2):
+            for start in range(0, rows // 2, 10_000):
+                numbers = range(start, min(start + 10_000, rows // 2))
+                writer.append_many(part, [b"%d" % (2 * number + part) for number in numbers])
+
+
+def forward(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    yield row
+
+
+def chain(spark: Any, log: Path, folder: Path, length: int) -> Any:
+    from pyspark.sql import functions as f
+
+    raw = spark.readStream.format("clonos").load(str(log))
+    number = f.col("value").cast("string").cast("bigint")
+    made = raw.select(number.alias("n")).select(
+        f.concat(f.lit("a"), (f.col("n") % 1009).cast("string")).alias("a"),
+        f.concat(f.lit("b"), (f.col("n") % 499).cast("string")).alias("b"),
+        f.col("n"),
+        (f.col("n") / 7).alias("x"),
+        f.lit(TEXT).alias("text"),
+    )
+    stream = clonos.causal(made)
+    for at in range(length):
+        stream = stream.groupBy("ab"[at % 2]).process(forward, ROW, name=f"op{at}", parallelism=2)
+    sink = clonos.sinks.call(discard)
+    writer = stream.writeStream.to(sink).option("checkpointLocation", str(folder / "checkpoint"))
+    return writer.trigger(availableNow=True).start()
+
+
+def discard(rows: Any, ids: Any) -> None:
+    """Nothing is kept: what a sink costs is not asked for."""
+
+
+def spent(query: Any) -> float:
+    """Seconds of all replicas so far."""
+    return sum(seconds_of(f"/proc/{replica['pid']}/stat") for replica in query.replicas())
+
+
+def measure(spark: Any, log: Path, length: int) -> tuple[float, float]:
+    """Processor time of one run, of the JVM and of the replicas."""
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    before = seconds_of(f"/proc/{jvm}/stat")
+    replicas = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        query = chain(spark, log, Path(folder), length)
+        while query.isActive:
+            with contextlib.suppress(FileNotFoundError, clonos.errors.ClonosError):  # it has just ended
+                replicas = max(replicas, spent(query))
+            time.sleep(0.02)
+        query.awaitTermination()
+    return seconds_of(f"/proc/{jvm}/stat") - before, replicas
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--bundle", type=int, default=1000, help="most rows in a bundle")
+    options = parser.parse_args()
+    spark = session(slots=24, **{"spark.clonos.bundle.rows": str(options.bundle)})
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        fill(log, options.rows)
+        measure(spark, log, LONG)
+        found: list[tuple[float, float]] = []
+        for _ in range(options.rounds):
+            short, long = measure(spark, log, SHORT), measure(spark, log, LONG)
+            scale = 1e6 / options.rows / (LONG - SHORT)
+            found.append(((long[0] - short[0]) * scale, (long[1] - short[1]) * scale))
+    for name, values in (("JVM", [jvm for jvm, _ in found]), ("replicas", [rest for _, rest in found])):
+        spread = f"{min(values):.2f} to {max(values):.2f}"
+        print(
+            f"{name}: {statistics.median(values):.2f} us of processor time per row and hop ({spread})",
+            flush=True,
+        )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+package org.clonos.spark;
+
+import java.io.Serializable;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.types.StructType;
+import org.clonos.spark.block.BlockRow;
+import org.clonos.spark.block.BlockWriter;
+import org.clonos.spark.block.PackingTask;
+import scala.collection.Iterator;
+import scala.runtime.AbstractFunction1;
+
+/** Where a causal query begins: the rows of a source become blocks. */
+public final class PackingStage {
+  private static final List<String> HIDDEN =
+      List.of("_clonos_channel bigint", "_clonos_position bigint", BlockRow.DESTINATION + " int");
+
+  private PackingStage() {}
+
+  /** The Dataset of the source's blocks. A block has at most so many rows, and as few as there are when it is made. */
+  public static Dataset<Row> apply(Dataset<Row> input, int maxRows, long maxBytes) {
+    List<String> columns =
+        Arrays.stream(input.schema().fields())
+            .map(field -> field.name() + " " + field.dataType().catalogString())
+            .toList();
+    if (columns.size() < HIDDEN.size() || !columns.subList(0, HIDDEN.size()).equals(HIDDEN)) {
+      throw new IllegalArgumentException("a source's rows begin with the columns " + HIDDEN + ", not " + columns);
+    }
+    StructType user =
+        new StructType(Arrays.copyOfRange(input.schema().fields(), HIDDEN.size(), columns.size()));
+    BlockWriter.arrow(user);
+    return TypedStage.on(
+        input, Plans.classic(input).logicalPlan(), new PackingFunction(user, maxRows, maxBytes));
+  }
+
+  private static final class PackingFunction extends AbstractFunction1<Iterator<Object>, Iterator<Object>>
+      implements Serializable {
+    private static final long serialVersionUID = 1L;
+
+    private final StructType user;
+    private final int maxRows;
+    private final long maxBytes;
+
+    PackingFunction(StructType user, int maxRows, long maxBytes) {
+      this.user = user;
+      this.maxRows = maxRows;
+      this.maxBytes = maxBytes;
+    }
+
+    @Override
+    public Iterator<Object> apply(Iterator<Object> input) {
+      return PackingTask.start(input, user, maxRows, maxBytes);
+    }
+
+    @Override
+    public String toString() {
+      return "clonos source";
+    }
+  }
+}

@@ -1,0 +1,98 @@
+package org.clonos.spark.block;
+
+import java.util.ArrayDeque;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
+import org.apache.spark.util.TaskCompletionListener;
+import org.apache.spark.util.TaskFailureListener;
+import org.clonos.spark.task.BatchId;
+import org.clonos.spark.task.Puller;
+import org.clonos.spark.task.TaskThreads;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.collection.AbstractIterator;
+import scala.collection.Iterator;
+
+/**
+ * Where a causal query begins: one task of a source, whose rows become blocks. Spark sees an iterator of rows of two
+ * columns, the destination and the block.
+ */
+public final class PackingTask extends AbstractIterator<Object> {
+  private static final Logger LOG = LoggerFactory.getLogger(PackingTask.class);
+  private static final long POLL_MS = 100;
+
+  private final TaskContext task;
+  private final long epoch;
+  private final RowGroups groups;
+  private final BufferAllocator allocator;
+  private final BlockWriter writer;
+  private final Thread pullThread;
+  private final ArrayDeque<RowGroups.Group> taken = new ArrayDeque<>();
+
+  /** Starts on the rows of the current task: channel, position, destination, then the user's columns. */
+  public static Iterator<Object> start(Iterator<Object> input, StructType user, int maxRows, long maxBytes) {
+    return new PackingTask(TaskContext.get(), input, user, maxRows, maxBytes);
+  }
+
+  private PackingTask(TaskContext task, Iterator<Object> input, StructType user, int maxRows, long maxBytes) {
+    this.task = task;
+    epoch = BatchId.of(task, "a source");
+    groups = new RowGroups(maxRows, maxBytes);
+    allocator = ArrowUtils.rootAllocator().newChildAllocator("clonos-source", 0, Long.MAX_VALUE);
+    writer = new BlockWriter(user, RowGroups.DESTINATION + 1, allocator);
+    pullThread = TaskThreads.daemon(new Puller(task, input, groups), "clonos-pull-" + task.taskAttemptId());
+    // Where a task fails, its readers are closed by listeners that they add while they read, which come before those
+    // that were there already. Listeners of the failure come before all of them.
+    TaskFailureListener failed = (context, error) -> stop();
+    TaskCompletionListener completed = context -> end();
+    task.addTaskFailureListener(failed);
+    task.addTaskCompletionListener(completed);
+    pullThread.start();
+  }
+
+  @Override
+  public boolean hasNext() {
+    try {
+      while (taken.isEmpty()) {
+        if (groups.finished()) {
+          return false;
+        }
+        taken.addAll(groups.take(POLL_MS));
+        task.killTaskIfInterrupted();
+      }
+      return true;
+    } catch (Throwable e) {
+      throw TaskThreads.<RuntimeException>sneak(e);
+    }
+  }
+
+  @Override
+  public InternalRow next() {
+    if (!hasNext()) {
+      throw new java.util.NoSuchElementException();
+    }
+    RowGroups.Group group = taken.poll();
+    try {
+      return BlockRow.of(group.destination(), writer.block(epoch, group));
+    } catch (Throwable e) {
+      throw TaskThreads.<RuntimeException>sneak(e);
+    }
+  }
+
+  private void stop() {
+    groups.stop();
+    pullThread.interrupt();
+    if (!TaskThreads.join(pullThread)) {
+      LOG.warn("{} did not end; what it reads stays open", pullThread.getName());
+    }
+  }
+
+  private void end() {
+    stop();
+    writer.close();
+    allocator.close();
+  }
+}

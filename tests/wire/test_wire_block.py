@@ -1,0 +1,127 @@
+"""Blocks: exact bytes, every form of numbers, damage anywhere, any garbage."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from clonos.errors import ProtocolError
+from clonos.protocol.ids import Epoch
+from clonos.wire.block import HEADER_BYTES, Block, pack_block, parse_block
+
+BLOCK = Block(Epoch(3), 0x101, [7, 8], b"delta", b"rows")
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+ascending = st.lists(st.integers(LOWEST, HIGHEST), min_size=1, max_size=200, unique=True).map(sorted)
+near = st.lists(st.integers(0, 300), min_size=1, max_size=200, unique=True).map(sorted)
+
+
+def parsed(raw: bytes) -> Block:
+    return parse_block(memoryview(raw))
+
+
+def numbers(block: Block) -> list[int]:
+    return np.asarray(block.numbers).tolist()
+
+
+def sealed(raw: bytes) -> bytes:
+    """With the checksum of what it holds now."""
+    return raw[:4] + struct.pack("<I", zlib.crc32(raw[8:])) + raw[8:]
+
+
+def test_golden_bytes() -> None:
+    """A difference here means a new format version."""
+    assert pack_block(BLOCK).hex() == (
+        "b1010100" + "59317754"
+        "0300000000000000" + "0101000000000000" + "0700000000000000" + "0800000000000000"
+        "02000000" + "05000000" + "04000000" + "00000000"
+        "64656c7461000000" + "726f777300000000"
+    )  # fmt: skip
+    sparse = Block(Epoch(0), 1, [7, 9], b"", b"rows")
+    assert pack_block(sparse)[HEADER_BYTES:].hex() == "00000000" + "02000000" + "726f777300000000"
+    far = Block(Epoch(0), 1, [7, 7 + 2**32], b"", b"rows")
+    assert pack_block(far)[HEADER_BYTES:-8].hex() == "0700000000000000" + "0700000001000000"
+
+
+@pytest.mark.parametrize(
+    ("given", "width"),
+    [
+        ([5], 0),
+        ([5, 6, 7], 0),
+        ([5, 7, 9], 4),
+        ([0, 2**32 - 1], 4),
+        ([0, 2**32], 8),
+        ([LOWEST, HIGHEST], 8),
+        ([HIGHEST - 1, HIGHEST], 0),
+        ([3, 2, 5], 8),  # a source that is not in order is refused by the receiver, which says which one
+        ([3, 3, 3], 8),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 64])
+def test_numbers_take_up_as_little_as_they_can(given: list[int], width: int, times: int) -> None:
+    long = given if times == 1 or len(given) == 1 else given[:1] * times + given
+    block = Block(Epoch(0), 1, given if times == 1 else long, b"", b"rows")
+    raw = pack_block(block)
+    assert numbers(parsed(raw)) == list(block.numbers)
+    if times == 1:
+        assert raw[3] == width
+
+
+@given(st.one_of(ascending, near), st.binary(max_size=30), st.binary(min_size=1, max_size=30), st.booleans())
+def test_what_is_packed_is_parsed(given: list[int], delta: bytes, rows: bytes, as_array: bool) -> None:
+    column: Any = np.array(given, np.int64) if as_array else given
+    raw = pack_block(Block(Epoch(9), 65, column, delta, rows))
+    found = parsed(raw)
+    assert len(raw) % 8 == 0
+    assert (found.epoch, found.sender, numbers(found), found.count) == (9, 65, given, len(given))
+    assert (bytes(found.ride_along), bytes(found.rows)) == (delta, rows)
+
+
+@given(st.integers(0, len(pack_block(BLOCK)) - 1), st.integers(1, 255))
+def test_no_changed_byte_is_taken_for_what_was_sent(at: int, by: int) -> None:
+    raw = bytearray(pack_block(BLOCK))
+    raw[at] ^= by
+    with pytest.raises(ProtocolError, match="block"):
+        parsed(bytes(raw))
+
+
+@given(st.binary(max_size=120))
+def test_garbage_is_refused(raw: bytes) -> None:
+    for made in (
+        raw,
+        b"\xb1\x01\x01\x00" + raw,
+        sealed(b"\xb1\x01\x01\x04" + raw.ljust(HEADER_BYTES, b"\0")),
+    ):
+        with pytest.raises(ProtocolError):
+            parsed(made)
+
+
+def changed(at: int, *fields: int, layout: str = "<I") -> bytes:
+    raw = bytearray(pack_block(BLOCK))
+    struct.pack_into(layout, raw, at, *fields)
+    return sealed(bytes(raw))
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (pack_block(BLOCK)[:40], "fewer than its header"),
+        (b"\xb2" + pack_block(BLOCK)[1:], "format 0xb2; this release reads 0xb1"),
+        (changed(1, 2, layout="<B"), "of kind 2"),
+        (changed(2, 7, layout="<B"), "encoding 7"),
+        (changed(3, 3, layout="<B"), "number width 3"),
+        (changed(32, 9, layout="<q"), "2 consecutive rows from 7 to 9"),
+        (changed(40, 0), "0 rows"),
+        (changed(40, 1), "1 consecutive rows from 7 to 8"),
+        (changed(44, 500), "500 bytes that ride along"),
+        (changed(48, 0), "in 0 bytes"),
+        (sealed(pack_block(BLOCK) + bytes(8)), "has 80 bytes"),
+    ],
+)
+def test_what_is_wrong_is_said(raw: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        parsed(raw)
