@@ -196,7 +196,7 @@ def test_an_expression_that_fails_ends_the_query(place: Place, mode: str) -> Non
         ),
         ("[USER_RAISED_EXCEPTION] no such card SQLSTATE: P0001", "no such card"),
         (
-            "[STREAM_FAILED] Query: [DUPLICATED_MAP_KEY] Duplicate map key 1 was found. SQLSTATE: 23505 SQLSTATE: XXKST",
+            "[STREAM_FAILED]: [DUPLICATED_MAP_KEY] Duplicate map key 1 was found. SQLSTATE: 23505 SQLSTATE: XXKST",
             r"failed: \[DUPLICATED_MAP_KEY\] Duplicate map key 1 was found\.",
         ),
         (
