@@ -309,7 +309,7 @@ class Compiled:
             given = _numbered(given.select("*", node.name.alias(_NAME), position.alias(POSITION)), table)
             channel, position = f.col(_NUMBER), f.col(POSITION)
         channel = channel.cast("bigint")
-        readers = self.topology().downstream(number)
+        readers = layers.topology.downstream(number)
         partitions = []
         for target, reader in zip(self.targets_of(node), readers, strict=True):
             if target.key:

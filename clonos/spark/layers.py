@@ -35,7 +35,7 @@ class Layers:
     """Of a topology. Layer 0 are the sources, which Spark partitions as it will."""
 
     def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+        self.topology = topology
         self._level: dict[NodeId, int] = {}
         for node in topology.nodes:
             above = (self._level[NodeId(number)] for number in node.upstream)
@@ -52,14 +52,14 @@ class Layers:
         """By destination of a node, the partition behind its layer."""
         return [
             self.first_partition(sender, reader.number) + instance
-            for reader in self._topology.downstream(sender)
+            for reader in self.topology.downstream(sender)
             for instance in range(reader.parallelism)
         ]
 
     def _receivers_of(self, layer: int) -> list[Origin]:
         """Whose blocks come to a layer: its own instances, and those that are fed through it."""
-        own = [node for node in self._topology.nodes if self._level[node.number] == layer]
-        fed = [node for node in self._topology.nodes if self._is_fed_through(node, layer)]
+        own = [node for node in self.topology.nodes if self._level[node.number] == layer]
+        fed = [node for node in self.topology.nodes if self._is_fed_through(node, layer)]
         return [
             Origin.of(node.number, InstanceId(at)) for node in own + fed for at in range(node.parallelism)
         ]
@@ -72,7 +72,7 @@ class Layers:
         return self._receivers[layer - 1].index(receiver)
 
     def _stage(self, layer: int) -> Layer:
-        own = tuple(node for node in self._topology.nodes if self._level[node.number] == layer)
+        own = tuple(node for node in self.topology.nodes if self._level[node.number] == layer)
         return Layer(
             own,
             tuple(
