@@ -127,7 +127,7 @@ def make_host(data: Path, checkpoint: Path, interval: float) -> OperatorHost:
         operator=functools.partial(ProcessOperator, remember, OUTPUT, name="remember"),
         key=(0,),
         output=OUTPUT,
-        route=Route(RouteKind.KEY, 2, (0,)),
+        routes=(Route(RouteKind.KEY, 2, (0,)),),
     )
     query = QuerySpec(
         query="bench",

@@ -62,7 +62,7 @@ def ledger_node(recording: bool) -> NodeSpec:
         operator=functools.partial(ProcessOperator, ledger, output, name="ledger"),
         key=(0,),
         output=output,
-        route=Route(RouteKind.KEY, 2, (0,)),
+        routes=(Route(RouteKind.KEY, 2, (0,)),),
         recording=recording,
     )
 

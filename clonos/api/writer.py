@@ -45,10 +45,15 @@ class CausalStreamWriter:
         self._query_name: str | None = None
 
     def to(self, sink: Any, *, name: str = "sink", parallelism: int | None = None) -> CausalStreamWriter:
-        """Where rows go; see `clonos.sinks`."""
+        """Where rows go; see `clonos.sinks`. A query has one sink."""
         if not hasattr(sink, "writer"):
             raise QueryDefinitionError(
                 f"{sink!r} is not a sink", hint="Use clonos.sinks.sql(...), .jsonl(...) or .call(...)"
+            )
+        if self._sink is not None:
+            raise QueryDefinitionError(
+                "the query has a sink already",
+                hint="Start a query for each sink, with a checkpoint of its own: each draws by itself",
             )
         self._sink, self._sink_name, self._sink_parallelism = sink, name, parallelism
         return self

@@ -1,17 +1,17 @@
 """From a lazy plan to a topology, the replicas' node specs, and a Spark plan.
 
-    source -> identify -> pack -> exchange -> operator 1 -> exchange -> operator 2 -> exchange -> sink
+    sources -> identify -> pack -> exchange -> layer 1 -> exchange -> layer 2 -> ... -> layer n
 
 A source's rows become blocks where the query begins (`PackingStage`), and only blocks pass through exchanges: rows of
-two columns, the destination that the sender computed and the block. Every operator and the sink is one stage of the
-plugin (`CausalStage`), every exchange `repartitionById` on the destination. The Spark plan is built anew for every
+two columns, the partition of the next layer and the block. Operators and sinks run in layers (`clonos.spark.layers`),
+each of which is one stage of the plugin (`CausalStage`). The Spark plan is built anew for every
 generation, since a conduit carries its generation and token.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.spark import facts, routing
+from clonos.spark.layers import Forwarder, Layer, Layers
 from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
@@ -118,16 +119,13 @@ class Compiled:
                 f"two operators are called {twice[0]!r}",
                 hint="Names bind state to operators; give each its own",
             )
-        consumers: dict[int, int] = {}
         for node in [*self._nodes, self._sink]:
-            for upstream in getattr(node, "upstream", ()):
-                consumers[id(upstream)] = consumers.get(id(upstream), 0) + 1
-        for node in self._nodes:
-            if consumers.get(id(node), 0) > 1:
+            upstream = getattr(node, "upstream", ())
+            twice_read = [up for at, up in enumerate(upstream) if any(up is other for other in upstream[:at])]
+            if twice_read:
                 raise QueryDefinitionError(
-                    f"{self._name(node)} is used twice in one query",
-                    hint="Fan-out to several operators is not supported; start one query per branch, each with a "
-                    "checkpoint of its own",
+                    f"a union has {self._name(twice_read[0])} twice",
+                    hint="Let one of them go through an operator of its own, such as map()",
                 )
 
     def _name(self, node: PlanNode) -> str:
@@ -227,17 +225,19 @@ class Compiled:
 
     def slots_needed(self) -> int:
         """Tasks of all stages together; a source of unknown size counts as one."""
-        return self._sink.parallelism + sum(
-            self._parallelism(node) if isinstance(node, OperatorPlan) else node.partitions or 1
-            for node in self._nodes
-        )
+        sources = [node.partitions or 1 for node in self._nodes if isinstance(node, SourcePlan)]
+        return sum(sources) + sum(len(stage.partitions) for stage in Layers(self.topology()).stages)
 
-    def target_of(self, node: PlanNode) -> Target:
-        """Where a node's rows go."""
-        for other in self._nodes:
-            if isinstance(other, OperatorPlan) and any(up is node for up in other.upstream):
-                return Target(other.key, self._parallelism(other))
-        return Target((), self._sink.parallelism)
+    def targets_of(self, node: PlanNode) -> list[Target]:
+        """Where a node's rows go, by its readers in the order of their numbers."""
+        found = [
+            Target(other.key, self._parallelism(other))
+            for other in self._nodes
+            if isinstance(other, OperatorPlan) and any(up is node for up in other.upstream)
+        ]
+        if any(up is node for up in self._sink.upstream):
+            found.append(Target((), self._sink.parallelism))
+        return found
 
     # ------------------------------------------------------------ node specs
 
@@ -262,7 +262,7 @@ class Compiled:
     def _operator_spec(self, node: OperatorPlan, history: History | None) -> NodeSpec:
         number, name = self._numbers[id(node)], self._name(node)
         return replace(
-            operator_spec(node, number, name, self._zone, self.target_of(node)),
+            operator_spec(node, number, name, self._zone, self.targets_of(node)),
             depth=self._settings.depth,
             recording=self._settings.recording,
             schedule=history.schedule(number) if history is not None else None,
@@ -272,21 +272,20 @@ class Compiled:
 
     def dataframe(self, spark: Any, session: Any, address: Address, mode: str, spill: str | None) -> Any:
         """The whole query as a DataFrame that yields no rows, in the query's own `session`, the JVM's object."""
-        frames: dict[int, Any] = {}
+        layers = Layers(self.topology())
+        sources = []
         for node in self._nodes:
             if isinstance(node, SourcePlan):
-                frames[id(node)] = self._source(spark, session, node, address)
-                if self.has_ticks(realtime=mode == "realtime"):
-                    frames[id(node)] = frames[id(node)].union(_ticking(spark, frames[id(node)]))
-            else:
-                given = self._exchanged([frames[id(up)] for up in node.upstream], self._parallelism(node))
-                spec = self._stage(self._numbers[id(node)], self._name(node), self._parallelism(node))
-                spec["places"] = self._places(node, len(address.servers) - 1, spread=address.spread)
-                spec["passive_standbys"] = self._standby(node) == "passive"
-                frames[id(node)] = _stage(spark, given, {**spec, **_address(address, mode, spill)})
-        given = self._exchanged([frames[id(up)] for up in self._sink.upstream], self._sink.parallelism)
-        spec = self._stage(self.sink_number, self._sink.name, self._sink.parallelism)
-        return _stage(spark, given, {**spec, **_address(address, mode, spill)})
+                packed = self._source(spark, session, node, address, layers)
+                ticks = self.has_ticks(realtime=mode == "realtime")
+                sources.append(packed.union(_ticking(spark, packed)) if ticks else packed)
+        frame = sources[0]
+        for source in sources[1:]:
+            frame = frame.union(source)
+        for stage in layers.stages:
+            given = _exchanged(frame, len(stage.partitions))
+            frame = _stage(spark, given, self._stage(stage, layers, address, mode, spill))
+        return frame
 
     def has_ticks(self, *, realtime: bool) -> bool:
         """Whether a source of ticks stands beside each source. In real time conduits ask for the time themselves."""
@@ -299,10 +298,9 @@ class Compiled:
         sources = (node for node in self._nodes if isinstance(node, SourcePlan))
         return [self._numbers[id(node)] for node in sources if node.channel is None]
 
-    def _source(self, spark: Any, session: Any, node: SourcePlan, address: Address) -> Any:
+    def _source(self, spark: Any, session: Any, node: SourcePlan, address: Address, layers: Layers) -> Any:
         from pyspark.sql import DataFrame, functions as f
 
-        target = self.target_of(node)
         number = self._numbers[id(node)]
         moved = spark._jvm.org.clonos.spark.QuerySession.moved(node.identified._jdf, session)
         given, channel, position = DataFrame(moved, spark), node.channel, node.position
@@ -311,33 +309,56 @@ class Compiled:
             given = _numbered(given.select("*", node.name.alias(_NAME), position.alias(POSITION)), table)
             channel, position = f.col(_NUMBER), f.col(POSITION)
         channel = channel.cast("bigint")
-        if target.key:
-            destination = routing.by_key(node.df.schema, target.key, target.parallelism)
-        else:
-            destination = routing.by_channel(channel, target.parallelism)
+        readers = layers.topology.downstream(number)
+        partitions = []
+        for target, reader in zip(self.targets_of(node), readers, strict=True):
+            if target.key:
+                instance = routing.by_key(node.df.schema, target.key, target.parallelism)
+            else:
+                instance = routing.by_channel(channel, target.parallelism)
+            partitions.append(instance + f.lit(layers.first_partition(number, reader.number)))
         identified = given.select(
             f.shiftleft(channel, NODE_BITS).bitwiseOR(f.lit(number).cast("bigint")).alias(CHANNEL),
             position.cast("bigint").alias(POSITION),
-            destination.alias(DESTINATION),
+            *[partition.alias(f"{DESTINATION}_{at}") for at, partition in enumerate(partitions)],
             *[f.col(quoted(name)) for name in node.df.columns],
         )
-        return _packed(identified, self._settings)
+        return _packed(identified, len(partitions), self._settings)
 
-    @staticmethod
-    def _exchanged(frames: list[Any], parallelism: int) -> Any:
-        from pyspark.sql import functions as f
+    def _stage(
+        self, stage: Layer, layers: Layers, address: Address, mode: str, spill: str | None
+    ) -> dict[str, Any]:
+        """What the plugin is told of a layer."""
+        nodes = []
+        for node in stage.nodes:
+            spec = {
+                **self._node(node),
+                **_address(address, mode, spill),
+                "route": layers.partitions_of(node.number),
+            }
+            if node.kind is NodeKind.OPERATOR:
+                plan = self._operator(node.number)
+                spec["places"] = self._places(plan, len(address.servers) - 1, spread=address.spread)
+                spec["passive_standbys"] = self._standby(plan) == "passive"
+            nodes.append(spec)
+        numbers = [node.number for node in stage.nodes]
+        partitions = [
+            [-1, at.to] if isinstance(at, Forwarder) else [numbers.index(at.node), at.instance]
+            for at in stage.partitions
+        ]
+        return {"nodes": nodes, "partitions": partitions}
 
-        whole = frames[0]
-        for frame in frames[1:]:
-            whole = whole.union(frame)
-        return whole.repartitionById(parallelism, f.col(DESTINATION)).drop(DESTINATION)
+    def _operator(self, number: NodeId) -> OperatorPlan:
+        plan = self._nodes[number - 1]
+        assert isinstance(plan, OperatorPlan)
+        return plan
 
-    def _stage(self, number: int, name: str, parallelism: int) -> dict[str, Any]:
+    def _node(self, node: Node) -> dict[str, Any]:
         settings = self._settings
         return {
-            "node": number,
-            "name": name,
-            "parallelism": parallelism,
+            "node": node.number,
+            "name": node.name,
+            "parallelism": node.parallelism,
             "tick_ms": max(1, round(settings.tick * 1000)),
             "flush_ms": round(settings.flush * 1000),
             "bundle_rows": settings.bundle_rows,
@@ -377,14 +398,20 @@ def _address(address: Address, mode: str, spill: str | None) -> dict[str, Any]:
     }
 
 
-def _packed(identified: Any, settings: Settings) -> Any:
-    """A source's rows as blocks."""
+def _exchanged(blocks: Any, partitions: int) -> Any:
+    from pyspark.sql import functions as f
+
+    return blocks.repartitionById(partitions, f.col(DESTINATION)).drop(DESTINATION)
+
+
+def _packed(identified: Any, readers: int, settings: Settings) -> Any:
+    """A source's rows as blocks for so many readers."""
     from pyspark.sql import DataFrame
 
     spark = identified.sparkSession
     packing = spark._jvm.org.clonos.spark.PackingStage
     limits = (settings.bundle_rows, settings.bundle_bytes)
-    return DataFrame(packing.apply(identified._jdf, *limits), spark)
+    return DataFrame(packing.apply(identified._jdf, readers, *limits), spark)
 
 
 def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
@@ -393,11 +420,18 @@ def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
     return DataFrame(spark._jvm.org.clonos.spark.CausalStage.apply(given._jdf, json.dumps(spec)), spark)
 
 
-def operator_spec(node: OperatorPlan, number: int, name: str, zone: str, target: Target) -> NodeSpec:
+def operator_spec(
+    node: OperatorPlan, number: int, name: str, zone: str, targets: Sequence[Target]
+) -> NodeSpec:
     """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
     given = arrow_schema(node.input)
     output = arrow_schema(node.schema)
-    columns = tuple(output.get_field_index(column) for column in target.key)
+    routes, first = [], 0
+    for target in targets:
+        columns = tuple(output.get_field_index(column) for column in target.key)
+        kind = RouteKind.KEY if target.key else RouteKind.INSTANCE
+        routes.append(Route(kind, target.parallelism, columns, first))
+        first += target.parallelism
     event_time = None
     if node.event_time is not None:
         event_time = (given.get_field_index(node.event_time[0]), node.event_time[1])
@@ -409,7 +443,7 @@ def operator_spec(node: OperatorPlan, number: int, name: str, zone: str, target:
         operator=node.operator(given, name),
         key=tuple(given.get_field_index(column) for column in node.key),
         output=output,
-        route=Route(RouteKind.KEY if target.key else RouteKind.INSTANCE, target.parallelism, columns),
+        routes=tuple(routes),
         event_time=event_time,
         version=node.binding.version,
         previous={version: make(given, name) for version, make in node.previous.items()},

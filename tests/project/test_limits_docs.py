@@ -82,9 +82,11 @@ LIMITS: dict[str, str] = {
         standby/test_standby_unreadable.py::test_damage_matters_to_whom_something_out_in_the_world_may_depend_on""",
     "With sharing depth `full`": """
         sim/test_sim_scale.py::test_wire_grows_with_parallelism_and_with_depth_and_shrinks_with_sharing""",
-    "No fan-out": """
-        spark/test_spark_refusals.py::test_names_are_given_once_and_streams_used_once
+    "A query has one sink": """
+        spark/test_spark_refusals.py::test_what_a_query_needs_to_start
         spark/test_spark_operators.py::test_two_sources_are_united""",
+    "In Real-Time Mode all tasks of a query run at once": """
+        spark/test_spark_layers.py::test_a_layer_has_the_instances_of_its_nodes_and_forwarders_for_later_ones""",
     "Keys are strings": """
         spark/test_spark_routing.py::test_every_allowed_key_type
         spark/test_spark_routing.py::test_other_types_are_no_keys""",

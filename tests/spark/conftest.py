@@ -30,10 +30,15 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(plugin_jar: Path, metrics: Path) -> Any:
+def session(request: pytest.FixtureRequest, plugin_jar: Path, metrics: Path) -> Any:
+    """A module that needs more slots says so by its `MASTER`."""
     from pyspark.sql import SparkSession
 
-    builder = clonos.configure(SparkSession.builder).master("local[8,4]").appName("surface")
+    builder = (
+        clonos.configure(SparkSession.builder)
+        .master(getattr(request.module, "MASTER", "local[8,4]"))
+        .appName("surface")
+    )
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "directory": metrics, "period": 1}

@@ -40,7 +40,10 @@ def plugin_session(jar: Path) -> SparkSession:
 class Rig:
     """source -> exchange -> operator (echo) -> exchange -> sink, both stages played by `Replicas`."""
 
-    def __init__(self, spark: SparkSession, folder: Path, mode: str, **settings: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, mode: str, *, parallelism: int = 2, **settings: Any
+    ) -> None:
+        self.parallelism = parallelism
         self.spark, self.folder, self.mode, self.settings = spark, folder, mode, settings
         self.socket = str(folder / "s")
         self.replicas: Replicas
@@ -55,11 +58,13 @@ class Rig:
             "generation": 1,
             "mode": self.mode,
             "spill_dir": str(self.folder / "spill"),
-            "parallelism": 2,
+            "parallelism": self.parallelism,
+            "route": [0, 1],
             **self.settings,
         }
         assert self.spark._jvm is not None
-        stage = self.spark._jvm.org.clonos.spark.CausalStage.apply(frame._jdf, json.dumps(specification))
+        layer = {"nodes": [specification], "partitions": [[0, at] for at in range(self.parallelism)]}
+        stage = self.spark._jvm.org.clonos.spark.CausalStage.apply(frame._jdf, json.dumps(layer))
         return DataFrame(stage, self.spark)
 
     def start(self, log: Path, columns: list[str], **script: Any) -> None:
@@ -68,7 +73,7 @@ class Rig:
         identity = [
             "cast(_clonos_source_partition as long) * 64 + 1 as _clonos_channel",
             "_clonos_source_position as _clonos_position",
-            "pmod(hash(_clonos_source_position), 2) as _clonos_destination",
+            "pmod(hash(_clonos_source_position), 2) as _clonos_destination_0",
         ]
         self.start_on(source.selectExpr(*identity, *columns), **script)
 
@@ -81,7 +86,7 @@ class Rig:
         assert self.spark._jvm is not None
         packing = self.spark._jvm.org.clonos.spark.PackingStage
         limits = (self.settings.get("bundle_rows", 4096), self.settings.get("bundle_bytes", 1 << 20))
-        packed = DataFrame(packing.apply(identified._jdf, *limits), self.spark)
+        packed = DataFrame(packing.apply(identified._jdf, 1, *limits), self.spark)
         operator = self.stage(exchanged(packed), OPERATOR)
         writer = self.stage(exchanged(operator), SINK).writeStream
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))

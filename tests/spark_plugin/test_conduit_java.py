@@ -366,7 +366,7 @@ def test_every_instance_runs_in_an_epoch_without_rows(
     hidden = [
         "1L as _clonos_channel",
         "_clonos_source_position as _clonos_position",
-        "cast(pmod(_clonos_source_position, 2) as int) as _clonos_destination",
+        "cast(pmod(_clonos_source_position, 2) as int) as _clonos_destination_0",
     ]
     log.append(0, b"drop")
     rig.start_on(source.filter("value <> binary('drop')").selectExpr(*hidden, "1 as a"))

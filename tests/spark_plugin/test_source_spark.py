@@ -72,7 +72,7 @@ def test_identity_survives_projections_in_real_time(
     identity = [
         "cast(_clonos_source_partition as long) * 64 + 1 as _clonos_channel",
         "_clonos_source_position as _clonos_position",
-        "cast(pmod(_clonos_source_position, 2) as int) as _clonos_destination",
+        "cast(pmod(_clonos_source_position, 2) as int) as _clonos_destination_0",
         "_clonos_source_partition as p",
         "_clonos_source_position as o",
     ]

@@ -264,7 +264,7 @@ def _node_of(operator: CausalStream) -> NodeSpec:
             "Of several operators in a row, give each its own driver",
         )
     plan = plans[0]
-    return operator_spec(plan, _NODE, plan.binding.name, operator.timezone, Target((), 1))
+    return operator_spec(plan, _NODE, plan.binding.name, operator.timezone, [Target((), 1)])
 
 
 def _as_key(key: Any) -> tuple[Any, ...]:

@@ -31,11 +31,12 @@ class RouteKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How an operator's rows find the next node's instances."""
+    """How an operator's rows find the instances of a node that reads them."""
 
     kind: RouteKind
     parallelism: int
     columns: tuple[int, ...] = ()
+    first: int = 0  # destination: that of the node's first instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class NodeSpec:
     operator: Callable[[], Any] | None = None
     key: tuple[int, ...] = ()
     output: pa.Schema | None = None
-    route: Route | None = None
+    routes: tuple[Route, ...] = ()  # by reader
     depth: int = FULL
     recording: bool = True
     event_time: tuple[int, int] | None = None  # column, delay in microseconds

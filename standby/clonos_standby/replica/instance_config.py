@@ -22,7 +22,7 @@ def instance_config(
     return InstanceConfig(
         name=node.name,
         origin=origin,
-        routing=Routing([(_router(node, origin.instance), 0)]),
+        routing=Routing([(_router(node, route, origin.instance), route.first) for route in node.routes]),
         keys_of=keys_of(node, tells_folds),
         depth=node.depth,
         recording=node.recording,
@@ -33,9 +33,7 @@ def instance_config(
     )
 
 
-def _router(node: NodeSpec, instance: InstanceId) -> Router:
-    route = node.route
-    assert route is not None
+def _router(node: NodeSpec, route: Route, instance: InstanceId) -> Router:
     if route.kind is RouteKind.KEY:
         return route_by_key(_key_columns(node, route), route.parallelism, zone=zone_of(node.zone) or dt.UTC)
     return route_to(instance % route.parallelism)

@@ -7,16 +7,16 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.clonos.spark.block.BlockRow;
-import org.clonos.spark.conduit.StageSpec;
+import org.clonos.spark.conduit.LayerSpec;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** A causal operator or sink: blocks in, blocks out, through a conduit for each partition. */
+/** A layer of causal operators and sinks: blocks in, blocks out. */
 public final class CausalStage {
   private CausalStage() {}
 
   /** The Dataset of the stage's blocks; the specification is checked here, in the driver. */
   public static Dataset<Row> apply(Dataset<Row> input, String specification) {
-    StageSpec.parse(specification);
+    LayerSpec.parse(specification);
     LogicalPlan child = withoutProjections(Plans.classic(input).logicalPlan());
     List<String> names = TypedStage.attributes(child).stream().map(Attribute::name).toList();
     int block = names.indexOf(BlockRow.BLOCK);
@@ -24,7 +24,7 @@ public final class CausalStage {
       throw new IllegalArgumentException(
           "the input of a causal stage has a column " + BlockRow.BLOCK + ", not " + names);
     }
-    return TypedStage.on(input, child, new StageFunction(block, specification));
+    return TypedStage.on(input, child, new LayerFunction(block, specification));
   }
 
   /**

@@ -1,7 +1,6 @@
 package org.clonos.spark;
 
 import java.io.Serializable;
-import java.util.function.IntConsumer;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
@@ -22,33 +21,15 @@ import scala.collection.immutable.Seq;
  *
  * <p>It is never part of generated code: an expression that needs its input row keeps its operator out of whole-stage
  * code generation, and the row is then passed by reference.
- *
- * <p>It also learns which partition it works on. A task does not know: where the rows of two stages are united, both run
- * in one Spark stage, whose tasks are numbered through. Spark tells every projection when it begins a partition, before
- * the first row and in the task's thread, and the stage on top asks ({@link #takePartition}) right after.
  */
-public final class InputRow extends Expression implements CodegenFallback, IntConsumer, Serializable {
+public final class InputRow extends Expression implements CodegenFallback, Serializable {
   private static final long serialVersionUID = 1L;
-  private static final ThreadLocal<Integer> PARTITION = new ThreadLocal<>();
 
   private final Seq<Expression> columns;
   private transient Boolean laidOutAsIs;
 
   public InputRow(Seq<Expression> columns) {
     this.columns = columns;
-  }
-
-  /** The partition that this thread has begun; null where Spark did not tell, because it interprets expressions. */
-  static Integer takePartition() {
-    Integer partition = PARTITION.get();
-    PARTITION.remove();
-    return partition;
-  }
-
-  /** Called by generated code when a partition begins. */
-  @Override
-  public void accept(int partition) {
-    PARTITION.set(partition);
   }
 
   @Override
@@ -100,10 +81,6 @@ public final class InputRow extends Expression implements CodegenFallback, IntCo
 
   @Override
   public ExprCode doGenCode(CodegenContext context, ExprCode code) {
-    int at = context.references().length();
-    context.references().addOne(this);
-    context.addPartitionInitializationStatement(
-        "((java.util.function.IntConsumer) references[" + at + "]).accept(partitionIndex);");
     return CodegenFallback.super.doGenCode(context, code);
   }
 

@@ -1,6 +1,7 @@
 package org.clonos.spark;
 
 import java.io.Serializable;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.Dataset;
@@ -14,25 +15,29 @@ import scala.runtime.AbstractFunction1;
 
 /** Where a causal query begins: the rows of a source become blocks. */
 public final class PackingStage {
-  private static final List<String> HIDDEN =
-      List.of("_clonos_channel bigint", "_clonos_position bigint", BlockRow.DESTINATION + " int");
-
   private PackingStage() {}
 
-  /** The Dataset of the source's blocks. A block has at most so many rows, and as few as there are when it is made. */
-  public static Dataset<Row> apply(Dataset<Row> input, int maxRows, long maxBytes) {
+  /**
+   * The Dataset of the source's blocks. Every one of the readers gets all rows, in the partition that its destination
+   * says. A block has at most so many rows, and as few as there are when it is made.
+   */
+  public static Dataset<Row> apply(Dataset<Row> input, int readers, int maxRows, long maxBytes) {
+    List<String> hidden = new ArrayList<>(List.of("_clonos_channel bigint", "_clonos_position bigint"));
+    for (int reader = 0; reader < readers; reader++) {
+      hidden.add(BlockRow.DESTINATION + "_" + reader + " int");
+    }
     List<String> columns =
         Arrays.stream(input.schema().fields())
             .map(field -> field.name() + " " + field.dataType().catalogString())
             .toList();
-    if (columns.size() < HIDDEN.size() || !columns.subList(0, HIDDEN.size()).equals(HIDDEN)) {
-      throw new IllegalArgumentException("a source's rows begin with the columns " + HIDDEN + ", not " + columns);
+    if (columns.size() < hidden.size() || !columns.subList(0, hidden.size()).equals(hidden)) {
+      throw new IllegalArgumentException("a source's rows begin with the columns " + hidden + ", not " + columns);
     }
     StructType user =
-        new StructType(Arrays.copyOfRange(input.schema().fields(), HIDDEN.size(), columns.size()));
+        new StructType(Arrays.copyOfRange(input.schema().fields(), hidden.size(), columns.size()));
     BlockWriter.arrow(user);
     return TypedStage.on(
-        input, Plans.classic(input).logicalPlan(), new PackingFunction(user, maxRows, maxBytes));
+        input, Plans.classic(input).logicalPlan(), new PackingFunction(user, readers, maxRows, maxBytes));
   }
 
   private static final class PackingFunction extends AbstractFunction1<Iterator<Object>, Iterator<Object>>
@@ -40,18 +45,20 @@ public final class PackingStage {
     private static final long serialVersionUID = 1L;
 
     private final StructType user;
+    private final int readers;
     private final int maxRows;
     private final long maxBytes;
 
-    PackingFunction(StructType user, int maxRows, long maxBytes) {
+    PackingFunction(StructType user, int readers, int maxRows, long maxBytes) {
       this.user = user;
+      this.readers = readers;
       this.maxRows = maxRows;
       this.maxBytes = maxBytes;
     }
 
     @Override
     public Iterator<Object> apply(Iterator<Object> input) {
-      return PackingTask.start(input, user, maxRows, maxBytes);
+      return PackingTask.start(input, user, readers, maxRows, maxBytes);
     }
 
     @Override

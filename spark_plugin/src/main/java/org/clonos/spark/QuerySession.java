@@ -2,6 +2,7 @@ package org.clonos.spark;
 
 import java.lang.reflect.Field;
 import java.util.List;
+import org.apache.spark.scheduler.SparkListenerInterface;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.classic.SparkSession;
@@ -18,8 +19,9 @@ import org.apache.spark.sql.classic.StreamingQueryManager;
  * waits for with {@code awaitAnyTermination} stays apart: a restart is not the end of a query.
  */
 public final class QuerySession {
+  private static final String LISTENERS = "listenerBus";
   private static final List<String> SHARED =
-      List.of("listenerBus", "activeQueries", "activeQueriesSharedLock", "awaitTerminationLock");
+      List.of(LISTENERS, "activeQueries", "activeQueriesSharedLock", "awaitTerminationLock");
 
   private QuerySession() {}
 
@@ -29,6 +31,10 @@ public final class QuerySession {
     for (String name : SHARED) {
       Field field = StreamingQueryManager.class.getDeclaredField(name);
       field.setAccessible(true);
+      if (name.equals(LISTENERS)) {
+        // What the copy would have told its own listeners with stays in Spark's bus of events otherwise.
+        session.sparkContext().listenerBus().removeListener((SparkListenerInterface) field.get(copy.streams()));
+      }
       field.set(copy.streams(), field.get(session.streams()));
     }
     return copy;

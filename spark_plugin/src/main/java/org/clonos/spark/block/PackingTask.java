@@ -32,17 +32,17 @@ public final class PackingTask extends AbstractIterator<Object> {
   private final Thread pullThread;
   private final ArrayDeque<RowGroups.Group> taken = new ArrayDeque<>();
 
-  /** Starts on the rows of the current task: channel, position, destination, then the user's columns. */
-  public static Iterator<Object> start(Iterator<Object> input, StructType user, int maxRows, long maxBytes) {
-    return new PackingTask(TaskContext.get(), input, user, maxRows, maxBytes);
+  /** Starts on the rows of the current task: channel, position, a destination for each reader, then the user's columns. */
+  public static Iterator<Object> start(Iterator<Object> input, StructType user, int readers, int maxRows, long maxBytes) {
+    return new PackingTask(TaskContext.get(), input, user, readers, maxRows, maxBytes);
   }
 
-  private PackingTask(TaskContext task, Iterator<Object> input, StructType user, int maxRows, long maxBytes) {
+  private PackingTask(TaskContext task, Iterator<Object> input, StructType user, int readers, int maxRows, long maxBytes) {
     this.task = task;
     epoch = BatchId.of(task, "a source");
-    groups = new RowGroups(maxRows, maxBytes);
+    groups = new RowGroups(readers, maxRows, maxBytes);
     allocator = ArrowUtils.rootAllocator().newChildAllocator("clonos-source", 0, Long.MAX_VALUE);
-    writer = new BlockWriter(user, RowGroups.DESTINATION + 1, allocator);
+    writer = new BlockWriter(user, RowGroups.DESTINATION + readers, allocator);
     pullThread = TaskThreads.daemon(new Puller(task, input, groups), "clonos-pull-" + task.taskAttemptId());
     // Where a task fails, its readers are closed by listeners that they add while they read, which come before those
     // that were there already. Listeners of the failure come before all of them.

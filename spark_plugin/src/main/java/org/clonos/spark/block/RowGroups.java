@@ -31,6 +31,7 @@ final class RowGroups implements RowTaker {
     }
   }
 
+  private final int readers;
   private final int maxRows;
   private final long maxBytes;
   private Map<Key, Group> groups = new LinkedHashMap<>();
@@ -40,7 +41,8 @@ final class RowGroups implements RowTaker {
   private boolean stopped;
   private Throwable failure;
 
-  RowGroups(int maxRows, long maxBytes) {
+  RowGroups(int readers, int maxRows, long maxBytes) {
+    this.readers = readers;
     this.maxRows = maxRows;
     this.maxBytes = maxBytes;
   }
@@ -53,14 +55,17 @@ final class RowGroups implements RowTaker {
     if (stopped) {
       throw new InterruptedException("the task is over");
     }
-    if (row.isNullAt(CHANNEL) || row.isNullAt(POSITION) || row.isNullAt(DESTINATION)) {
+    if (row.isNullAt(CHANNEL) || row.isNullAt(POSITION)) {
       throw new CausalStageException("InputError", "a source gave a record without a channel or without a position");
     }
-    Key key = new Key(row.getLong(CHANNEL), row.getInt(DESTINATION));
-    groups
-        .computeIfAbsent(key, at -> new Group(at.channel(), at.destination(), new ArrayList<>()))
-        .rows()
-        .add(row.copy());
+    InternalRow kept = row.copy();
+    for (int reader = 0; reader < readers; reader++) {
+      Key key = new Key(kept.getLong(CHANNEL), kept.getInt(DESTINATION + reader));
+      groups
+          .computeIfAbsent(key, at -> new Group(at.channel(), at.destination(), new ArrayList<>()))
+          .rows()
+          .add(kept);
+    }
     bytes += row instanceof UnsafeRow unsafe ? unsafe.getSizeInBytes() : ROW_GUESS;
     if (rows++ == 0) {
       notifyAll();

@@ -354,7 +354,7 @@ final class Conduit implements Runnable {
       happen(new Event.Output(ackedInput, emittedOutput, logStart, log, 0, 0, 0));
       return;
     }
-    OutputBlocks batch = OutputBlocks.read(in, rows, blocks);
+    OutputBlocks batch = OutputBlocks.read(in, rows, blocks, spec.route());
     happen(
         new Event.Output(ackedInput, emittedOutput, logStart, log, rows, batch.first(), batch.last()), batch);
   }

@@ -33,12 +33,11 @@ public final class ConduitTask extends AbstractIterator<Object> {
   private int nextBlock;
 
   /**
-   * Starts the conduit of the current task on rows whose column {@code block} holds the blocks, for a partition of the
-   * stage's rows; null: that of the task.
+   * Starts the conduit of an instance in the current task, on rows whose column {@code block} holds the blocks.
    */
-  public static Iterator<Object> start(Iterator<Object> input, int block, StageSpec spec, Integer partition) {
+  public static Iterator<Object> start(Iterator<Object> input, int block, StageSpec spec, int instance) {
     TaskContext task = TaskContext.get();
-    return new ConduitTask(task, TaskIdentity.of(task, spec, partition), input, block, spec);
+    return new ConduitTask(task, TaskIdentity.of(task, spec, instance), input, block, spec);
   }
 
   private ConduitTask(

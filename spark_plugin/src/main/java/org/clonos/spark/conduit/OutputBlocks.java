@@ -11,16 +11,19 @@ import org.clonos.spark.block.BlockRow;
 final class OutputBlocks {
   private final List<InternalRow> blocks = new ArrayList<>();
   private final int bytes;
+  private final int[] route;
   private long rows;
   private long first = Long.MAX_VALUE;
   private long last = Long.MIN_VALUE;
 
-  private OutputBlocks(int bytes) {
+  private OutputBlocks(int bytes, int[] route) {
     this.bytes = bytes;
+    this.route = route;
   }
 
-  static OutputBlocks read(ByteBuffer in, int rows, int count) throws BadFrame {
-    OutputBlocks read = new OutputBlocks(in.remaining());
+  /** {@code route} has, by destination, the partition of the next layer. */
+  static OutputBlocks read(ByteBuffer in, int rows, int count, int[] route) throws BadFrame {
+    OutputBlocks read = new OutputBlocks(in.remaining(), route);
     while (in.hasRemaining()) {
       int destination = in.getInt();
       int size = in.getInt();
@@ -45,7 +48,10 @@ final class OutputBlocks {
     } catch (IllegalArgumentException e) {
       throw new BadFrame("an OUTPUT with " + e.getMessage());
     }
-    blocks.add(BlockRow.of(destination, bytes));
+    if (destination < 0 || destination >= route.length) {
+      throw new BadFrame("an OUTPUT for destination " + destination + " of " + route.length);
+    }
+    blocks.add(BlockRow.of(route[destination], bytes));
     rows += block.rows();
     first = Math.min(first, block.first());
     last = Math.max(last, block.last());

@@ -1,8 +1,6 @@
 package org.clonos.spark.conduit;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -10,7 +8,7 @@ import java.util.Objects;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.util.Utils;
 
-/** What the compiled query says about one stage; checked when it is parsed. */
+/** What the compiled query says about one node of a layer; checked when it is parsed. */
 public record StageSpec(
     int node,
     String name,
@@ -31,17 +29,11 @@ public record StageSpec(
     long tickMs,
     long heartbeatMs,
     long connectMs,
-    int attempts) {
+    int attempts,
+    int[] route) {
   private static final long SETTLE_MS = 200;
-  private static final ObjectMapper JSON = new ObjectMapper();
 
-  public static StageSpec parse(String json) {
-    JsonNode spec;
-    try {
-      spec = JSON.readTree(json);
-    } catch (JsonProcessingException e) {
-      throw new IllegalArgumentException("the stage's specification is not JSON: " + e.getOriginalMessage());
-    }
+  static StageSpec parse(JsonNode spec) {
     Tls tls = spec.hasNonNull("tls") ? tls(spec.get("tls")) : null;
     StageSpec parsed =
         new StageSpec(
@@ -64,7 +56,8 @@ public record StageSpec(
             number(spec, "tick_ms", 20L, 1, 60_000),
             number(spec, "heartbeat_ms", 10_000L, 1, Long.MAX_VALUE / 2),
             number(spec, "connect_ms", 60_000L, 1, Long.MAX_VALUE / 2),
-            (int) number(spec, "attempts", 3L, 0, 1000));
+            (int) number(spec, "attempts", 3L, 0, 1000),
+            route(spec));
     if (!parsed.mode.equals("microbatch") && !parsed.mode.equals("realtime")) {
       throw new IllegalArgumentException("mode must be microbatch or realtime, not '" + parsed.mode + "'");
     }
@@ -92,6 +85,15 @@ public record StageSpec(
       places.add(numbers);
     }
     return places;
+  }
+
+  /** By destination, as the replica numbers them, the partition of the next layer. */
+  private static int[] route(JsonNode spec) {
+    int[] route = new int[spec.path("route").size()];
+    for (int i = 0; i < route.length; i++) {
+      route[i] = spec.get("route").get(i).intValue();
+    }
+    return route;
   }
 
   private static Tls tls(JsonNode files) {
