@@ -59,6 +59,9 @@ class _Width(enum.IntEnum):
     ABSOLUTE = 8
 
 
+_WIDTHS: Final = frozenset(_Width)
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Rows of one sender for one destination. `numbers` are output numbers, or positions in a source; ascending."""
@@ -103,7 +106,7 @@ def parse_block(raw: memoryview) -> Block:
     found = zlib.crc32(raw[_HEAD.size :])
     if found != crc:
         raise ProtocolError(f"a block has checksum {found:#010x} where it says {crc:#010x}")
-    if kind != Kind.ROWS or encoding != Encoding.ARROW or width not in tuple(_Width):
+    if kind != Kind.ROWS or encoding != Encoding.ARROW or width not in _WIDTHS:
         raise ProtocolError(f"a block of kind {kind}, encoding {encoding} and number width {width}")
     epoch, sender, first, last, count, ride_along, rows, _ = _BODY.unpack_from(raw, _HEAD.size)
     begin = HEADER_BYTES + _up(width * count)
