@@ -11,7 +11,6 @@ import pytest
 from modes import MODES
 from streams import Place
 
-import clonos
 from clonos.errors import CheckpointMismatch
 from clonos.spark.checkpoint import Checkpoint
 
@@ -152,6 +151,6 @@ def test_the_half_of_the_first_commit_costs_no_restart(place: Place, mode: str) 
 def test_the_checkpoint_may_be_given_as_a_uri(place: Place) -> None:
     place.write([{"k": "a", "n": 0}])
     writer = place.writer(counting(place)).option("checkpointLocation", f"file://{place.checkpoint}")
-    place.query = writer.to(clonos.sinks.jsonl(place.output)).start()
+    place.query = writer.start()
     place.await_rows(1)
     assert (place.checkpoint / "clonos" / "query.json").exists()

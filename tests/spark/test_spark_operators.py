@@ -163,8 +163,9 @@ def test_a_source_straight_into_a_sink(place: Place, mode: str) -> None:
 
 def test_sink_and_operators_may_differ_in_parallelism(place: Place) -> None:
     rows = place.causal("n long").map(lambda r: (r.n,), "n long", name="same", pure=True, parallelism=3)
-    writer = place.writer(rows)
-    place.query = writer.to(writer._sink, name="files", parallelism=2).start()
+    sink = clonos.sinks.jsonl(place.output, durable=False)
+    writer = rows.writeStream.to(sink, name="files", parallelism=2)
+    place.query = writer.option("checkpointLocation", str(place.checkpoint)).start()
     place.write([{"n": n} for n in range(20)])
     assert sorted(row["n"] for row in place.await_rows(20)) == list(range(20))
     assert {(r["node"], r["instance"]) for r in place.query.replicas()} == {
