@@ -107,7 +107,7 @@ def instance() -> tuple[Instance, Ports]:
     config = InstanceConfig(
         "op",
         Origin(NODE, INSTANCE),
-        Routing([(route_by_key([key_column(TARGET)], 4), 0)]),
+        Routing([(route_by_key([key_column(TARGET)], 4), 4)]),
         lambda rows: [(row[0],) for row in rows],
     )
     return Instance(config, operator, services, ports), ports

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import InputError
@@ -165,8 +166,9 @@ class Routing:
     instances of one reader after those of another (`Topology.destination`)."""
 
     def __init__(self, readers: Sequence[tuple[Router, int]]) -> None:
-        """Of each reader, how it is fed and its first destination."""
-        self._readers = readers
+        """Of each reader, in the order of their numbers, how it is fed and its parallelism."""
+        firsts = accumulate((parallelism for _, parallelism in readers), initial=0)
+        self._readers = [(router, first) for (router, _), first in zip(readers, firsts, strict=False)]
 
     def __call__(self, rows: list[tuple[Any, ...]]) -> Destinations:
         return [

@@ -342,12 +342,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         return [(routing_key(self._node.number, row[1]),) for row in rows]
 
     def _routing(self) -> Routing:
-        topology = self._world.plan.dataflow.topology
-        readers = topology.downstream(self._node.number)
-        firsts = [topology.destination(self._node.number, Origin.of(reader.number, 0)) for reader in readers]
-        return Routing(
-            [(self._router(reader), first or 0) for reader, first in zip(readers, firsts, strict=True)]
-        )
+        readers = self._world.plan.dataflow.topology.downstream(self._node.number)
+        return Routing([(self._router(reader), reader.parallelism) for reader in readers])
 
     def _router(self, reader: Node) -> Router:
         if reader.kind is NodeKind.SINK:

@@ -426,12 +426,14 @@ def operator_spec(
     """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
     given = arrow_schema(node.input)
     output = arrow_schema(node.schema)
-    routes, first = [], 0
-    for target in targets:
-        columns = tuple(output.get_field_index(column) for column in target.key)
-        kind = RouteKind.KEY if target.key else RouteKind.INSTANCE
-        routes.append(Route(kind, target.parallelism, columns, first))
-        first += target.parallelism
+    routes = [
+        Route(
+            RouteKind.KEY if target.key else RouteKind.INSTANCE,
+            target.parallelism,
+            tuple(output.get_field_index(column) for column in target.key),
+        )
+        for target in targets
+    ]
     event_time = None
     if node.event_time is not None:
         event_time = (given.get_field_index(node.event_time[0]), node.event_time[1])

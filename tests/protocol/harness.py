@@ -139,7 +139,7 @@ class Bench:
         config = InstanceConfig(
             "op",
             ORIGIN,
-            Routing([(route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism), 0)]),
+            Routing([(route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism), self.parallelism)]),
             lambda rows: [(row[0],) for row in rows],
             record_at_a_time=self.record_at_a_time,
             watermark_of=self.watermark_of,

@@ -170,7 +170,7 @@ def test_routers_agree_with_destination(rows: list[tuple[str, int | None]], para
         route = route_by_key([KeyColumn(c, kinds[c]) for c in columns], parallelism, remembered=2)
         assert route(rows) == wanted
     assert route_to_one(rows) == [0] * len(rows)
-    assert Routing([(route_to_one, 0), (route_to(2), 1)])(rows) == [[0] * len(rows), [3] * len(rows)]
+    assert Routing([(route_to_one, 1), (route_to(2), 3)])(rows) == [[0] * len(rows), [3] * len(rows)]
     assert route_to(3)(rows) == [3] * len(rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.instance import Row
@@ -22,11 +23,13 @@ class Oracle:
         self._world = world
         self._flow = world.plan.dataflow
         self._judges = {node.number: Judge() for node in self._flow.operators}
+        self._ways = {node.number: self._flow.ways_to(node.number) for node in self._flow.topology.nodes}
+        self._fans_out = self._flow.fans_out
         self._links: dict[tuple[NodeId, str], Entry] = {}
         self._shown: set[tuple[NodeId, int, tuple[NodeId, ...]]] = set()
         self.shown = 0
 
-    @property
+    @cached_property
     def due(self) -> int:
         """How many rows all sinks are to show."""
         return sum(len(self._expected(sink.number)) for sink in self._flow.sinks)
@@ -39,8 +42,8 @@ class Oracle:
             raise Violation("I3", f"sink {sink} shows record {record} twice that came by the way {way}")
         self._shown.add((sink.node, record, way))
         for at, link in enumerate(links):
-            entry = entry_of_link(record, link, self._flow.ways_to(link[0]).index(way[:at]))
-            if self._flow.fans_out and self._links.setdefault((link[0], entry.input_id), entry) is not entry:
+            entry = entry_of_link(record, link, self._ways[link[0]].index(way[:at]))
+            if self._fans_out and self._links.setdefault((link[0], entry.input_id), entry) is not entry:
                 self._says_the_same(link[0], entry)
                 continue
             fault = self._judges[link[0]].add(entry)
@@ -72,7 +75,7 @@ class Oracle:
 
     def _expected(self, number: NodeId) -> list[int]:
         """The records that pass a node, once for each way: those of the sources above it that are not poison."""
-        ways = self._flow.ways_to(number)
+        ways = self._ways[number]
         found: list[int] = []
         for partition, records in self._world.partitions.items():
             for way in self._flow.ways(partition.node, number):

@@ -36,7 +36,6 @@ class Route:
     kind: RouteKind
     parallelism: int
     columns: tuple[int, ...] = ()
-    first: int = 0  # destination: that of the node's first instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class NodeSpec:
     operator: Callable[[], Any] | None = None
     key: tuple[int, ...] = ()
     output: pa.Schema | None = None
-    routes: tuple[Route, ...] = ()  # by reader
+    routes: tuple[Route, ...] = ()  # by reader, in the order of their numbers
     depth: int = FULL
     recording: bool = True
     event_time: tuple[int, int] | None = None  # column, delay in microseconds

@@ -22,7 +22,9 @@ def instance_config(
     return InstanceConfig(
         name=node.name,
         origin=origin,
-        routing=Routing([(_router(node, route, origin.instance), route.first) for route in node.routes]),
+        routing=Routing(
+            [(_router(node, route, origin.instance), route.parallelism) for route in node.routes]
+        ),
         keys_of=keys_of(node, tells_folds),
         depth=node.depth,
         recording=node.recording,

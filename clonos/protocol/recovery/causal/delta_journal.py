@@ -48,9 +48,9 @@ class Receipts:
                 shorter = [known for known in seen if known < hops]
                 seen[hops] = seen[max(shorter)].copy() if shorter else Coverage()
             fresh += [(entry, start, end) for start, end in seen[hops].add(entry.start, entry.end)]
-            for longer in seen.keys() - {hops}:
+            for longer, coverage in seen.items():
                 if longer > hops:
-                    seen[longer].add(entry.start, entry.end)
+                    coverage.add(entry.start, entry.end)
         return fresh
 
     @property

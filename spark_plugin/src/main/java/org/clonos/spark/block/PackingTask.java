@@ -1,5 +1,6 @@
 package org.clonos.spark.block;
 
+import java.io.IOException;
 import java.util.ArrayDeque;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.spark.TaskContext;
@@ -10,21 +11,19 @@ import org.apache.spark.util.TaskCompletionListener;
 import org.apache.spark.util.TaskFailureListener;
 import org.clonos.spark.task.BatchId;
 import org.clonos.spark.task.Puller;
+import org.clonos.spark.task.TaskIterator;
 import org.clonos.spark.task.TaskThreads;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /**
  * Where a causal query begins: one task of a source, whose rows become blocks. Spark sees an iterator of rows of two
  * columns, the destination and the block.
  */
-public final class PackingTask extends AbstractIterator<Object> {
+public final class PackingTask extends TaskIterator {
   private static final Logger LOG = LoggerFactory.getLogger(PackingTask.class);
-  private static final long POLL_MS = 100;
 
-  private final TaskContext task;
   private final long epoch;
   private final RowGroups groups;
   private final BufferAllocator allocator;
@@ -38,7 +37,7 @@ public final class PackingTask extends AbstractIterator<Object> {
   }
 
   private PackingTask(TaskContext task, Iterator<Object> input, StructType user, int readers, int maxRows, long maxBytes) {
-    this.task = task;
+    super(task);
     epoch = BatchId.of(task, "a source");
     groups = new RowGroups(readers, maxRows, maxBytes);
     allocator = ArrowUtils.rootAllocator().newChildAllocator("clonos-source", 0, Long.MAX_VALUE);
@@ -54,32 +53,24 @@ public final class PackingTask extends AbstractIterator<Object> {
   }
 
   @Override
-  public boolean hasNext() {
-    try {
-      while (taken.isEmpty()) {
-        if (groups.finished()) {
-          return false;
-        }
-        taken.addAll(groups.take(POLL_MS));
-        task.killTaskIfInterrupted();
-      }
-      return true;
-    } catch (Throwable e) {
-      throw TaskThreads.<RuntimeException>sneak(e);
-    }
+  protected boolean ready() {
+    return !taken.isEmpty();
   }
 
   @Override
-  public InternalRow next() {
-    if (!hasNext()) {
-      throw new java.util.NoSuchElementException();
-    }
+  protected boolean finished() {
+    return groups.finished();
+  }
+
+  @Override
+  protected void take(long waitMs) throws Throwable {
+    taken.addAll(groups.take(waitMs));
+  }
+
+  @Override
+  protected InternalRow give() throws IOException {
     RowGroups.Group group = taken.poll();
-    try {
-      return BlockRow.of(group.destination(), writer.block(epoch, group));
-    } catch (Throwable e) {
-      throw TaskThreads.<RuntimeException>sneak(e);
-    }
+    return BlockRow.of(group.destination(), writer.block(epoch, group));
   }
 
   private void stop() {

@@ -7,22 +7,20 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.util.TaskCompletionListener;
 import org.clonos.spark.task.CausalStageException;
 import org.clonos.spark.task.Puller;
+import org.clonos.spark.task.TaskIterator;
 import org.clonos.spark.task.TaskThreads;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /**
- * One task attempt of a causal stage, as the iterator of its output blocks. It never waits for a next block before it
- * gives the current one. However the task ends, its completion listener stops both threads before Spark frees what
- * the puller reads from, and then gives back memory, socket and spill files.
+ * One task attempt of a causal stage, as the iterator of its output blocks. However the task ends, its
+ * completion listener stops both threads before Spark frees what the puller reads from, and then gives back memory,
+ * socket and spill files.
  */
-public final class ConduitTask extends AbstractIterator<Object> {
+public final class ConduitTask extends TaskIterator {
   private static final Logger LOG = LoggerFactory.getLogger(ConduitTask.class);
-  private static final long POLL_MS = 100;
 
-  private final TaskContext task;
   private final TaskIdentity identity;
   private final OutputQueue output;
   private final BundleBuilder bundles;
@@ -42,7 +40,7 @@ public final class ConduitTask extends AbstractIterator<Object> {
 
   private ConduitTask(
       TaskContext task, TaskIdentity identity, Iterator<Object> input, int block, StageSpec spec) {
-    this.task = task;
+    super(task);
     this.identity = identity;
     String label = identity.node() + "-" + identity.instance();
     Selector selector = open();
@@ -67,28 +65,24 @@ public final class ConduitTask extends AbstractIterator<Object> {
   }
 
   @Override
-  public boolean hasNext() {
-    try {
-      while (batch == null || nextBlock == batch.count()) {
-        batch = null;
-        nextBlock = 0;
-        if (output.finished()) {
-          return false;
-        }
-        batch = output.poll(POLL_MS);
-        task.killTaskIfInterrupted();
-      }
-      return true;
-    } catch (Throwable e) {
-      throw TaskThreads.<RuntimeException>sneak(e);
-    }
+  protected boolean ready() {
+    return batch != null && nextBlock < batch.count();
   }
 
   @Override
-  public InternalRow next() {
-    if (!hasNext()) {
-      throw new java.util.NoSuchElementException();
-    }
+  protected boolean finished() {
+    return output.finished();
+  }
+
+  @Override
+  protected void take(long waitMs) throws Throwable {
+    batch = null;
+    nextBlock = 0;
+    batch = output.poll(waitMs);
+  }
+
+  @Override
+  protected InternalRow give() {
     return batch.block(nextBlock++);
   }
 

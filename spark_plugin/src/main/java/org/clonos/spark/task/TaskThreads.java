@@ -39,10 +39,4 @@ public final class TaskThreads {
     }
     return ended;
   }
-
-  /** Spark looks at the class of what fails a task (a fetch failure, a kill): it must arrive as it was. */
-  @SuppressWarnings("unchecked")
-  public static <T extends Throwable> RuntimeException sneak(Throwable e) throws T {
-    throw (T) e;
-  }
 }
