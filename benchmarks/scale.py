@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 from replica_overhead import GENERATION, INSTANCE, NODE, ledger_node
 
-from clonos.protocol.destination import Routing, route_by_key
+from clonos.protocol.destination import Reader, Routing, route_by_key
 from clonos.protocol.engine.instance import Bundle, Emit, Instance, InstanceConfig, Persist
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
@@ -107,7 +107,7 @@ def instance() -> tuple[Instance, Ports]:
     config = InstanceConfig(
         "op",
         Origin(NODE, INSTANCE),
-        Routing([(route_by_key([key_column(TARGET)], 4), 4)]),
+        Routing([Reader(route_by_key([key_column(TARGET)], 4), 4)]),
         lambda rows: [(row[0],) for row in rows],
     )
     return Instance(config, operator, services, ports), ports

@@ -18,10 +18,11 @@ import pyarrow as pa
 from clonos.api.writer import CausalStreamWriter
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.extras import needs
+from clonos.protocol.side_output import OutputName
 from clonos.spark.facts import described
 from clonos.spark.identity import identify
 from clonos.spark.parity import covered, tell_what_differs
-from clonos.spark.plan import Binding, OperatorFactory, OperatorPlan, PlanNode
+from clonos.spark.plan import Binding, OperatorFactory, OperatorPlan, SideOutputPlan, Upstream, check_name
 from clonos.spark.routing import check_key_types
 from clonos.spark.session import require_dataframe, require_session
 from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
@@ -57,7 +58,7 @@ class CausalStream:
     def __init__(
         self,
         spark: Any,
-        upstream: tuple[PlanNode, ...],
+        upstream: tuple[Upstream, ...],
         schema: Any,
         event_time: tuple[str, int] | None = None,
     ) -> None:
@@ -123,6 +124,7 @@ class CausalStream:
         pure: bool = False,
         on_poison: str = "fail",
         previous: Previous = None,
+        side_outputs: Mapping[str, Any] | None = None,
     ) -> CausalStream:
         """One row for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, which may not use any causal service."""
         from clonos.operators.process import MapOperator
@@ -134,6 +136,7 @@ class CausalStream:
             Binding(name, version, parallelism, on_poison=on_poison),
             pure,
             previous,
+            side_outputs,
         )
 
     def flat_map(
@@ -147,6 +150,7 @@ class CausalStream:
         pure: bool = False,
         on_poison: str = "fail",
         previous: Previous = None,
+        side_outputs: Mapping[str, Any] | None = None,
     ) -> CausalStream:
         """Any number of rows for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, gives an iterable of them."""
         from clonos.operators.process import FlatMapOperator
@@ -158,6 +162,7 @@ class CausalStream:
             Binding(name, version, parallelism, on_poison=on_poison),
             pure,
             previous,
+            side_outputs,
         )
 
     def filter(
@@ -170,6 +175,7 @@ class CausalStream:
         pure: bool = False,
         on_poison: str = "fail",
         previous: Previous = None,
+        side_outputs: Mapping[str, Any] | None = None,
     ) -> CausalStream:
         """The rows for which `fn(row, ctx)`, or `fn(row)` with `pure=True`, holds."""
         from clonos.operators.process import FilterOperator
@@ -186,6 +192,7 @@ class CausalStream:
             Binding(name, version, parallelism, on_poison=on_poison),
             pure,
             previous,
+            side_outputs,
         )
         return CausalStream(self._spark, kept._upstream, kept.schema, self._event_time)
 
@@ -197,15 +204,22 @@ class CausalStream:
         binding: Binding,
         pure: bool,
         previous: Previous,
+        side_outputs: Mapping[str, Any] | None,
     ) -> CausalStream:
         _check_function(fn, binding.name)
         check_previous(previous, binding)
-        zone = self.timezone
+        zone, sides = self.timezone, _side_outputs(side_outputs, binding.name)
+        if sides and pure:
+            raise QueryDefinitionError(
+                f"{binding.name!r} is declared pure, and has side outputs",
+                hint="Take (row, ctx) instead of (row): ctx.side_output gives their rows",
+            )
+        kept = {"pure": pure, "tz": zone, "side_outputs": _arrow_of(sides)}
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
-            return lambda given, name: partial(kind, function, _arrow(schema), name=name, pure=pure, tz=zone)
+            return lambda given, name: partial(kind, function, _arrow(schema), name=name, **kept)
 
-        return self._then((), of(fn), schema, binding, previous=factories(previous, of))
+        return self._then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
 
     @property
     def timezone(self) -> str:
@@ -221,9 +235,12 @@ class CausalStream:
         binding: Binding,
         *,
         previous: Mapping[str, OperatorFactory] | None = None,
+        side_outputs: Mapping[str, Any] | None = None,
     ) -> CausalStream:
         """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
+        for side, columns in (side_outputs or {}).items():
+            check_columns(columns, f"the side output {side!r} of {binding.name!r}", self._spark)
         for made in (operator, *(previous or {}).values()):
             made(_arrow(self.schema), binding.name)()
         plan = OperatorPlan(
@@ -235,11 +252,25 @@ class CausalStream:
             binding,
             self._event_time,
             previous or {},
+            side_outputs or {},
         )
         return CausalStream(self._spark, (plan,), schema)
 
+    def side_output(self, name: str) -> CausalStream:
+        """The rows that the operator of this stream gives by `ctx.side_output(name, row)`."""
+        plans = self._upstream
+        plan = plans[0] if len(plans) == 1 else None
+        if not isinstance(plan, OperatorPlan) or name not in plan.side_outputs:
+            known = plan.side_outputs if isinstance(plan, OperatorPlan) else {}
+            raise QueryDefinitionError(
+                f"there is no side output {name!r}; there are {', '.join(map(repr, known)) or 'none'}",
+                hint="Ask the stream that an operator has returned, which declares them by side_outputs={name: schema}",
+            )
+        upstream = SideOutputPlan(plan, OutputName(name))
+        return CausalStream(self._spark, (upstream,), plan.side_outputs[name])
+
     @property
-    def plan(self) -> tuple[PlanNode, ...]:
+    def plan(self) -> tuple[Upstream, ...]:
         """What its rows come from: sources and operators, several after a union."""
         return self._upstream
 
@@ -277,6 +308,7 @@ class GroupedCausalStream:
         on_poison: str = "fail",
         previous: Previous = None,
         migrate: Callable[[dict[Any, Any], str], dict[Any, Any]] | None = None,
+        side_outputs: Mapping[str, Any] | None = None,
     ) -> CausalStream:
         """Record at a time: `fn(key, row, ctx)` gives an iterable of output rows, or None.
 
@@ -289,6 +321,9 @@ class GroupedCausalStream:
         With a new `version`, `previous={"1": old_fn}` (or a tuple with its `on_timer` and `migrate`) repeats what the
         old one has begun, and `migrate(state, old_version)` gives the state that the new one goes on from
         (docs/upgrading.md).
+
+        With `side_outputs={"late": schema}` the function may also call `ctx.side_output("late", row)`; these rows are
+        the stream `side_output("late")` of the result.
         """
         from clonos.operators.process import ProcessOperator
 
@@ -306,14 +341,18 @@ class GroupedCausalStream:
                 _check_function(function, name)
         check_previous(previous, binding)
         zone, schema = self._stream.timezone, struct_type(output)
+        sides = _side_outputs(side_outputs, name)
+        arrow = _arrow_of(sides)
 
         def of(given: Any) -> OperatorFactory:
             function, timer, brought = parts(given, on_timer, None)
-            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": brought}
+            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": brought, "side_outputs": arrow}
             return lambda given, _: partial(ProcessOperator, function, _arrow(schema), **kept)
 
         made = of((fn, on_timer, migrate))
-        return self._stream._then(self._key, made, schema, binding, previous=factories(previous, of))
+        return self._stream._then(
+            self._key, made, schema, binding, previous=factories(previous, of), side_outputs=sides
+        )
 
     def applyInPandasWithState(
         self,
@@ -541,6 +580,17 @@ def _arrow(schema: Any) -> pa.Schema:
     from clonos.operators.types import arrow_schema
 
     return arrow_schema(schema)
+
+
+def _side_outputs(given: Mapping[str, Any] | None, operator: str) -> dict[str, Any]:
+    """Their schemas, as StructTypes."""
+    for name in given or {}:
+        check_name(name, f"a side output's (of {operator!r})")
+    return {name: struct_type(schema) for name, schema in (given or {}).items()}
+
+
+def _arrow_of(schemas: Mapping[str, Any]) -> dict[str, pa.Schema]:
+    return {name: _arrow(schema) for name, schema in schemas.items()}
 
 
 def _column_name(column: Any) -> str:

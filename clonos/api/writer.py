@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from clonos.api.query import CausalQuery, SessionPorts, Taken
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.spark.checkpoint import Checkpoint
-from clonos.spark.compile import Compiled, SinkPlan
+from clonos.spark.compile import Compiled
 from clonos.spark.coordinator import Coordinator
 from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
 from clonos.spark.location import check_same, qualified
 from clonos.spark.parity import check_streams
-from clonos.spark.plan import PlanNode
+from clonos.spark.plan import SinkPlan, Upstream
 from clonos.spark.session import is_stopped, require_plugin, require_session
 from clonos.spark.settings import PREFIX, Settings, read_settings
 from clonos.spark.upgrade import UpgradeReport, explain
@@ -30,32 +30,47 @@ CHECKPOINT = "checkpointLocation"
 REGISTRATION_SECONDS = 30.0  # how long executors may take to register
 
 
+class Stream(Protocol):
+    """A causal stream, as far as a sink is concerned."""
+
+    @property
+    def plan(self) -> tuple[Upstream, ...]: ...
+
+    schema: Any
+
+
 class CausalStreamWriter:
     """Options in Spark's manner; each method returns the writer."""
 
-    def __init__(self, spark: Any, upstream: tuple[PlanNode, ...], schema: Any) -> None:
+    def __init__(self, spark: Any, upstream: tuple[Upstream, ...], schema: Any) -> None:
         self._spark = spark
         self._upstream = upstream
         self._schema = schema
         self._options: dict[str, str] = {}
         self._trigger: dict[str, Any] = {}
-        self._sink: Any = None
-        self._sink_name = "sink"
-        self._sink_parallelism: int | None = None
+        self._sinks: list[SinkPlan] = []
         self._query_name: str | None = None
 
-    def to(self, sink: Any, *, name: str = "sink", parallelism: int | None = None) -> CausalStreamWriter:
-        """Where rows go; see `clonos.sinks`. A query has one sink."""
+    def to(
+        self,
+        sink: Any,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        stream: Stream | None = None,
+    ) -> CausalStreamWriter:
+        """Where rows go; see `clonos.sinks`. Called again, the query has one more sink, which gets the rows of another
+        `stream` of the same dataflow, or the same rows. `name` is what status, metrics and the checkpoint call it."""
         if not hasattr(sink, "writer"):
             raise QueryDefinitionError(
                 f"{sink!r} is not a sink", hint="Use clonos.sinks.sql(...), .jsonl(...) or .call(...)"
             )
-        if self._sink is not None:
+        if stream is not None and not hasattr(stream, "plan"):
             raise QueryDefinitionError(
-                "the query has a sink already",
-                hint="Start a query for each sink, with a checkpoint of its own: each draws by itself",
+                f"{stream!r} is not a causal stream", hint="Give stream= what an operator has returned"
             )
-        self._sink, self._sink_name, self._sink_parallelism = sink, name, parallelism
+        upstream, schema = (self._upstream, self._schema) if stream is None else (stream.plan, stream.schema)
+        self._sinks.append(SinkPlan(upstream, schema, sink, name, parallelism))
         return self
 
     def option(self, key: str, value: Any) -> CausalStreamWriter:
@@ -100,7 +115,7 @@ class CausalStreamWriter:
         return explain(
             checkpoint,
             compiled.topology(realtime=realtime),
-            self._sink,
+            compiled.sinks,
             settings,
             same_source=self._same_source,
         )
@@ -110,15 +125,13 @@ class CausalStreamWriter:
         return self._options.get(SAME_SOURCE, "").lower() == "true"
 
     def _compiled(self) -> tuple[Compiled, Settings]:
-        if self._sink is None:
+        if not self._sinks:
             raise QueryDefinitionError(
                 "the query has no sink", hint="Call .writeStream.to(sink) before .start()"
             )
         settings = read_settings(_given(self._spark))
-        parallelism = self._sink_parallelism or self._sink.parallelism or 1
-        plan = SinkPlan(self._upstream, self._schema, self._sink, self._sink_name, parallelism)
         zone = self._spark.conf.get("spark.sql.session.timeZone")
-        return Compiled(plan, settings, zone, session_settings(self._spark)), settings
+        return Compiled(self._sinks, settings, zone, session_settings(self._spark)), settings
 
     def start(self) -> CausalQuery:
         """Compile and start. Raises at once where something is not supported or does not fit."""
@@ -137,14 +150,13 @@ class CausalStreamWriter:
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
             self._check_slots(compiled)
-            check_streams(self._upstream)
+            check_streams(tuple(node for sink in self._sinks for node in sink.upstream))
         if compiled.only_named():
             require_plugin(
                 self._spark, "the source's channels have names, for whose numbers tasks ask the driver"
             )
         coordinator = Coordinator(
             compiled,
-            self._sink,
             location,
             settings,
             driver_pids=(int(jvm.ProcessHandle.current().pid()), os.getpid()),

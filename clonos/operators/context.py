@@ -24,6 +24,7 @@ from uuid import UUID
 from clonos.errors import QueryDefinitionError, StateError, UserFunctionError
 from clonos.operators import current
 from clonos.operators.rows import instant
+from clonos.operators.side_outputs import SideOutputs
 from clonos.protocol.operator import Services
 from clonos.values.bundle_state import BundleState
 from clonos.values.key_codec import pack, unpack
@@ -36,16 +37,19 @@ _PACKED_KEYS = 50_000
 class Context:
     """The services every operator function has: clock, random numbers, recorded calls, effects, watermark."""
 
-    __slots__ = ("_now", "_now_us", "_services", "_zone", "key", "random")
+    __slots__ = ("_now", "_now_us", "_services", "_side_outputs", "_zone", "key", "random")
 
     key: tuple[Any, ...] | None
     """The key of the record or timer being processed."""
     random: Random
     """The instance's own generator; its draws are repeated exactly after a failure."""
 
-    def __init__(self, services: Services, zone: tzinfo | None) -> None:
+    def __init__(
+        self, services: Services, zone: tzinfo | None, side_outputs: SideOutputs | None = None
+    ) -> None:
         self._services = services
         self._zone = zone
+        self._side_outputs = side_outputs
         self._now: datetime | None = None
         self._now_us: int | None = None
         self.key = None
@@ -111,6 +115,15 @@ class Context:
         finally:
             self.__class__, self.random = kind, random
 
+    def side_output(self, name: str, row: Any) -> None:
+        """Give a row of a side output that the operator declares: of `stream.side_output(name)`."""
+        current.only_here("ctx.side_output")
+        if self._side_outputs is None:
+            raise QueryDefinitionError(
+                "this form of operator has no side outputs", hint="process, map, flat_map and filter have"
+            )
+        self._side_outputs.add(name, row)
+
     @classmethod
     def _closed(cls) -> type[Context]:
         return _ClosedContext
@@ -121,8 +134,14 @@ class KeyedContext(Context):
 
     __slots__ = ("_firing", "_in_timers", "_loaded", "_packed", "_states", "_timed")
 
-    def __init__(self, services: Services, zone: tzinfo | None, timed: bool = True) -> None:
-        super().__init__(services, zone)
+    def __init__(
+        self,
+        services: Services,
+        zone: tzinfo | None,
+        side_outputs: SideOutputs | None = None,
+        timed: bool = True,
+    ) -> None:
+        super().__init__(services, zone, side_outputs)
         self._timed = timed
         self._in_timers = False
         self._states = BundleState()
@@ -256,7 +275,7 @@ class KeyedContext(Context):
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
     raise UserFunctionError(
-        "state, timers and effects are out of reach inside ctx.call and ctx.effect",
+        "state, timers, effects and side outputs are out of reach inside ctx.call and ctx.effect",
         hint="At replay the closure does not run, only its result is given: return a value and use it outside",
     )
 
@@ -279,10 +298,11 @@ def _outside_call(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: An
 class _ClosedContext(Context):
     __slots__ = ()
     now, now_us, call, effect = _outside_now, _outside_now_us, _outside_call, _refuse
+    side_output = _refuse
 
 
 class _ClosedKeyedContext(KeyedContext):
     __slots__ = ()
     now, now_us, call, effect = _outside_now, _outside_now_us, _outside_call, _refuse
-    timer, cancel_timer = _refuse, _refuse
+    timer, cancel_timer, side_output = _refuse, _refuse, _refuse
     state = property(_refuse, _refuse, _refuse)

@@ -6,7 +6,7 @@ type and one `append`; everything else is done per bundle, or only where a row c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,7 @@ from clonos.operators.context import Context, KeyedContext
 from clonos.operators.migration import migrate_all
 from clonos.operators.outputs import Outputs, failed, row_index
 from clonos.operators.rows import zone_of
+from clonos.operators.side_outputs import SideOutputs
 from clonos.protocol.operator import Services
 from clonos.values.key_codec import kept_under, pack
 
@@ -58,6 +59,7 @@ class ProcessOperator:
         on_timer: Callable[..., Any] | None = None,
         migrate: Callable[..., Any] | None = None,
         tz: str | None = "UTC",
+        side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> None:
         self._fn = fn
         self._migrate = migrate
@@ -65,18 +67,19 @@ class ProcessOperator:
         self._on_timer = on_timer
         self._name = name
         self._outputs = Outputs(output, name)
+        self._side_outputs = SideOutputs(side_outputs or {}, name)
         self._zone = zone_of(tz)
         self._ctx: KeyedContext
         self._in_pieces = False
 
     def open(self, services: Services) -> None:
         self._services = services
-        self._ctx = KeyedContext(services, self._zone, self._on_timer is not None)
+        self._ctx = KeyedContext(services, self._zone, self._side_outputs, self._on_timer is not None)
 
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         ctx, fn = self._ctx, self._fn
         plain, taken = self._outputs.plain, self._outputs.taken
-        made: list[tuple[Any, ...]] = []
+        made = self._side_outputs.begin()
         append = made.append
         result: Any = None
         left = iter(rows)
@@ -97,7 +100,7 @@ class ProcessOperator:
             ctx.key = None
         if not self._in_pieces:
             ctx.keep()
-        return self._outputs.settle(made)
+        return self._side_outputs.settle(made, self._outputs)
 
     @contextmanager
     def pieces(self) -> Iterator[None]:
@@ -115,7 +118,7 @@ class ProcessOperator:
             if due:
                 raise QueryDefinitionError(f"{self._name!r} set a timer, but declares no on_timer=")
             return []
-        made: list[tuple[Any, ...]] = []
+        made = self._side_outputs.begin()
         result: Any = None
         before = ctx.begin()
         try:
@@ -131,7 +134,7 @@ class ProcessOperator:
             current.leave(before)
             ctx.key = None
         ctx.keep()
-        return self._outputs.settle(made)
+        return self._side_outputs.settle(made, self._outputs)
 
     def gathered(self) -> list[tuple[Any, ...]]:
         return []
@@ -176,17 +179,19 @@ class _Stateless:
         name: str,
         pure: bool,
         tz: str | None = "UTC",
+        side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> None:
         self._fn = fn
         self._pure = pure
         self.form = f"pure {type(self).form}" if pure else type(self).form
         self._name = name
         self._outputs = Outputs(output, name)
+        self._side_outputs = SideOutputs(side_outputs or {}, name)
         self._zone = zone_of(tz)
 
     def open(self, services: Services) -> None:
         self._services = services
-        self._ctx = Context(services, self._zone)
+        self._ctx = Context(services, self._zone, self._side_outputs)
 
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         left = iter(rows)
@@ -233,9 +238,14 @@ class MapOperator(_Stateless):
         plain, taken = self._outputs.plain, partial(self._given, left, len(rows))
         if self._pure:
             made = [one if type(one := fn(row)) is plain else taken(one) for row in left]
+        elif self._side_outputs:
+            made = self._side_outputs.begin()
+            for row in left:
+                one = fn(row, ctx)  # may have given rows of side outputs
+                made.append(one if type(one) is plain else taken(one))
         else:
             made = [one if type(one := fn(row, ctx)) is plain else taken(one) for row in left]
-        return self._outputs.settle(made)
+        return self._side_outputs.settle(made, self._outputs)
 
     def _given(self, left: Any, count: int, one: Any) -> tuple[Any, ...]:
         if one is None:
@@ -254,12 +264,12 @@ class FlatMapOperator(_Stateless):
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn = self._fn
         args: tuple[Context, ...] = () if self._pure else (self._ctx,)
-        made: list[tuple[Any, ...]] = []
+        made = self._side_outputs.begin()
         for row in left:
             result = fn(row, *args)
             if result is not None:
                 self._outputs.collect(result, made)
-        return self._outputs.settle(made)
+        return self._side_outputs.settle(made, self._outputs)
 
 
 class FilterOperator(_Stateless):
@@ -270,6 +280,12 @@ class FilterOperator(_Stateless):
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn, ctx = self._fn, self._ctx
         copy = self._outputs.copier
+        if self._side_outputs:
+            made = self._side_outputs.begin()
+            for row in left:
+                if fn(row, ctx):  # may have given rows of side outputs
+                    made.append(row if copy is None else copy(row))
+            return made
         if copy is not None:
             args: tuple[Context, ...] = () if self._pure else (ctx,)
             return [copy(row) for row in left if fn(row, *args)]

@@ -24,6 +24,7 @@ from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 from clonos.errors import InputError
+from clonos.protocol.side_output import MAIN, OutputName, output_of
 
 SEPARATOR = "\x1f"
 NULL = "\x00N"
@@ -158,23 +159,49 @@ Router = Callable[[list[tuple[Any, ...]]], list[int]]
 """Output rows to the instances of one reader, row by row."""
 
 Destinations: TypeAlias = Sequence[list[int]]
-"""Of output rows: for each node that reads them, the destination of every row."""
+"""Of output rows: for each node that reads them, the destination of every row, or `NOWHERE`."""
+
+NOWHERE: Final = -1
+"""The destination of a row at a reader of another output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A node that reads an operator: how it is fed, its parallelism, and which of the operator's outputs it reads."""
+
+    router: Router
+    parallelism: int
+    output: OutputName = MAIN
 
 
 class Routing:
-    """Where an operator's rows go: every reader gets all of them. Its destinations are numbered through, the
-    instances of one reader after those of another (`Topology.destination`)."""
+    """Where an operator's rows go: every reader of an output gets all of it. The operator's destinations are numbered
+    through, the instances of one reader after those of another (`Topology.destination`)."""
 
-    def __init__(self, readers: Sequence[tuple[Router, int]]) -> None:
-        """Of each reader, in the order of their numbers, how it is fed and its parallelism."""
-        firsts = accumulate((parallelism for _, parallelism in readers), initial=0)
-        self._readers = [(router, first) for (router, _), first in zip(readers, firsts, strict=False)]
+    def __init__(self, readers: Sequence[Reader], *, has_side_outputs: bool = False) -> None:
+        """Readers in the order of their numbers."""
+        firsts = accumulate((reader.parallelism for reader in readers), initial=0)
+        self._readers = list(zip(readers, firsts, strict=False))
+        self._has_side_outputs = has_side_outputs
 
     def __call__(self, rows: list[tuple[Any, ...]]) -> Destinations:
+        if self._has_side_outputs:
+            outputs = list(map(output_of, rows))
+            return [_of_output(reader, first, rows, outputs) for reader, first in self._readers]
         return [
-            router(rows) if first == 0 else [first + instance for instance in router(rows)]
-            for router, first in self._readers
+            reader.router(rows) if first == 0 else [first + instance for instance in reader.router(rows)]
+            for reader, first in self._readers
         ]
+
+
+def _of_output(
+    reader: Reader, first: int, rows: list[tuple[Any, ...]], outputs: list[OutputName]
+) -> list[int]:
+    read = [at for at, output in enumerate(outputs) if output == reader.output]
+    found = [NOWHERE] * len(rows)
+    for at, instance in zip(read, reader.router([rows[at] for at in read]), strict=True):
+        found[at] = first + instance
+    return found
 
 
 def route_to_one(rows: list[tuple[Any, ...]]) -> list[int]:

@@ -4,8 +4,8 @@ A checkpoint's state, logs and cursors are keyed by node and instance and were w
 it may change over a checkpoint, and when, is said in `clonos.protocol.versions.binding`; here it is only written down
 and read.
 
-Format version 1 said of a node its kind, name, parallelism, upstream, version, key and output alone. What a document
-does not say is None, and fits whatever the program says.
+Format version 1 said of a node its kind, name, parallelism, upstream, version, key and output alone. Version 2 knew no
+side outputs: every node reads main outputs. What a document does not say is None, and fits whatever the program says.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import NodeId, Origin
+from clonos.protocol.side_output import MAIN, OutputName
 
-FORMAT_VERSION = 2
-FORMATS = (1, 2)
+FORMAT_VERSION = 3
+FORMATS = (1, 2, 3)
 
 
 class NodeKind(enum.Enum):
@@ -80,16 +81,26 @@ class Node:
     migrates: frozenset[str] = frozenset()
     previous: frozenset[str] = frozenset()
     previous_migrates: frozenset[tuple[str, str]] = frozenset()
+    reads: Mapping[int, OutputName] = field(
+        default_factory=dict
+    )  # by upstream node; MAIN where nothing is said
+    side_outputs: Mapping[str, Columns] = field(default_factory=dict)
 
     def to_document(self) -> dict[str, Any]:
         said = asdict(self)
         del said["previous"], said["previous_migrates"]
         return {
             **said,
+            "reads": sorted(self.reads.items()),
+            "side_outputs": {name: list(columns) for name, columns in self.side_outputs.items()},
             "kind": self.kind.value,
             "source": None if self.source is None else dict(self.source),
             "migrates": sorted(self.migrates),
         }
+
+    def output_read(self, upstream: int) -> OutputName:
+        """Which output of an upstream node it reads."""
+        return self.reads.get(upstream, MAIN)
 
     def brings_up_to_date(self, version: str) -> frozenset[str]:
         """With its function of a version, of which state variables."""
@@ -106,6 +117,8 @@ class Node:
             name=said["name"],
             parallelism=said["parallelism"],
             upstream=tuple(said["upstream"]),
+            reads={number: OutputName(output) for number, output in said.get("reads", ())},
+            side_outputs={name: _columns(columns) for name, columns in said.get("side_outputs", {}).items()},
             version=said["version"],
             key=tuple(said["key"]),
             output=said["output"],

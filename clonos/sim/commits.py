@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from clonos.protocol.fence import LOWEST_FENCE, NO_GENERATION, Fence, Generation, generation_of
-from clonos.protocol.ids import FIRST_EPOCH, Epoch, Origin
+from clonos.protocol.fence import Generation
+from clonos.protocol.ids import FIRST_EPOCH, Epoch, NodeId, Origin
 from clonos.protocol.line.commit_reconciliation import Found, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
@@ -16,6 +16,7 @@ from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
+    from clonos.sim.sinks import SinkStore
     from clonos.sim.world import World
 
 _COMMIT = b"v1"  # Spark's file of a commit
@@ -43,9 +44,9 @@ class Commits:
     def keep_in_checkpoint(self, record: CommitRecord) -> None:
         self._checkpoint.record, self._checkpoint.recorded = record.to_bytes(), record.epoch
 
-    def keep_in_sink(self, record: CommitRecord) -> None:
-        fence = Fence.of(record.generation)
-        self._world.sink_commits.record_commit(fence, record.epoch, record.to_bytes())
+    @property
+    def sinks(self) -> dict[NodeId, SinkStore]:
+        return self._world.sink_stores
 
     def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
         self._checkpoint.unrecorded = unrecorded
@@ -81,15 +82,9 @@ class Commits:
     def sync_spark_files(self) -> None:
         self._checkpoint.sync_spark_files()
 
-    def standing_generation(self) -> Generation:
-        return generation_of(max(self._world.sink_commits.floor, LOWEST_FENCE))
-
-    def shown_generation(self) -> Generation:
-        return self._shown.generation if self._shown is not None else NO_GENERATION
-
     @property
     def newest(self) -> CommitRecord | None:
-        return newest_of(self._kept, self._shown)
+        return newest_of(self._kept, self._shown.values())
 
     @property
     def _kept(self) -> CommitRecord | None:
@@ -97,9 +92,9 @@ class Commits:
         return CommitRecord.from_bytes(raw, "the checkpoint") if raw is not None else None
 
     @property
-    def _shown(self) -> CommitRecord | None:
-        said = self._world.sink_commits.last_commit()
-        return CommitRecord.from_bytes(said[1], "the sink") if said is not None else None
+    def _shown(self) -> dict[NodeId, CommitRecord]:
+        said = {node: store.last_commit() for node, store in self.sinks.items()}
+        return {node: record for node, record in said.items() if record is not None}
 
     def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:
         found = {

@@ -85,14 +85,8 @@ class Coordinator(QueryCoordinator):
     def program_changes_at(self, epoch: Epoch) -> bool:
         return self._world.deployment.history.changes_at(epoch)
 
-    def fence_sinks(self, generation: Generation) -> Steps:
-        self._world.trace(self._driver.name, f"generation {generation}, passed is {self.passed()}")
-        for place in self._world.sinks.values():
-            yield self._world.choices.schedule.randint(10, 200)
-            yield from self._reach(Place.SINKS)
-            place.raise_fence(Fence.of(generation))
-
     def fence_servers(self, generation: Generation) -> Steps:
+        self._world.trace(self._driver.name, f"generation {generation}, passed is {self.passed()}")
         for at in range(self._world.servers_wanted):
             reached: list[bool] = []
             asked: Any = None
@@ -103,15 +97,12 @@ class Coordinator(QueryCoordinator):
                     server.call(server.set_generation, generation, functools.partial(reached.append, True))
                 yield 200
         self._world.apply_store_losses()
-        yield from self._reach(Place.STORAGE)
+        while not self._world.ways.answers(Place.DRIVER_HOST, Place.STORAGE):
+            yield 1_000
 
     def begin_hosts(self, generation: Generation) -> Steps:
         yield from self._driver.leased.begins()
         self._world.begins_start(generation, self._driver)
-
-    def _reach(self, place: Place) -> Steps:
-        while not self._world.ways.answers(Place.DRIVER_HOST, place):
-            yield 1_000
 
     def passed(self) -> Epoch:
         return self._checkpoint.passed

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
 
 from clonos.protocol.ids import NodeId, Origin
 from clonos.protocol.topology import Node, NodeKind, Topology
+from clonos.sim.side_outputs import output_at
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,15 @@ class Dataflow:
         """The ways from any source to a node, as the operators in between."""
         sources = self.of(NodeKind.SOURCE)
         return tuple(sorted({way[:-1] for source in sources for way in self.ways(source.number, number)}))
+
+    def takes(self, way: tuple[NodeId, ...], record: int) -> bool:
+        """Whether a record goes this way, which leads through operators: each has to let it out by the output that the
+        next node reads."""
+        nodes = [self.topology.node(number) for number in way]
+        return all(
+            not node.side_outputs or output_at(node.number, record) == reader.output_read(node.number)
+            for node, reader in pairwise(nodes)
+        )
 
     @property
     def source_partitions(self) -> list[Origin]:

@@ -23,8 +23,10 @@ from clonos.protocol.engine.instance import Row
 from clonos.protocol.event_time import is_late
 from clonos.protocol.ids import NodeId
 from clonos.protocol.operator import Services
+from clonos.protocol.side_output import MAIN, side_row_type
 from clonos.sim.fake_services import Refused
 from clonos.sim.records import Tag
+from clonos.sim.side_outputs import output_at
 from clonos.testing.ledger import Entry, extend
 
 KEYS = 5
@@ -109,6 +111,8 @@ class Uses:
     per_epoch: bool = False
     ways: tuple[tuple[NodeId, ...], ...] = ((),)
     """By which operators records come to the node."""
+    side_output: bool = False
+    """Some records leave by one."""
 
 
 MIGRATES = frozenset({""})
@@ -220,7 +224,9 @@ class Ledger:
             detail = self._detail(key, came_as, draw) + (" late" if late else "")
             entry = extend(state, key, str(came_as), draw, services.clock(), detail)
             link = (self._node, entry.n, entry.draw, entry.at, entry.prev_hash, entry.hash, detail)
-            produced.append((self._routing_key(record, draw), record, (*links, link)))
+            row: Row = (self._routing_key(record, draw), record, (*links, link))
+            output = output_at(self._node, record) if self._uses.side_output else MAIN
+            produced.append(row if output == MAIN else side_row_type(output)(row))
             draw = services.random.getrandbits(30)
         return produced
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ClonosError, LogCorrupt, StorageUnavailable, Where
-from clonos.protocol.destination import KeyKind, Router, Routing, route_by_key, route_to
+from clonos.protocol.destination import NOWHERE, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import Emit, Instance, InstanceConfig, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence, Generation
@@ -302,6 +302,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             plan.lateness,
             plan.per_epoch,
             plan.dataflow.ways_to(node.number),
+            bool(self._node.side_outputs),
         )
         operator = self._programs(outside, uses)
         operator.open(services)
@@ -343,7 +344,13 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
 
     def _routing(self) -> Routing:
         readers = self._world.plan.dataflow.topology.downstream(self._node.number)
-        return Routing([(self._router(reader), reader.parallelism) for reader in readers])
+        return Routing(
+            [
+                Reader(self._router(reader), reader.parallelism, reader.output_read(self._node.number))
+                for reader in readers
+            ],
+            has_side_outputs=bool(self._node.side_outputs),
+        )
 
     def _router(self, reader: Node) -> Router:
         if reader.kind is NodeKind.SINK:
@@ -395,6 +402,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             deltas = dict(emit.deltas)
             for column, of_reader in zip(emit.destinations, tags, strict=True):
                 for index, row in enumerate(emit.payload.rows):
+                    if column[index] == NOWHERE:
+                        continue
                     delta = deltas.pop(column[index], None)
                     record = Record(emit.first + index, (*row, of_reader[index]), delta)
                     records.append((column[index], record))

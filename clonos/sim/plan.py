@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
+from clonos.protocol.ids import NodeId
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.dataflow import Dataflow, draw_dataflow
 
@@ -42,6 +43,7 @@ class Fault(Enum):
     SINK_BEFORE = "sink fails before it took effect"
     SINK_AFTER = "sink fails after it took effect"
     SINK_LATE = "sink takes effect late"
+    SINK_COMMIT = "sink does not take the commit record"
     CLOCK_JUMP = "clock jumps"
     FILES_LOST = "executor is lost with the shuffle files that an instance wrote"
     DIRECTORY_UNREADABLE = "directory of a holder cannot be read for a while"
@@ -108,7 +110,7 @@ class Plan:
     seed: int
     realtime: bool
     dataflow: Dataflow
-    sink: SinkKind
+    sink: SinkKind  # of the first one
     records: int
     epoch: int  # records per partition and epoch, about
     bundle: int  # rows per bundle, at most
@@ -149,7 +151,14 @@ class Plan:
     first_attempt: int = 0  # Spark's number of the first task attempt of an application
     first_replacement: int = 0  # of every task attempt
     first_position: int = 0  # of every source partition, unless its last would be beyond the last there is
+    other_sinks: SinkKind | None = None  # of the other ones; None: as the first
     late_trims: bool = False  # pages of a truncation reach the sinks late, twice, or not at all
+
+    @property
+    def sink_kinds(self) -> dict[NodeId, SinkKind]:
+        """By sink."""
+        first, *others = (sink.number for sink in self.dataflow.sinks)
+        return {first: self.sink, **dict.fromkeys(others, self.other_sinks or self.sink)}
 
     @property
     def partitions(self) -> bool:

@@ -20,7 +20,8 @@ from clonos.errors import ClonosError, SinkError, SinkUnavailable
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.fence import LOWEST_FENCE, NO_FENCE, Fence
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, NodeId, Origin
+from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.line.sink_trim import Entry, Page, next_number, numbers
 from clonos.protocol.roles.sink_fence import Holder, check_driver, check_holding, check_taking
@@ -56,7 +57,7 @@ class KeptDelta:
 
 @dataclass
 class SinkCommits:
-    """The commit record that all sinks of the query share, as the outside keeps it. See
+    """The commit record that sinks in one place share, as the outside keeps it. See
     `clonos.protocol.line.kept_commit`."""
 
     floor: Fence = NO_FENCE
@@ -112,7 +113,7 @@ class SinkPlace:
     def raise_fence(self, fence: Fence) -> None:
         self.floor = max(self.floor, fence)
         self.holder = self.holder.raised_to(fence)
-        self.world.sink_commits.raise_fence(fence)
+        self.world.sink_commits[self.origin.node].raise_fence(fence)
         self.world.checks.sink_fenced(self.origin, fence)
 
     def page(self, keep: Callable[[bytes], bool]) -> Page:
@@ -251,6 +252,40 @@ class IdempotentCall(SinkPlace):
                 self._show(identity, row, max(fence, self.holder.fence))
             else:
                 self.world.checks.repeats(self, identity, row)
+
+
+@dataclass(frozen=True)
+class SinkStore:
+    """All instances of one sink, as the driver sees them: for `protocol.roles.commit_records`."""
+
+    world: World
+    node: NodeId
+
+    @property
+    def _commits(self) -> SinkCommits:
+        return self.world.sink_commits[self.node]
+
+    def raise_fence(self, fence: Fence) -> Steps:
+        for origin, place in self.world.sinks.items():
+            if origin.node == self.node:
+                yield self.world.choices.schedule.randint(10, 200)
+                while not self.world.ways.answers(Place.DRIVER_HOST, Place.SINKS):
+                    yield 1_000
+                place.raise_fence(fence)
+
+    def standing_fence(self) -> Fence:
+        return max(self._commits.floor, LOWEST_FENCE)
+
+    def keep_commit(self, record: CommitRecord) -> None:
+        if self.world.faults.strikes(
+            Fault.SINK_COMMIT, f"commit of epoch {record.epoch}, sink node {self.node}"
+        ):
+            raise SinkUnavailable(f"sink node {self.node} does not take the commit of epoch {record.epoch}")
+        self._commits.record_commit(Fence.of(record.generation), record.epoch, record.to_bytes())
+
+    def last_commit(self) -> CommitRecord | None:
+        said = self._commits.last_commit()
+        return CommitRecord.from_bytes(said[1], f"sink node {self.node}") if said is not None else None
 
 
 KINDS: dict[SinkKind, type[SinkPlace]] = {

@@ -34,14 +34,14 @@ from clonos.sim.leases import Hosting
 from clonos.sim.naming import Naming
 from clonos.sim.operator import routing_key
 from clonos.sim.partitions import Partitions, Place
-from clonos.sim.plan import Fault, Plan
+from clonos.sim.plan import Fault, Plan, SinkKind
 from clonos.sim.poison import Poison
 from clonos.sim.programs import Deployment
 from clonos.sim.records import Record, Tag
 from clonos.sim.replica import Replica
 from clonos.sim.server import ReplicaServer
 from clonos.sim.server_watch import ServerWatch
-from clonos.sim.sinks import KINDS, SinkCommits, SinkPlace
+from clonos.sim.sinks import KINDS, SinkCommits, SinkPlace, SinkStore
 from clonos.sim.task import Task
 from clonos.sim.trace import Trace
 
@@ -111,11 +111,14 @@ class World:
         self.outcome: str | None = None
         self.reason = ""
         self._numbers: Counter[str] = Counter()
-        kind = KINDS[plan.sink]
+        kinds = plan.sink_kinds
         self.sinks: dict[Origin, SinkPlace] = {
-            origin: kind(self, origin) for origin in plan.dataflow.instances(NodeKind.SINK)
+            origin: KINDS[kinds[origin.node]](self, origin)
+            for origin in plan.dataflow.instances(NodeKind.SINK)
         }
-        self.sink_commits = SinkCommits()
+        commits = {kind: SinkCommits() for kind in SinkKind}  # sinks of one kind are in one place
+        self.sink_commits = {node: commits[kind] for node, kind in kinds.items()}
+        self.sink_stores = {node: SinkStore(self, node) for node in kinds}
         self.partitions: dict[Origin, list[int]] = {
             partition: [] for partition in plan.dataflow.source_partitions
         }

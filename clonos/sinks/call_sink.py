@@ -20,7 +20,7 @@ import contextlib
 import operator
 import os
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from clonos.errors import (
@@ -96,6 +96,10 @@ class CallableSink(FileSink):
     @property
     def parallelism(self) -> int | None:
         return 1 if self._mode == "checkable" else None
+
+    @property
+    def target(self) -> Hashable:
+        return "call", id(self._write)
 
     def bind(self, checkpoint: str) -> None:
         """Keep the log in the checkpoint, unless a path was given."""

@@ -15,7 +15,7 @@ Spark and most readers of data folders pass over names that begin with `_`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,10 @@ class JsonlSink(FileSink):
 
     def __repr__(self) -> str:
         return f"JsonlSink({self._path!r})"
+
+    @property
+    def target(self) -> Hashable:
+        return "jsonl", self._path
 
     def bind(self, checkpoint: str) -> None:
         """Nothing of this sink is kept in the checkpoint."""

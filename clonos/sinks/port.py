@@ -17,7 +17,7 @@ new writer and goes by the cursors it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -87,6 +87,11 @@ class Sink(Protocol):
     @property
     def instants(self) -> bool:
         """Whether its writers take TIMESTAMPs as aware datetimes; if not, naive in the session's zone, as functions."""
+        ...
+
+    @property
+    def target(self) -> Hashable:
+        """Where rows become visible. Sinks of a query with the same target do not show the same stream."""
         ...
 
     def bind(self, checkpoint: str) -> None:

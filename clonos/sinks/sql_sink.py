@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -77,6 +77,10 @@ class SqlSink:
     @property
     def parallelism(self) -> int | None:
         return 1 if self._backend == SQLITE else None
+
+    @property
+    def target(self) -> Hashable:
+        return "sql", self._url, self._schema, self._table, self._id_prefix
 
     def bind(self, checkpoint: str) -> None:
         """Nothing of this sink is kept in the checkpoint."""

@@ -1,4 +1,4 @@
-"""What there is of the commits of one query: records in the checkpoint and in the sink, Spark's own files, snapshots.
+"""What there is of the commits of one query: records in the checkpoint and in the sinks, Spark's own files, snapshots.
 
 When something is recorded, and what a start makes of it, is decided by `clonos.protocol.roles.commit_records`.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from clonos.errors import LogCorrupt
-from clonos.protocol.fence import NO_GENERATION, Fence, Generation, generation_of
-from clonos.protocol.ids import FIRST_EPOCH, NO_OUTPUT, Epoch, Origin, OutputNumber, epoch_before
-from clonos.protocol.line.commit_reconciliation import Found, newest_of
+from clonos.protocol.fence import Generation
+from clonos.protocol.ids import FIRST_EPOCH, NO_OUTPUT, Epoch, NodeId, Origin, OutputNumber, epoch_before
+from clonos.protocol.line.commit_reconciliation import Found, knows, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
@@ -21,6 +20,7 @@ from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.spark.checkpoint import COMMITS, Checkpoint
 from clonos.spark.query_snapshots import final_snapshots, snapshot_stores
+from clonos.spark.sink_stores import SinkStore, SinkStores
 from clonos.storage.epoch_plan import OFFSETS
 from clonos.storage.recovery_line_file import newest_line
 from clonos_standby.server.log import about
@@ -35,14 +35,14 @@ class Commits:
         self,
         checkpoint: Checkpoint,
         topology: Topology,
-        sink: Any,
+        sinks: SinkStores,
         query: str,
         fit: Callable[[bytes], bytes] = lambda offsets: offsets,
     ) -> None:
         """`fit` gives Spark's offsets as Spark expects them of this program."""
         self._checkpoint = checkpoint
         self._topology = topology
-        self._sink = sink
+        self._sinks = sinks
         self._query = query
         self._fit = fit
 
@@ -55,7 +55,7 @@ class Commits:
             epoch=epoch,
             generation=generation,
             ends=ends,
-            cursors=self.cursors(),
+            cursors=self._sinks.cursors(),
             versions={
                 node.number: node.version for node in self._topology.nodes if node.kind is NodeKind.OPERATOR
             },
@@ -66,9 +66,9 @@ class Commits:
     def keep_in_checkpoint(self, record: CommitRecord) -> None:
         self._checkpoint.keep_commit(record)
 
-    def keep_in_sink(self, record: CommitRecord) -> None:
-        fence = Fence.of(record.generation)
-        self._sink.record_commit(self._query, fence, record.epoch, record.to_bytes())
+    @property
+    def sinks(self) -> Mapping[NodeId, SinkStore]:
+        return self._sinks.by_node
 
     def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
         self._checkpoint.keep_unrecorded(unrecorded)
@@ -78,13 +78,14 @@ class Commits:
     def found(self) -> Found:
         damaged: list[LogCorrupt] = []
         kept = self._fitted(_read(self._checkpoint.kept_commit, damaged))
-        shown = self._fitted(_read(self._shown, damaged))
-        newest = newest_of(kept, shown)
+        said = {node: _read(store.last_commit, damaged) for node, store in self.sinks.items()}
+        shown = {node: record for node, each in said.items() if (record := self._fitted(each)) is not None}
+        newest = newest_of(kept, shown.values())
         if newest is None and damaged:
             raise damaged[0]
-        for error in damaged:  # what was forgotten, both of them know of
+        for error in damaged:  # what was forgotten, all of them know of
             LOG.warning(
-                "%s; the other one is taken", error.message, extra=about("commit_damaged", query=self._query)
+                "%s; another one is taken", error.message, extra=about("commit_damaged", query=self._query)
             )
         line = self.newest_line()
         offsets, commits = self._spark_files(newest)
@@ -97,16 +98,22 @@ class Commits:
             damaged=self._checkpoint.damaged_offsets(),
             kept=kept,
             shown=shown,
-            cursors=self.cursors() if newest else {},
+            cursors=self._sinks.cursors() if newest else {},
             snapshots=self._snapshots() if newest else {},
         )
-        if newest is not None and newest.cursors and shown is None and not any(found.cursors.values()):
-            LOG.warning(
-                "the sink has never heard of this query, which has committed epoch %d: rows before are not in it",
-                newest.epoch,
-                extra=about("sink_is_new", query=self._query),
-            )
+        if newest is not None:
+            self._tell_new_sinks(found, newest)
         return found
+
+    def _tell_new_sinks(self, found: Found, newest: CommitRecord) -> None:
+        for node in sorted({origin.node for origin in newest.cursors}):
+            if not knows(found, node):
+                LOG.warning(
+                    "sink %r has never heard of this query, which has committed epoch %d: rows before are not in it",
+                    self._topology.node(node).name,
+                    newest.epoch,
+                    extra=about("sink_is_new", query=self._query),
+                )
 
     def _fitted(self, record: CommitRecord | None) -> CommitRecord | None:
         """A start may have died between fitting Spark's file and saying so here: both are compared as they will be."""
@@ -142,24 +149,6 @@ class Commits:
     def sync_spark_files(self) -> None:
         self._checkpoint.sync_spark_files()
 
-    def standing_generation(self) -> Generation:
-        return generation_of(self._sink.standing_fence(self._query))
-
-    def shown_generation(self) -> Generation:
-        shown = _read(self._shown, [])
-        return shown.generation if shown is not None else NO_GENERATION
-
-    def _shown(self) -> CommitRecord | None:
-        said = self._sink.last_commit(self._query)
-        return CommitRecord.from_bytes(said[1], "the sink") if said is not None else None
-
-    def cursors(self) -> dict[Origin, dict[int, int]]:
-        reader = self._sink.log_reader(self._query)
-        try:
-            return {Origin(*origin): dict(each) for origin, each in reader.cursors().items()}
-        finally:
-            reader.close()
-
     # -------------------------------------------------------------- snapshots
 
     def _snapshots(self) -> dict[Origin, frozenset[str]]:
@@ -174,7 +163,7 @@ class Commits:
 
     def highest_number(self, finals: FinalSnapshots) -> OutputNumber:
         """The highest number of output that is visible, or that instances had given with their final snapshots."""
-        visible = [OutputNumber(last) for each in self.cursors().values() for last in each.values()]
+        visible = [OutputNumber(last) for each in self._sinks.cursors().values() for last in each.values()]
         return max([NO_OUTPUT, *visible, *(final.emitted for final in finals.values())])
 
 

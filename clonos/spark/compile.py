@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import cloudpickle
@@ -21,11 +23,21 @@ from clonos.errors import QueryDefinitionError
 from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
+from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.topology import Node, NodeKind, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.spark import facts, routing
 from clonos.spark.layers import Forwarder, Layer, Layers
-from clonos.spark.plan import OperatorPlan, PlanNode, SourcePlan, in_order
+from clonos.spark.plan import (
+    OperatorPlan,
+    PlanNode,
+    SinkPlan,
+    SourcePlan,
+    Upstream,
+    in_order,
+    node_of,
+    output_read,
+)
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
 from clonos.wire.tls import Tls
@@ -37,6 +49,8 @@ CHANNEL, POSITION, DESTINATION = "_clonos_channel", "_clonos_position", "_clonos
 _STARTING_SECONDS = 30.0
 """A recovery begins when its process has been started and has imported the functions. A conduit waits for so much
 longer than a recovery may take, so that the replica's error, which says what it has waited for, comes first."""
+SINK = "sink"
+"""The name of a sink that was given none."""
 _NAME, _NUMBER = "_clonos_channel_name", "_clonos_channel_number"
 
 
@@ -46,6 +60,7 @@ class Target:
 
     key: tuple[str, ...]  # empty: by channel or instance
     parallelism: int
+    output: OutputName = MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +76,35 @@ class Address:
     tables: Mapping[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SinkPlan:
-    """The end of the query."""
-
-    upstream: tuple[PlanNode, ...]
-    input: Any  # StructType
-    sink: Any
-    name: str
-    parallelism: int
-
-
 class Compiled:
     """A query with numbered nodes."""
 
     def __init__(
-        self, sink: SinkPlan, settings: Settings, zone: str, session: Mapping[str, str] | None = None
+        self,
+        sinks: Sequence[SinkPlan],
+        settings: Settings,
+        zone: str,
+        session: Mapping[str, str] | None = None,
     ) -> None:
-        """`session` is what of the session's settings changes values."""
+        """`session` is what of the session's settings changes values. A sink is told the columns of its rows, and where
+        the checkpoint is; so that it can be given to several queries, each has a copy of its own."""
         self._session = session
-        self._sink = sink
+        self._sinks = [replace(plan, sink=copy(plan.sink)) for plan in sinks]
         self._settings = settings
         self._zone = zone
-        self._nodes = in_order(sink.upstream)
-        if len(self._nodes) + 1 > NODE_MAX:
+        self._nodes = in_order(tuple(node for sink in sinks for node in sink.upstream))
+        if len(self._nodes) + len(self._sinks) > NODE_MAX:
             raise QueryDefinitionError(f"a query has at most {NODE_MAX} sources, operators and sinks")
-        self._numbers = {id(node): NodeId(number) for number, node in enumerate(self._nodes, 1)}
-        self.sink_number = NodeId(len(self._nodes) + 1)
+        numbered = enumerate([*self._nodes, *self._sinks], 1)
+        self._numbers = {id(node): NodeId(number) for number, node in numbered}
         self._names = self._named()
         self._check()
         for node in self._nodes:
             check_intervals(node.df.schema if isinstance(node, SourcePlan) else node.schema, self._name(node))
-        sink.sink.validate(arrow_schema(sink.input))
+            for side, schema in getattr(node, "side_outputs", {}).items():
+                check_intervals(schema, f"{self._name(node)}, side output {side}")
+        for sink in self._sinks:
+            sink.sink.validate(arrow_schema(sink.input))
         self.node_specs()  # what cannot be pickled is refused before anything is written
 
     def _named(self) -> dict[int, str]:
@@ -108,7 +120,10 @@ class Compiled:
             else:
                 count[node.binding.name] = count.get(node.binding.name, 0) + 1
                 names[number] = f"{node.binding.name}-{count[node.binding.name]}"
-        names[self.sink_number] = self._sink.name
+        unnamed = 0
+        for sink in self._sinks:
+            unnamed += sink.name is None
+            names[self._numbers[id(sink)]] = sink.name or (SINK if unnamed == 1 else f"{SINK}-{unnamed}")
         return names
 
     def _check(self) -> None:
@@ -116,19 +131,32 @@ class Compiled:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise QueryDefinitionError(
-                f"two operators are called {twice[0]!r}",
+                f"two operators or sinks are called {twice[0]!r}",
                 hint="Names bind state to operators; give each its own",
             )
-        for node in [*self._nodes, self._sink]:
-            upstream = getattr(node, "upstream", ())
+        for node in [*self._nodes, *self._sinks]:
+            upstream = list(map(node_of, getattr(node, "upstream", ())))
             twice_read = [up for at, up in enumerate(upstream) if any(up is other for other in upstream[:at])]
             if twice_read:
                 raise QueryDefinitionError(
-                    f"a union has {self._name(twice_read[0])} twice",
+                    f"a union has rows of {self._name(twice_read[0])} twice",
                     hint="Let one of them go through an operator of its own, such as map()",
                 )
+        for one, other in combinations(self._sinks, 2):
+            both = [up for up in one.upstream if any(_is_same(up, known) for known in other.upstream)]
+            if both and one.sink.target == other.sink.target:
+                raise QueryDefinitionError(
+                    f"{one.sink!r} would get the rows of {self._name(node_of(both[0]))} twice, "
+                    f"from {self._name(one)} and {self._name(other)}",
+                    hint="An id is visible once in a place; give each sink a table, folder or function of its own",
+                )
 
-    def _name(self, node: PlanNode) -> str:
+    @property
+    def sinks(self) -> dict[NodeId, Any]:
+        """By node."""
+        return {self._numbers[id(plan)]: plan.sink for plan in self._sinks}
+
+    def _name(self, node: PlanNode | SinkPlan) -> str:
         return self._names[self._numbers[id(node)]]
 
     def _parallelism(self, node: OperatorPlan) -> int:
@@ -187,13 +215,27 @@ class Compiled:
                 )
             else:
                 nodes.append(self._operator_node(node))
-        upstream = tuple(self._numbers[id(up)] for up in self._sink.upstream)
-        shown = facts.columns(self._sink.input)
-        sink = self._sink
-        nodes.append(
-            Node(self.sink_number, NodeKind.SINK, sink.name, sink.parallelism, upstream, columns=shown)
-        )
+        nodes += map(self._sink_node, self._sinks)
         return Topology(tuple(nodes), self._zone, self._session, realtime)
+
+    def _sink_node(self, sink: SinkPlan) -> Node:
+        return Node(
+            self._numbers[id(sink)],
+            NodeKind.SINK,
+            self._name(sink),
+            sink.instances,
+            self._upstream(sink),
+            reads=self._reads(sink),
+            columns=facts.columns(sink.input),
+        )
+
+    def _upstream(self, node: OperatorPlan | SinkPlan) -> tuple[NodeId, ...]:
+        return tuple(self._numbers[id(node_of(up))] for up in node.upstream)
+
+    def _reads(self, node: OperatorPlan | SinkPlan) -> dict[int, OutputName]:
+        """Which side outputs."""
+        read = {self._numbers[id(node_of(up))]: output_read(up) for up in node.upstream}
+        return {number: output for number, output in read.items() if output != MAIN}
 
     def _operator_node(self, node: OperatorPlan) -> Node:
         given = arrow_schema(node.input)
@@ -203,12 +245,14 @@ class Compiled:
             NodeKind.OPERATOR,
             self._name(node),
             self._parallelism(node),
-            tuple(self._numbers[id(up)] for up in node.upstream),
+            self._upstream(node),
             node.binding.version,
             node.key,
             node.schema.simpleString(),
             key_types=tuple(node.input[name].dataType.simpleString() for name in node.key),
             columns=facts.columns(node.schema),
+            reads=self._reads(node),
+            side_outputs={name: facts.columns(schema) for name, schema in node.side_outputs.items()},
             form=facts.form_of(operator),
             timeout=facts.timeout_of(operator),
             per=facts.per_of(operator),
@@ -230,14 +274,15 @@ class Compiled:
 
     def targets_of(self, node: PlanNode) -> list[Target]:
         """Where a node's rows go, by its readers in the order of their numbers."""
-        found = [
-            Target(other.key, self._parallelism(other))
-            for other in self._nodes
-            if isinstance(other, OperatorPlan) and any(up is node for up in other.upstream)
+        return [
+            Target((), other.instances, output_read(up))
+            if isinstance(other, SinkPlan)
+            else Target(other.key, self._parallelism(other), output_read(up))
+            for other in [*self._nodes, *self._sinks]
+            if not isinstance(other, SourcePlan)
+            for up in other.upstream
+            if node_of(up) is node
         ]
-        if any(up is node for up in self._sink.upstream):
-            found.append(Target((), self._sink.parallelism))
-        return found
 
     # ------------------------------------------------------------ node specs
 
@@ -249,14 +294,16 @@ class Compiled:
                 specs[self._numbers[id(node)]] = _pickled(
                     self._operator_spec(node, history), self._name(node)
                 )
-        sink = NodeSpec(
-            number=self.sink_number,
-            name=self._sink.name,
-            input=arrow_schema(self._sink.input),
-            zone=self._zone,
-            sink=self._sink.sink,
-        )
-        specs[self.sink_number] = _pickled(sink, self._sink.name)
+        for sink in self._sinks:
+            number, name = self._numbers[id(sink)], self._name(sink)
+            spec = NodeSpec(
+                number=number,
+                name=name,
+                input=arrow_schema(sink.input),
+                zone=self._zone,
+                sink=sink.sink,
+            )
+            specs[number] = _pickled(spec, name)
         return specs
 
     def _operator_spec(self, node: OperatorPlan, history: History | None) -> NodeSpec:
@@ -370,6 +417,10 @@ class Compiled:
         }
 
 
+def _is_same(one: Upstream, other: Upstream) -> bool:
+    return node_of(one) is node_of(other) and output_read(one) == output_read(other)
+
+
 def _numbered(given: Any, table: str) -> Any:
     """With the number of each record's channel, which is asked for where it is met first."""
     from pyspark.sql import DataFrame
@@ -426,11 +477,14 @@ def operator_spec(
     """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
     given = arrow_schema(node.input)
     output = arrow_schema(node.schema)
+    sides = {OutputName(side): arrow_schema(schema) for side, schema in node.side_outputs.items()}
+    schemas = {MAIN: output, **sides}
     routes = [
         Route(
             RouteKind.KEY if target.key else RouteKind.INSTANCE,
             target.parallelism,
-            tuple(output.get_field_index(column) for column in target.key),
+            tuple(schemas[target.output].get_field_index(column) for column in target.key),
+            target.output,
         )
         for target in targets
     ]
@@ -445,6 +499,7 @@ def operator_spec(
         operator=node.operator(given, name),
         key=tuple(given.get_field_index(column) for column in node.key),
         output=output,
+        side_outputs=sides,
         routes=tuple(routes),
         event_time=event_time,
         version=node.binding.version,
@@ -464,4 +519,4 @@ def _pickled(spec: NodeSpec, name: str) -> bytes:
     return raw
 
 
-__all__ = ["Address", "Compiled", "SinkPlan", "Target", "operator_spec"]
+__all__ = ["Address", "Compiled", "Target", "operator_spec"]

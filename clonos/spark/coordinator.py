@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from clonos.protocol.fence import NO_GENERATION, Fence, Generation
 from clonos.protocol.ids import Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
-from clonos.protocol.recovery.causal.holding import HolderReply, Index, told
+from clonos.protocol.recovery.causal.holding import HolderReply, told
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.query_coordinator import QueryCoordinator
@@ -31,7 +32,6 @@ from clonos.protocol.roles.restart_policy import cause_of, may_resume, named
 from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.protocol.topology import NodeKind
 from clonos.protocol.versions.upgrade import another_query, is_another
-from clonos.sinks.port import SinkLogReader
 from clonos.spark.channels import SourceChannels, numbers_without_pages
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.commits import Commits
@@ -42,6 +42,7 @@ from clonos.spark.leadership import DriverLeadership
 from clonos.spark.query_snapshots import snapshots_inside
 from clonos.spark.remote_servers import executors_servers, reached_at, remote_servers
 from clonos.spark.settings import Settings
+from clonos.spark.sink_stores import SinkStores, index_of
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, drop, take_over, undisturbed
 from clonos.storage.host_memberships import HostMemberships
@@ -70,7 +71,6 @@ class Coordinator(QueryCoordinator):
     def __init__(
         self,
         compiled: Compiled,
-        sink: Any,
         location: str,
         settings: Settings,
         *,
@@ -90,7 +90,6 @@ class Coordinator(QueryCoordinator):
         super().__init__(topology, is_realtime=realtime)
         self._numbering = numbering
         self._compiled = compiled
-        self._sink = sink
         self._settings = settings
         self._checkpoint = Checkpoint(location)
         self._same_source = same_source
@@ -106,7 +105,8 @@ class Coordinator(QueryCoordinator):
         self.query = ""  # known when it has started
         self.data = ""
         self._is_in_place = False  # the checkpoint says where this driver keeps logs
-        self._sink.bind(self._checkpoint.location)
+        for sink in compiled.sinks.values():
+            sink.bind(self._checkpoint.location)
         self._driver_host = driver_host
         self._spread = spread
         self._remote = remote_servers(settings, spread=spread)
@@ -134,7 +134,8 @@ class Coordinator(QueryCoordinator):
         # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
         if why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source):
             raise why
-        self._commits = Commits(self._checkpoint, self._topology, self._sink, self.query, self._fitted)
+        self._sinks = SinkStores(self._compiled.sinks, self.query)
+        self._commits = Commits(self._checkpoint, self._topology, self._sinks, self.query, self._fitted)
         self._records = CommitRecords(self._commits, self._topology)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         before = self._checkpoint.history().bindings[-1].program
@@ -221,12 +222,12 @@ class Coordinator(QueryCoordinator):
         self._servers.stop()
         generation = self.generation = carry_out(self._claim(self.records.last_generation))
         self._channels.begin(generation)
-        self._sink.raise_fence(self.query, self._fence)  # what is visible is what will have been
+        carry_out(self.records.fence_sinks(generation))  # what is visible is what will have been
         finals = self.records.final_snapshots(self._checkpoint.committed())
         numbers = max(self._checkpoint.given_up().numbers, self._commits.highest_number(finals))
         self._checkpoint.give_up(generation, numbers)
         drop(self.data)
-        self._sink.truncate(self.query, self._fence, lambda raw: False)
+        self._sinks.truncate(self._fence, lambda raw: False)
         self._servers = self._start_servers()
 
     def next_generation(self) -> Address:
@@ -276,8 +277,7 @@ class Coordinator(QueryCoordinator):
         self._history = take_over(
             self._checkpoint,
             self._topology,
-            self._sink,
-            self.query,
+            self._sinks,
             self.data,
             forget_hosts=lambda: HostMemberships(self._checkpoint.location).keep(generation, {}),
             same_source=self._same_source,
@@ -293,11 +293,6 @@ class Coordinator(QueryCoordinator):
 
     def sweep(self) -> None:
         self._checkpoint.sweep()
-
-    def fence_sinks(self, generation: Generation) -> Steps:
-        """What an old writer still makes visible must be in the logs that the new generation reads."""
-        self._sink.raise_fence(self.query, Fence.of(generation))
-        yield from ()
 
     def fit_offsets(self, generation: Generation) -> None:
         changed = self._checkpoint.fit_offsets(self._fitted)
@@ -322,7 +317,7 @@ class Coordinator(QueryCoordinator):
         return snapshots_inside(self._checkpoint.location, self._topology, epoch)
 
     def cursors(self) -> Mapping[Origin, Mapping[int, int]]:
-        return self._commits.cursors()
+        return self._sinks.cursors()
 
     def begins_behind(self, epoch: Epoch, error: ClonosError) -> None:
         LOG.warning("the epoch is run from its beginning: %s", error)
@@ -394,12 +389,10 @@ class Coordinator(QueryCoordinator):
     # ------------------------------------------------------------- sink logs
 
     def _lookup(self, origin: Origin, from_offset: LogOffset) -> HolderReply:
-        """What the sink keeps of an instance's log."""
-        reader = self._sink.log_reader(self.query)
-        try:
-            return told("the sink's log", origin, from_offset, [lambda: sinks_index(reader)])
-        finally:
-            reader.close()
+        """What the sinks keep of an instance's log."""
+        with self._sinks.log_readers() as readers:
+            kept = [partial(index_of, reader) for reader in readers]
+            return told("the sinks' logs", origin, from_offset, kept)
 
     # --------------------------------------------------------------- commits
 
@@ -430,13 +423,4 @@ class Coordinator(QueryCoordinator):
         self._servers.forget_left_behind()
 
     def trim_sinks(self, truncation_points: Mapping[Origin, LogOffset]) -> None:
-        self._sink.truncate(self.query, self._fence, lambda raw: still_needed(raw, truncation_points))
-
-
-def sinks_index(reader: SinkLogReader) -> Index:
-    """What the logs of all sinks say."""
-    index = Index()
-    index.take_deltas(reader.deltas())
-    for what in reader.corrupt:
-        index.damage(what)
-    return index
+        self._sinks.truncate(self._fence, lambda raw: still_needed(raw, truncation_points))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from clonos.errors import QueryDefinitionError
-from clonos.spark.plan import Binding, OperatorPlan, PlanNode, in_order
+from clonos.spark.plan import Binding, OperatorPlan, Upstream, in_order
 
 __all__ = ["check_streams", "covered", "tell_what_differs"]
 
@@ -33,7 +33,7 @@ def tell_what_differs(binding: Binding, per: str | None, event_time: bool) -> No
         )
 
 
-def check_streams(roots: tuple[PlanNode, ...]) -> None:
+def check_streams(roots: tuple[Upstream, ...]) -> None:
     """In real time records do not wait for the end of an epoch, which is minutes away."""
     for node in in_order(roots):
         if isinstance(node, OperatorPlan) and node.binding.gathers:

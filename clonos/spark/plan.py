@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
+from clonos.protocol.side_output import MAIN, OutputName
 
 OperatorFactory: TypeAlias = Callable[[pa.Schema, str], Callable[[], Any]]
 """From an operator's input schema and name to what a replica calls to get the operator."""
@@ -40,6 +41,18 @@ class SourcePlan:
     described: Mapping[str, str] = field(default_factory=dict)  # what it is, for the checkpoint
 
 
+def check_name(name: Any, of: str) -> None:
+    if not isinstance(name, str) or not name or "/" in name or name.startswith("_clonos"):
+        raise QueryDefinitionError(
+            f"{name!r} is not {of} name", hint="Give a short text without '/': what is kept is bound to it"
+        )
+
+
+def check_parallelism(parallelism: Any, of: str) -> None:
+    if parallelism is not None and (not isinstance(parallelism, int) or parallelism < 1):
+        raise QueryDefinitionError(f"{of} has parallelism {parallelism}")
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """What binds an operator to its state, and how it is to run."""
@@ -54,16 +67,11 @@ class Binding:
     gathers: bool = False  # an epoch's records, which are processed at its end
 
     def __post_init__(self) -> None:
+        check_name(self.name, "an operator")
         name = self.name
-        if not isinstance(name, str) or not name or "/" in name or name.startswith("_clonos"):
-            raise QueryDefinitionError(
-                f"{name!r} is not an operator name",
-                hint="Give a short text without '/': it binds state to the operator",
-            )
         if not isinstance(self.version, str):
             raise QueryDefinitionError(f"the version of {name!r} must be text, not {self.version!r}")
-        if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
-            raise QueryDefinitionError(f"operator {name!r} has parallelism {self.parallelism}")
+        check_parallelism(self.parallelism, f"operator {name!r}")
         if self.standby not in (None, *STANDBY):
             raise QueryDefinitionError(
                 f"operator {name!r} has standby={self.standby!r}",
@@ -108,7 +116,7 @@ class Binding:
 class OperatorPlan:
     """An operator over the union of its upstreams."""
 
-    upstream: tuple[PlanNode, ...]
+    upstream: tuple[Upstream, ...]
     input: Any  # StructType
     key: tuple[str, ...]
     operator: OperatorFactory
@@ -118,12 +126,52 @@ class OperatorPlan:
     previous: Mapping[str, OperatorFactory] = field(
         default_factory=dict
     )  # by version, to repeat what they began
+    side_outputs: Mapping[str, Any] = field(default_factory=dict)  # StructTypes
 
 
 PlanNode: TypeAlias = SourcePlan | OperatorPlan
 
 
-def in_order(roots: tuple[PlanNode, ...]) -> list[PlanNode]:
+@dataclass(frozen=True, slots=True)
+class SideOutputPlan:
+    """Rows that an operator gives beside its main output."""
+
+    node: OperatorPlan
+    output: OutputName
+
+
+Upstream: TypeAlias = PlanNode | SideOutputPlan
+
+
+def node_of(upstream: Upstream) -> PlanNode:
+    return upstream.node if isinstance(upstream, SideOutputPlan) else upstream
+
+
+def output_read(upstream: Upstream) -> OutputName:
+    return upstream.output if isinstance(upstream, SideOutputPlan) else MAIN
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SinkPlan:
+    """An end of the query. Without a `name` it is numbered among those that have none."""
+
+    upstream: tuple[Upstream, ...]
+    input: Any  # StructType
+    sink: Any
+    name: str | None = None
+    parallelism: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name, "a sink")
+        check_parallelism(self.parallelism, f"sink {self.name or self.sink!r}")
+
+    @property
+    def instances(self) -> int:
+        return self.parallelism or self.sink.parallelism or 1
+
+
+def in_order(roots: tuple[Upstream, ...]) -> list[PlanNode]:
     """Every node once, upstream before downstream."""
     found: list[PlanNode] = []
 
@@ -132,9 +180,9 @@ def in_order(roots: tuple[PlanNode, ...]) -> list[PlanNode]:
             return
         if isinstance(node, OperatorPlan):
             for upstream in node.upstream:
-                visit(upstream)
+                visit(node_of(upstream))
         found.append(node)
 
     for root in roots:
-        visit(root)
+        visit(node_of(root))
     return found

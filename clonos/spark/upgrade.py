@@ -1,7 +1,7 @@
 """A program is started over a checkpoint: what it changes, whether that can be taken over, and from which epoch on.
 
 The rules are `clonos.protocol.versions.upgrade`'s; here is looked what of the open epoch there is: in Spark's logs,
-in the sink, and in the causal logs on this host. What cannot be looked into counts as seen, or goes (`open_epoch`).
+in the sinks, and in the causal logs on this host. What cannot be looked into counts as seen, or goes (`open_epoch`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from clonos.errors import CheckpointMismatch, ClonosError
-from clonos.protocol.ids import Epoch, Origin, channel_origin, epoch_after, epoch_before
+from clonos.protocol.ids import Epoch, NodeId, Origin, channel_origin, epoch_after, epoch_before
 from clonos.protocol.line.final_snapshot import FinalSnapshots, check_finals
 from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.topology import NodeKind, Topology
@@ -33,9 +33,11 @@ from clonos.protocol.versions.upgrade import (
     open_epoch,
     take_over as decide,
 )
+from clonos.sinks.port import Sink
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.query_snapshots import final_snapshots
 from clonos.spark.settings import Settings
+from clonos.spark.sink_stores import SinkStores
 from clonos.storage import salvage
 from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import same_directory
@@ -51,8 +53,7 @@ LOG = logging.getLogger("clonos")
 def take_over(
     checkpoint: Checkpoint,
     program: Topology,
-    sink: Any,
-    query: str,
+    sinks: SinkStores,
     data: str,
     *,
     forget_hosts: Callable[[], None],
@@ -61,33 +62,33 @@ def take_over(
     """The programs of the checkpoint with this one, which is written down. No other driver may be running the query,
     and what an older start has under way must not become visible any more; `forget_hosts` sees to it that what other
     hosts hold does not count any more. Raises CheckpointMismatch, with what to do."""
-    upgrade = consider(checkpoint, program, sink, query, data, same_source=same_source)
+    upgrade = consider(checkpoint, program, sinks, data, same_source=same_source)
     if upgrade.drops:
         forget_hosts()
         drop(data)
     checkpoint.bind(upgrade.history)
     for change in upgrade.later:
-        place = about("program_changes", query=query, epoch=upgrade.since)
+        place = about("program_changes", query=sinks.query, epoch=upgrade.since)
         LOG.info("from epoch %d on: %s", upgrade.since, change, extra=place)
     return upgrade.history
 
 
 def consider(
-    checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str, *, same_source: bool = False
+    checkpoint: Checkpoint, program: Topology, sinks: SinkStores, data: str, *, same_source: bool = False
 ) -> Upgrade:
     """What would become of the checkpoint. Raises CheckpointMismatch."""
-    epoch = _look(checkpoint, program, sink, query, data)
+    epoch = _look(checkpoint, program, sinks, data)
     return decide(checkpoint.history(), program, epoch, same_source=same_source)
 
 
-def _look(checkpoint: Checkpoint, program: Topology, sink: Any, query: str, data: str) -> OpenEpoch:
+def _look(checkpoint: Checkpoint, program: Topology, sinks: SinkStores, data: str) -> OpenEpoch:
     number = epoch_after(checkpoint.passed())
     if not is_another(checkpoint.history(), program):
         return OpenEpoch(number, begun=False, seen=epoch_before(number))
     bound = checkpoint.history().at(number)
     return open_epoch(
         number,
-        _remains(checkpoint, bound, sink, query, data, number),
+        _remains(checkpoint, bound, sinks, data, number),
         realtime=bound.realtime,
         planned=checkpoint.planned(number),
     )
@@ -109,14 +110,20 @@ class UpgradeReport:
 
 
 def explain(
-    checkpoint: Checkpoint, program: Topology, sink: Any, settings: Settings, *, same_source: bool
+    checkpoint: Checkpoint,
+    program: Topology,
+    sinks: Mapping[NodeId, Sink],
+    settings: Settings,
+    *,
+    same_source: bool,
 ) -> UpgradeReport:
     """Raises CheckpointMismatch where there is no causal query."""
     query, _ = checkpoint.shape()
     history = checkpoint.history()
-    sink.bind(checkpoint.location)
+    for sink in sinks.values():
+        sink.bind(checkpoint.location)
     data = data_directory(checkpoint.location, query, settings)
-    epoch = _look(checkpoint, program, sink, query, data)
+    epoch = _look(checkpoint, program, SinkStores(sinks, query), data)
     try:
         upgrade = decide(history, program, epoch, same_source=same_source)
     except CheckpointMismatch as error:
@@ -136,25 +143,21 @@ def data_directory(location: str, query: str, settings: Settings) -> str:
     return os.path.join(cache, "clonos", query)
 
 
-def _remains(
-    checkpoint: Checkpoint, bound: Topology, sink: Any, query: str, data: str, number: Epoch
-) -> Remains:
+def _remains(checkpoint: Checkpoint, bound: Topology, sinks: SinkStores, data: str, number: Epoch) -> Remains:
     before = epoch_before(number)
     finals = final_snapshots(checkpoint.location, bound, before)
     check_finals(bound, finals, line=newest_line(checkpoint.location), epoch=before)
     own, deltas, whole = recorded(data)
     cursors: dict[int, int] = {}
-    reader = sink.log_reader(query)
-    try:
-        deltas += reader.deltas()
-        operators = {node.number for node in bound.nodes if node.kind is NodeKind.OPERATOR}
-        for said in reader.cursors().values():
-            for channel, upto in said.items():
-                if channel_origin(channel).node in operators:
-                    cursors[channel] = max(upto, cursors.get(channel, 0))
-        whole = whole and not reader.corrupt
-    finally:
-        reader.close()
+    operators = {node.number for node in bound.nodes if node.kind is NodeKind.OPERATOR}
+    with sinks.log_readers() as readers:
+        for reader in readers:
+            deltas += reader.deltas()
+            whole = whole and not reader.corrupt
+    for said in sinks.cursors().values():
+        for channel, upto in said.items():
+            if channel_origin(channel).node in operators:
+                cursors[channel] = max(upto, cursors.get(channel, 0))
     whole = _is_here(checkpoint, data) and whole
     return Remains(last_commits(finals), own, deltas, cursors, whole)
 

@@ -23,6 +23,7 @@ from clonos.errors import (
 )
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator, Timer
 from clonos.operators.rows import make_row
+from clonos.protocol.side_output import output_of
 from clonos.values.key_codec import pack
 
 __all__ = ["store_kinds"]
@@ -352,3 +353,103 @@ def test_rows_travel_through_pickle() -> None:
     row = make_row(("a", "b"), (1, make_row(("c",), (2,))))
     assert pickle.loads(pickle.dumps(row)) == row
     assert pickle.loads(pickle.dumps(row)).b.c == 2
+
+
+# Side outputs
+
+SIDES = {"small": pa.schema([("amount", pa.int64())]), "listed": pa.schema([("many", pa.list_(pa.int64()))])}
+
+
+def said(made: list[Any]) -> list[tuple[str, Any]]:
+    return [(output_of(row), tuple(row)) for row in made]
+
+
+def split(row: Any, ctx: Any) -> Any:
+    """The main row of each amount, and before it a row of a side output."""
+    if row.amount < 10:
+        ctx.side_output("small", {"amount": row.amount})
+    return row.card, row.amount
+
+
+def test_rows_of_side_outputs_stand_where_they_were_given() -> None:
+    def process(key: Any, row: Any, ctx: Any) -> Any:
+        yield row.card, 1
+        ctx.side_output("small", (row.amount,))
+        yield row.card, 2
+
+    def flat(row: Any, ctx: Any) -> Any:
+        return process((), row, ctx)
+
+    given = rows(("a", 1), ("b", 20))
+    each = [("", ("a", 1)), ("small", (1,)), ("", ("a", 2)), ("", ("b", 1)), ("small", (20,)), ("", ("b", 2))]
+    for kind, fn in ((ProcessOperator, process), (FlatMapOperator, flat)):
+        more = {} if kind is ProcessOperator else {"pure": False}
+        operator = opened(kind(fn, OUT, name="op", side_outputs=SIDES, **more), FakeServices())
+        assert said(operator.bundle(*given)) == each
+        assert said(operator.bundle(*given)) == each, "nothing is left over from a bundle"
+    mapped = opened(MapOperator(split, OUT, name="op", pure=False, side_outputs=SIDES), FakeServices())
+    assert said(mapped.bundle(*given)) == [("small", (1,)), ("", ("a", 1)), ("", ("b", 20))]
+
+    def keeps(row: Any, ctx: Any) -> bool:
+        return row.amount >= 10 or ctx.side_output("small", [row.amount])
+
+    kept = opened(FilterOperator(keeps, OUT, name="op", pure=False, side_outputs=SIDES), FakeServices())
+    assert said(kept.bundle(*given)) == [("small", (1,)), ("", ("b", 20))]
+
+
+def test_a_timer_gives_rows_of_side_outputs() -> None:
+    services = FakeServices()
+
+    def process(key: Any, row: Any, ctx: Any) -> None:
+        ctx.timer(1.0)
+
+    def fire(key: Any, timer: Any, ctx: Any) -> Any:
+        ctx.side_output("small", (7,))
+        return [(key[0], 8)]
+
+    operator = ProcessOperator(process, OUT, name="op", on_timer=fire, side_outputs=SIDES)
+    opened(operator, services).bundle(*rows(("a", 1)))
+    assert said(advance(operator, services, 2_000_000)) == [("small", (7,)), ("", ("a", 8))]
+
+
+def test_a_row_of_a_side_output_is_what_it_was_when_it_was_given() -> None:
+    def process(key: Any, row: Any, ctx: Any) -> None:
+        many = [row.amount]
+        ctx.side_output("listed", (many,))
+        many.append(99)
+
+    operator = opened(ProcessOperator(process, OUT, name="op", side_outputs=SIDES), FakeServices())
+    assert said(operator.bundle(*rows(("a", 1)))) == [("listed", ([1],))]
+
+
+def test_side_outputs_are_declared_and_their_rows_fit() -> None:
+    def give(name: str, row: Any) -> Any:
+        def process(key: Any, _: Any, ctx: Any) -> None:
+            ctx.side_output(name, row)
+
+        return opened(ProcessOperator(process, OUT, name="op", side_outputs=SIDES), FakeServices())
+
+    with pytest.raises(
+        QueryDefinitionError, match=r"'op' has no side output 'late'; it has 'small', 'listed'"
+    ):
+        give("late", (1,)).bundle(*rows(("a", 1)))
+    with pytest.raises(InputError, match="of 'op, side output small' is not a row"):
+        give("small", (1, 2)).bundle(*rows(("a", 1)))
+    with pytest.raises(InputError, match="of 'op' is not a row"):
+        operator = ProcessOperator(
+            lambda key, row, ctx: [split(row, ctx)[:1]], OUT, name="op", side_outputs=SIDES
+        )
+        opened(operator, FakeServices()).bundle(*rows(("a", 1)))
+    with pytest.raises(QueryDefinitionError, match="it has none"):
+        opened(
+            ProcessOperator(lambda k, r, ctx: ctx.side_output("x", ()), OUT, name="op"), FakeServices()
+        ).bundle(*rows(("a", 1)))
+
+
+def test_a_recorded_call_gives_no_rows_of_side_outputs() -> None:
+    def process(key: Any, row: Any, ctx: Any) -> None:
+        ctx.call(lambda: ctx.side_output("small", (1,)))
+
+    operator = opened(ProcessOperator(process, OUT, name="op", side_outputs=SIDES), FakeServices())
+    with pytest.raises(UserFunctionError, match=r"side outputs are out of reach inside ctx\.call"):
+        operator.bundle(*rows(("a", 1)))

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from surface_services import FakeServices, opened
 
+import clonos
 from clonos.errors import QueryDefinitionError
 from clonos.operators.frames import FrameMaker, FrameReader
 from clonos.operators.group_state import GroupStateOperator
@@ -202,3 +203,14 @@ def test_a_batch_is_one_call_per_key_in_their_order_when_the_epoch_ends() -> Non
     assert len(seen) == 3
     with pytest.raises(QueryDefinitionError, match="per='week' is unknown"):
         counting(services, per="week")
+
+
+def test_functions_with_pysparks_signatures_have_no_side_outputs() -> None:
+    def count(key: Any, pdfs: Any, state: Any) -> Any:
+        clonos.current().side_output("late", (1,))
+
+    services = FakeServices()
+    made = GroupStateOperator(count, input=AT, key=("k",), output="n long", state="n long", name="count")
+    operator = opened(made, services)
+    with pytest.raises(QueryDefinitionError, match="process, map, flat_map and filter have"):
+        operator.bundle([("a",)], [second(1)])

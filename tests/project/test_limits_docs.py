@@ -82,9 +82,12 @@ LIMITS: dict[str, str] = {
         standby/test_standby_unreadable.py::test_damage_matters_to_whom_something_out_in_the_world_may_depend_on""",
     "With sharing depth `full`": """
         sim/test_sim_scale.py::test_wire_grows_with_parallelism_and_with_depth_and_shrinks_with_sharing""",
-    "A query has one sink": """
-        spark/test_spark_refusals.py::test_what_a_query_needs_to_start
+    "A query has no join": """
+        spark/test_spark_refusals.py::test_names_are_given_once_and_a_union_has_a_stream_once
         spark/test_spark_operators.py::test_two_sources_are_united""",
+    "Sinks of one query": """
+        spark/test_spark_dataflows.py::test_several_sinks_show_what_one_query_draws
+        operators/test_operators_pyspark.py::test_functions_with_pysparks_signatures_have_no_side_outputs""",
     "In Real-Time Mode all tasks of a query run at once": """
         spark/test_spark_layers.py::test_a_layer_has_the_instances_of_its_nodes_and_forwarders_for_later_ones""",
     "Keys are strings": """

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from clonos.protocol.destination import KeyColumn, KeyKind, Routing, route_by_key
+from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Routing, route_by_key
 from clonos.protocol.engine.instance import (
     Action,
     Bundle,
@@ -139,7 +139,9 @@ class Bench:
         config = InstanceConfig(
             "op",
             ORIGIN,
-            Routing([(route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism), self.parallelism)]),
+            Routing(
+                [Reader(route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism), self.parallelism)]
+            ),
             lambda rows: [(row[0],) for row in rows],
             record_at_a_time=self.record_at_a_time,
             watermark_of=self.watermark_of,

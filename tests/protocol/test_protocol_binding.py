@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from clonos.errors import CheckpointMismatch
+from clonos.protocol.side_output import OutputName
 from clonos.protocol.topology import Column, Node, NodeKind, StateVariable, Topology
 from clonos.protocol.versions.binding import Change, When, compare, misfit
 
@@ -80,9 +81,34 @@ def test_a_document_of_the_first_format_is_read_and_binds_what_it_says(root: Pat
     assert other.when is When.REFUSED
 
 
+SIDES = {"late": (Column("card", "string"), Column("at", "timestamp"))}
+
+
+def test_a_document_of_the_second_format_is_read(root: Path) -> None:
+    said = json.loads((root / "tests" / "golden" / "topology_v2.json").read_text())
+    assert Topology.from_document(said) == QUERY
+
+
+def test_side_outputs_come_back_and_bind_their_readers(root: Path) -> None:
+    side = OutputName("late")
+    query = with_node(3, with_node(2, side_outputs=SIDES), reads={2: side})
+    said = json.loads((root / "tests" / "golden" / "topology_v3.json").read_text())
+    assert Topology.from_document(said) == query and json.loads(json.dumps(query.to_document())) == said
+    other = only(query, with_node(3, query, reads={}))
+    assert other.when is When.REFUSED and "side outputs read of node 3" in str(other)
+    wider = {"late": (*SIDES["late"], Column("why", "string"))}
+    change = only(query, with_node(2, query, side_outputs=wider))
+    assert (change.when, str(change)) == (
+        When.EPOCH,
+        "the side output 'late' of node 2 ('totals') has more columns: why string",
+    )
+    assert only(query, with_node(2, query, side_outputs={"late": SIDES["late"][:1]})).when is When.REFUSED
+    assert compare(query, with_node(2, query, side_outputs={**SIDES, "more": OUT})) == []
+
+
 def test_a_document_of_a_later_format_is_refused() -> None:
     with pytest.raises(
-        CheckpointMismatch, match=r"format version 9, this library reads 1, 2\. Finish the query"
+        CheckpointMismatch, match=r"format version 9, this library reads 1, 2, 3\. Finish the query"
     ):
         Topology.from_document({**QUERY.to_document(), "version": 9})
 

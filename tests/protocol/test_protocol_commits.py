@@ -89,7 +89,7 @@ def found(committed: int, kept: int | None, shown: int | None, **more: Any) -> F
         offsets=more.pop("offsets", there),
         commits=more.pop("commits", {epoch: b"commit %d" % epoch for epoch in range(committed + 1)}),
         kept=more.pop("ours", record(kept) if kept is not None else None),
-        shown=record(shown) if shown is not None else None,
+        shown=more.pop("records", {SINK.node: record(shown)} if shown is not None else {}),
         cursors=more.pop("cursors", {SINK: {130: 10}}),
         damaged=more.pop("damaged", {}),
         snapshots=more.pop("snapshots", {ONE: [name(epoch) for epoch in range(newest + 1)]}),
@@ -227,8 +227,46 @@ def test_two_that_have_gone_on_from_one_past_are_kept_apart() -> None:
         CheckpointMismatch, match="tell different ends of epoch 4, first of node 2, instance 0"
     ):
         reconcile(found(4, 4, 4, ours=other))
-    with pytest.raises(CheckpointMismatch, match="the checkpoint is of query p, the sink's record of q"):
+    with pytest.raises(
+        CheckpointMismatch, match="the checkpoint is of query p, the record of sink node 3 of q"
+    ):
         reconcile(found(4, 4, 4, ours=replace(record(4), query="p")))
+
+
+OTHER_SINK = Origin(5, 0)
+
+
+def of_two_sinks(epoch: int, number: int = 10) -> CommitRecord:
+    return replace(record(epoch), cursors={SINK: {130: number}, OTHER_SINK: {130: number}})
+
+
+@pytest.mark.parametrize("behind", [SINK.node, OTHER_SINK.node])
+def test_the_newest_record_of_any_sink_counts(behind: int) -> None:
+    """The driver died, or a sink was away, when some had the record of the commit."""
+    records = {SINK.node: record(5), OTHER_SINK.node: record(5)} | {behind: record(4)}
+    course = reconcile(found(5, 4, 5, records=records))
+    assert (course.committed, course.newest) == (5, record(5))
+    assert reconcile(found(5, 4, 5, records={behind: record(5)})).newest == record(5)
+    older: Mapping[Origin, list[str]] = {ONE: [name(epoch) for epoch in range(3)]}
+    with pytest.raises(CheckpointMismatch, match="the sink has seen the commit of epoch 5"):
+        reconcile(found(2, 2, 5, records=records, snapshots=older))
+
+
+def test_a_sink_in_the_place_of_another_one_begins_anew_beside_those_that_stay() -> None:
+    here = {SINK.node: of_two_sinks(4)}
+    course = reconcile(found(4, 4, 4, ours=of_two_sinks(4), records=here, cursors={SINK: {130: 10}}))
+    assert course.committed == 4
+    for cursors in ({SINK: {130: 10}, OTHER_SINK: {130: 7}}, {OTHER_SINK: {130: 10}}):
+        with pytest.raises(CheckpointMismatch, match="the sink has lost output"):
+            reconcile(found(4, 4, 4, ours=of_two_sinks(4), records=here, cursors=cursors))
+
+
+def test_two_sinks_that_tell_different_ends_are_kept_apart() -> None:
+    other = replace(record(5), ends={ONE: Ended(name(5), 77, 10)})
+    with pytest.raises(
+        CheckpointMismatch, match="sink node 3 and sink node 5 tell different ends of epoch 5"
+    ):
+        reconcile(found(5, 4, 5, records={SINK.node: record(5), OTHER_SINK.node: other}))
 
 
 def test_a_record_that_steps_back_is_not_written() -> None:

@@ -17,8 +17,10 @@ from clonos.errors import InputError
 from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.operators.types import key_kind
 from clonos.protocol.destination import (
+    NOWHERE,
     KeyColumn,
     KeyKind,
+    Reader,
     Routing,
     conform,
     destination,
@@ -27,6 +29,7 @@ from clonos.protocol.destination import (
     route_to,
     route_to_one,
 )
+from clonos.protocol.side_output import OutputName, side_row_type
 
 quick = settings(max_examples=60, deadline=None)
 ZONE = ZoneInfo("America/New_York")
@@ -170,8 +173,24 @@ def test_routers_agree_with_destination(rows: list[tuple[str, int | None]], para
         route = route_by_key([KeyColumn(c, kinds[c]) for c in columns], parallelism, remembered=2)
         assert route(rows) == wanted
     assert route_to_one(rows) == [0] * len(rows)
-    assert Routing([(route_to_one, 1), (route_to(2), 3)])(rows) == [[0] * len(rows), [3] * len(rows)]
+    readers = [Reader(route_to_one, 1), Reader(route_to(2), 3)]
+    assert Routing(readers)(rows) == [[0] * len(rows), [3] * len(rows)]
     assert route_to(3)(rows) == [3] * len(rows)
+
+
+@quick
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=30))
+def test_a_row_goes_to_the_readers_of_its_output_alone(given: list[tuple[bool, int]]) -> None:
+    side = OutputName("side")
+    rows = [side_row_type(side)((n,)) if is_side else (n,) for is_side, n in given]
+    by_key = route_by_key([KeyColumn(0, KeyKind.INTEGER)], 3)
+    readers = [Reader(by_key, 3), Reader(by_key, 3, side), Reader(route_to_one, 1)]
+    mine = by_key([(n,) for _, n in given])
+    assert Routing(readers, has_side_outputs=True)(rows) == [
+        [NOWHERE if is_side else to for (is_side, _), to in zip(given, mine, strict=True)],
+        [3 + to if is_side else NOWHERE for (is_side, _), to in zip(given, mine, strict=True)],
+        [NOWHERE if is_side else 6 for is_side, _ in given],
+    ]
 
 
 @pytest.mark.parametrize("kind", FORMS, ids=lambda kind: kind.value)

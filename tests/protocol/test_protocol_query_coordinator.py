@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from clonos.errors import CheckpointMismatch, ClonosError, Fenced, SnapshotCorrupt, StorageUnavailable
-from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
+from clonos.errors import (
+    CheckpointMismatch,
+    ClonosError,
+    Fenced,
+    SinkUnavailable,
+    SnapshotCorrupt,
+    StorageUnavailable,
+)
+from clonos.protocol.fence import Fence, generation_of
+from clonos.protocol.ids import NodeId, Origin
 from clonos.protocol.line.commit_reconciliation import Found
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
@@ -32,17 +39,44 @@ SNAPSHOT = str(SnapshotName(3, Fence.of(1), 1, final=True))
 INSIDE = str(SnapshotName(5, Fence.of(1), 1, final=False))
 
 
+class RecordedSink:
+    """One sink's store, in memory."""
+
+    def __init__(self, done: list[str], name: str = "sink") -> None:
+        self._done = done
+        self._name = name
+        self.kept: CommitRecord | None = None
+        self.standing = Fence.of(0)
+        self.is_away = False
+
+    def raise_fence(self, fence: Fence) -> Steps:
+        self._done.append(f"fence {self._name}s {generation_of(fence)}")
+        yield from ()
+
+    def standing_fence(self) -> Fence:
+        return self.standing
+
+    def keep_commit(self, record: CommitRecord) -> None:
+        if self.is_away:
+            raise SinkUnavailable("it is away")
+        self._done.append(f"record in the {self._name}")
+        self.kept = record
+
+    def last_commit(self) -> CommitRecord | None:
+        return self.kept
+
+
 class Recorded(QueryCoordinator):
-    """Writes down what it is asked to do; the checkpoint and the sink are in memory."""
+    """Writes down what it is asked to do; the checkpoint and the sinks are in memory."""
 
     def __init__(self, *, is_realtime: bool = False) -> None:
         super().__init__(CHAIN, is_realtime=is_realtime)
         self.done: list[str] = []
         self.highest = 0
         self.spark_committed = -1
-        self.heard = 0
         self.kept: CommitRecord | None = None
-        self.shown: CommitRecord | None = None
+        self.sink = RecordedSink(self.done)
+        self.stores = {SINK.node: self.sink}
         self.is_another = False
         self.changes_at: int | None = None
         self.damaged: ClonosError | None = None
@@ -65,7 +99,7 @@ class Recorded(QueryCoordinator):
             committed=self.spark_committed,
             passed=self.passed(),
             kept=self.kept,
-            shown=self.shown,
+            shown={node: sink.kept for node, sink in self.stores.items() if sink.kept is not None},
             offsets=dict.fromkeys(range(10), b"o"),
             commits={self.spark_committed: b"c"},
             snapshots=self.snapshots,
@@ -97,9 +131,9 @@ class Recorded(QueryCoordinator):
         self.done.append("record in the checkpoint")
         self.kept = record
 
-    def keep_in_sink(self, record: CommitRecord) -> None:
-        self.done.append("record in the sink")
-        self.shown = record
+    @property
+    def sinks(self) -> dict[int, RecordedSink]:
+        return self.stores
 
     def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
         self.unrecorded.append(unrecorded)
@@ -113,12 +147,6 @@ class Recorded(QueryCoordinator):
 
     def sync_spark_files(self) -> None:
         self.done.append("sync")
-
-    def standing_generation(self) -> int:
-        return self.heard
-
-    def shown_generation(self) -> int:
-        return self.shown.generation if self.shown is not None else 0
 
     # ---------------------------------------------------------- of the role
 
@@ -150,9 +178,6 @@ class Recorded(QueryCoordinator):
 
     def program_changes_at(self, epoch: int) -> bool:
         return epoch == self.changes_at
-
-    def fence_sinks(self, generation: int) -> Steps:
-        return self._does(f"fence sinks {generation}")
 
     def fence_servers(self, generation: int) -> Steps:
         return self._does(f"fence servers {generation}")
@@ -225,7 +250,7 @@ def test_the_next_start_has_the_next_generation(driver: Recorded) -> None:
 
 def test_a_generation_is_above_what_the_sink_has_heard_of(driver: Recorded) -> None:
     """An older copy of the checkpoint does not know them all."""
-    driver.heard = 7
+    driver.sink.standing = Fence.of(7)
     assert begun(driver).generation == 8
 
 
@@ -260,6 +285,30 @@ def test_a_commit_is_durable_and_recorded_before_anything_is_forgotten(driver: R
     ]
     driver.look_for_commits()
     assert len(driver.done) == mark + 6
+
+
+def test_every_sink_is_fenced_and_has_the_record_before_anything_is_forgotten(driver: Recorded) -> None:
+    other = driver.stores[NodeId(4)] = RecordedSink(driver.done, "other")
+    begun(driver)
+    assert driver.done.index("fence others 1") < driver.done.index("fence servers 1")
+    mark, driver.spark_committed, other.is_away = len(driver.done), 5, True
+    with pytest.raises(SinkUnavailable):
+        driver.look_for_commits()
+    assert driver.since(mark) == ["sync epoch 5", "record in the checkpoint", "record in the sink"]
+    other.is_away = False
+    driver.look_for_commits()
+    assert driver.done[-4:] == [
+        "record in the other",
+        "servers forget before 50",
+        "sinks forget before 50",
+        "forget former servers",
+    ]
+
+
+def test_a_generation_is_above_what_any_sink_has_heard_of(driver: Recorded) -> None:
+    other = driver.stores[NodeId(4)] = RecordedSink(driver.done, "other")
+    other.standing = Fence.of(9)
+    assert begun(driver).generation == 10
 
 
 def test_what_former_servers_have_left_is_kept_until_an_epoch_of_this_driver_has_committed(
@@ -315,7 +364,7 @@ def test_else_they_begin_behind_the_last_epoch(driver: Recorded, why: str) -> No
     elif why == "a snapshot is damaged":
         driver.damaged = SnapshotCorrupt("a file is gone")
     else:
-        driver.heard = 7  # of a start that has drawn no line in this checkpoint
+        driver.sink.standing = Fence.of(7)  # of a start that has drawn no line in this checkpoint
     begun(driver, resumes=True)
     (line,) = driver.lines
     assert not line.resumes and line.epoch == 5

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from planted import OTHERS, Planted, planted
 
+from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.line import commit_reconciliation, final_snapshot
 from clonos.protocol.line.commit_reconciliation import Course
 from clonos.protocol.line.commit_record import CommitRecord
@@ -16,6 +17,7 @@ from clonos.protocol.roles.commit_records import CommitRecords
 from clonos.protocol.roles.incarnation import Incarnation
 from clonos.sim.checkpoint import Checkpoint
 from clonos.sim.plan import Fault
+from clonos.sim.sinks import SinkStore
 
 Patch = pytest.MonkeyPatch
 
@@ -34,7 +36,7 @@ def commits_are_recorded_in_the_checkpoint_alone(patch: Patch) -> None:
 
 def checkpoint_is_believed_before_the_sink(patch: Patch) -> None:
     """Its record is as old as it is itself."""
-    patch.setattr(commit_reconciliation, "newest_of", lambda kept, shown: kept or shown)
+    patch.setattr(commit_reconciliation, "newest_of", lambda kept, shown: kept or next(iter(shown), None))
 
 
 def commit_is_repaired_whatever_snapshots_there_are(patch: Patch) -> None:
@@ -53,7 +55,7 @@ def instance_without_a_snapshot_begins_from_nothing(patch: Patch) -> None:
 
 def start_that_the_checkpoint_has_not_heard_of_is_given_again(patch: Patch) -> None:
     """Before an epoch has committed only the sinks' fences tell of it."""
-    patch.setattr(CommitRecords, "last_generation", property(lambda self: self._store.shown_generation()))
+    patch.setattr(SinkStore, "standing_fence", lambda self: LOWEST_FENCE)
 
 
 def start_does_not_make_durable_what_it_begins_behind(patch: Patch) -> None:

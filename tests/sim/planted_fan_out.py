@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import pytest
 from planted import CRASHES, OTHERS, RESTARTS, Planted
 
-from clonos.protocol.destination import Destinations
+from clonos.protocol import destination
+from clonos.protocol.destination import Destinations, Reader
 from clonos.protocol.engine.output_stage import OutputStage
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal, Receipts
+from clonos.protocol.side_output import OutputName
 from clonos.sim.dimensions.fan_out import fanned_out
+from clonos.sim.dimensions.side_outputs import with_side_outputs
 from clonos.sim.plan import Plan
 
 Patch = pytest.MonkeyPatch
@@ -22,12 +25,22 @@ Patch = pytest.MonkeyPatch
 class FannedOut(Planted):
     """In runs whose streams feed several nodes."""
 
+    side_outputs: bool = False
+
     def plan(self, plan: Plan) -> Plan:
-        return fanned_out(super().plan(plan), Random(f"{plan.seed}/fan-out"))
+        fanned = fanned_out(super().plan(plan), Random(f"{plan.seed}/fan-out"))
+        if not self.side_outputs:
+            return fanned
+        return replace(
+            fanned, dataflow=with_side_outputs(fanned.dataflow, Random(f"{plan.seed}/side outputs"))
+        )
 
 
-def fanned(plant: Any, *, seeds: int = 200, first: int = 0, rates: Any = (), **changes: Any) -> FannedOut:
-    return FannedOut(plant, seeds, first, tuple(changes.items()), tuple(rates.items()) if rates else ())
+def fanned(
+    plant: Any, *, side_outputs: bool = False, first: int = 0, rates: Any = (), **changes: Any
+) -> FannedOut:
+    changed = tuple(changes.items()), tuple(rates.items()) if rates else ()
+    return FannedOut(plant, 200, first, *changed, side_outputs=side_outputs)
 
 
 def what_came_over_more_hops_hides_what_comes_over_fewer(patch: Patch) -> None:
@@ -56,6 +69,15 @@ def readers_share_the_marks_of_their_instances(patch: Patch) -> None:
     patch.setattr(DeltaJournal, "delta_for", lambda self, destination: real(self, destination % 2))
 
 
+def rows_of_a_side_output_go_to_all_readers(patch: Patch) -> None:
+    real = destination._of_output
+
+    def of_output(reader: Reader, first: int, rows: list[Any], outputs: list[OutputName]) -> list[int]:
+        return real(reader, first, rows, [reader.output] * len(rows))
+
+    patch.setattr(destination, "_of_output", of_output)
+
+
 RESUMED = {"resumes": True, "realtime": True, "snapshot_rate": 0.4, **OTHERS}
 
 FAN_OUT: dict[str, Planted] = {
@@ -64,5 +86,6 @@ FAN_OUT: dict[str, Planted] = {
         fanned(what_came_over_more_hops_hides_what_comes_over_fewer, depth=1, **OTHERS),
         fanned(only_the_first_reader_counts_as_sent_to, rates=RESTARTS | CRASHES, **RESUMED),
         fanned(readers_share_the_marks_of_their_instances, **OTHERS),
+        fanned(rows_of_a_side_output_go_to_all_readers, side_outputs=True, **OTHERS),
     )
 }

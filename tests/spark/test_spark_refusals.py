@@ -196,8 +196,16 @@ def test_what_a_query_needs_to_start(place: Place, stream: Any) -> None:
         stream.writeStream.start()
     with pytest.raises(QueryDefinitionError, match="is not a sink"):
         stream.writeStream.to("table")
-    with pytest.raises(QueryDefinitionError, match="has a sink already"):
-        stream.writeStream.to(clonos.sinks.jsonl(place.output)).to(clonos.sinks.jsonl(place.base / "other"))
+    jsonl = clonos.sinks.jsonl
+    with pytest.raises(QueryDefinitionError, match="is not a causal stream"):
+        stream.writeStream.to(jsonl(place.output), stream="another")
+    twice = stream.writeStream.to(jsonl(place.output)).to(jsonl(place.output))
+    with pytest.raises(QueryDefinitionError, match=r"would get the rows of .* twice, from sink and sink-2"):
+        twice.option("checkpointLocation", str(place.checkpoint)).start()
+    with pytest.raises(QueryDefinitionError, match="'a/b' is not a sink name"):
+        stream.writeStream.to(jsonl(place.output), name="a/b")
+    with pytest.raises(QueryDefinitionError, match="has parallelism 0"):
+        stream.writeStream.to(jsonl(place.output), parallelism=0)
     with pytest.raises(QueryDefinitionError, match="no checkpoint"):
         stream.writeStream.to(clonos.sinks.jsonl(place.output)).start()
     with pytest.raises(QueryDefinitionError, match="output mode 'complete' is not supported"):
@@ -211,10 +219,10 @@ def test_what_a_query_needs_to_start(place: Place, stream: Any) -> None:
 
 def test_names_are_given_once_and_a_union_has_a_stream_once(place: Place, stream: Any) -> None:
     same = stream.map(nothing, SCHEMA, name="same").map(nothing, SCHEMA, name="same")
-    with pytest.raises(QueryDefinitionError, match="two operators are called 'same'"):
+    with pytest.raises(QueryDefinitionError, match="two operators or sinks are called 'same'"):
         place.start(same)
     one = stream.map(nothing, SCHEMA, name="one")
-    with pytest.raises(QueryDefinitionError, match=r"a union has one twice.*such as map"):
+    with pytest.raises(QueryDefinitionError, match=r"a union has rows of one twice.*such as map"):
         place.start(one.union(one))
     again = one.map(nothing, SCHEMA, name="again")
     place.start(one.union(again), "microbatch")  # as the hint says

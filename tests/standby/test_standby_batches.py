@@ -13,8 +13,10 @@ from hypothesis import given, strategies as st
 from clonos.errors import InputError, ProtocolError
 from clonos.operators.types import arrow_schema
 from clonos.protocol.counters import LAST_LONG
+from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Bundle, Emit
 from clonos.protocol.ids import LOCAL_MAX, NODE_MAX, Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.side_output import MAIN, OutputName, side_row_type
 from clonos.wire.block import Block, pack_block, parse_block
 from clonos.wire.messages import Bundle as BundleFrame, OutputBlock
 from clonos_standby.replica.batches import BlockLimits, BundleReader, OutputWriter
@@ -47,7 +49,7 @@ def emit(
 
 
 def sent(*destinations: list[int], limits: BlockLimits = USUAL) -> list[OutputBlock]:
-    writer = OutputWriter(SCHEMA, "UTC", "op", SENDER, limits)
+    writer = OutputWriter({MAIN: SCHEMA}, "UTC", "op", SENDER, limits)
     return writer.blocks(emit(writer, [row(n) for n in range(len(destinations[0]))], 1, *destinations), EPOCH)
 
 
@@ -76,6 +78,42 @@ def test_every_reader_gets_all_rows() -> None:
     ]  # fmt: skip
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 1)), min_size=1, max_size=150))
+def test_every_reader_gets_the_rows_of_the_output_that_it_reads(given: list[tuple[bool, int]]) -> None:
+    """Each with its number among all rows; readers 0 and 2 read the main output."""
+    side, texts = OutputName("side"), pa.schema([("text", pa.string())])
+    kind = side_row_type(side)
+    rows = [kind((f"text {n}",)) if is_side else row(n) for n, (is_side, _) in enumerate(given)]
+    where = [
+        [NOWHERE if is_side else to for is_side, to in given],
+        [2 if is_side else NOWHERE for is_side, _ in given],
+    ]
+    outputs = {MAIN: SCHEMA, side: texts}
+    writer = OutputWriter(outputs, "UTC", "op", SENDER, USUAL, [MAIN, side, MAIN])
+    said = emit(writer, rows, 1, *where, [NOWHERE if to == NOWHERE else 3 for to in where[0]])
+    found: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: []}
+    for to, block in writer.blocks(said, EPOCH):
+        bundle = read([block], texts if to == 2 else SCHEMA)
+        found[to] += zip(
+            np.asarray(bundle.positions).tolist(), [each[0] for each in bundle.rows], strict=True
+        )
+    for to in (0, 1):
+        wanted = [(1 + n, n) for n, (is_side, at) in enumerate(given) if not is_side and at == to]
+        assert found[to] == wanted
+    assert found[2] == [(1 + n, f"text {n}") for n, (is_side, _) in enumerate(given) if is_side]
+    assert found[3] == [(1 + n, n) for n, (is_side, _) in enumerate(given) if not is_side]
+
+
+def test_the_digest_covers_the_rows_of_all_outputs_and_which_is_which() -> None:
+    side = OutputName("side")
+    kind = side_row_type(side)
+    writer = OutputWriter({MAIN: SCHEMA, side: SCHEMA}, "UTC", "op", SENDER)
+    one, two = row(1), row(2)
+    said = ([one, two], [kind(one), two], [one, kind(two)], [kind(two), one], [kind(one), kind(two)], [one])
+    assert len({writer.encode(rows).digest for rows in said}) == len(said)
+    assert writer.encode([kind(one), two]).digest == writer.encode([kind(one), two]).digest
+
+
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=6))
 def test_the_blocks_of_a_bundle_are_read_in_their_order(sizes: list[int]) -> None:
     blocks = [block for size in sizes for _, block in sent([0] * size)]
@@ -85,7 +123,7 @@ def test_the_blocks_of_a_bundle_are_read_in_their_order(sizes: list[int]) -> Non
 
 
 def test_a_delta_rides_along_to_its_destination_once() -> None:
-    writer = OutputWriter(SCHEMA, "UTC", "op", SENDER, BlockLimits(2, 1 << 20))
+    writer = OutputWriter({MAIN: SCHEMA}, "UTC", "op", SENDER, BlockLimits(2, 1 << 20))
     said = emit(writer, [row(n) for n in range(8)], 1, [1, 0] * 4, deltas={1: b"for one", 0: b"for none"})
     blocks = writer.blocks(said, EPOCH)
     assert [(to, bytes(parse_block(memoryview(block)).ride_along)) for to, block in blocks] == [
@@ -105,7 +143,7 @@ def test_a_block_is_no_larger_than_a_bundle_may_be(limits: BlockLimits, most: in
 
 
 def test_a_row_that_is_larger_than_a_bundle_may_be_goes_alone() -> None:
-    writer = OutputWriter(arrow_schema("text string"), "UTC", "op", SENDER, BlockLimits(4096, 1000))
+    writer = OutputWriter({MAIN: arrow_schema("text string")}, "UTC", "op", SENDER, BlockLimits(4096, 1000))
     rows = [("x",), ("y" * 5000,), ("z",)]
     blocks = writer.blocks(emit(writer, rows, 1, [0] * 3), EPOCH)
     assert [parse_block(memoryview(block)).count for _, block in blocks] == [1, 1, 1]
@@ -114,14 +152,14 @@ def test_a_row_that_is_larger_than_a_bundle_may_be_goes_alone() -> None:
 @pytest.mark.parametrize("destinations", [[0, 0, 0], [0, 1, 0]])
 def test_rows_without_columns_are_counted(destinations: list[int]) -> None:
     nothing = pa.schema([])
-    writer = OutputWriter(nothing, "UTC", "op", SENDER)
+    writer = OutputWriter({MAIN: nothing}, "UTC", "op", SENDER)
     blocks = writer.blocks(emit(writer, [()] * 3, 1, destinations), EPOCH)
     assert len(read([block for _, block in blocks], nothing).rows) == 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 100])
 def test_the_last_numbers_of_the_last_channel_are_sent_as_they_are(count: int) -> None:
-    writer = OutputWriter(SCHEMA, "UTC", "op", LAST)
+    writer = OutputWriter({MAIN: SCHEMA}, "UTC", "op", LAST)
     first = LAST_LONG - count + 1
     blocks = writer.blocks(
         emit(writer, [row(n) for n in range(count)], first, [0] * count, deltas={0: b"delta"}), EPOCH
@@ -133,7 +171,7 @@ def test_the_last_numbers_of_the_last_channel_are_sent_as_they_are(count: int) -
 
 @pytest.mark.parametrize("count", [1, 100])
 def test_determinants_that_no_frame_holds_are_refused(count: int) -> None:
-    writer = OutputWriter(SCHEMA, "UTC", "op", LAST)
+    writer = OutputWriter({MAIN: SCHEMA}, "UTC", "op", LAST)
     with pytest.raises(
         ProtocolError, match=r"larger than a frame.*operator 'op'.*spark\.clonos\.bundle\.rows"
     ):

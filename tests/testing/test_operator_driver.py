@@ -23,7 +23,7 @@ from clonos.errors import (
     UserFunctionError,
 )
 from clonos.operators.process import Timer
-from clonos.testing.driver import OperatorDriver, stream
+from clonos.testing.driver import OperatorDriver, SideOutput, stream
 from clonos.testing.driver.operator_driver import START
 from clonos.testing.ledger import LEDGER_SCHEMA, judge, ledger_of
 
@@ -479,3 +479,33 @@ def test_it_needs_no_jvm() -> None:
         timeout=120,
     )
     assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_rows_of_side_outputs_are_told_from_others_and_repeated() -> None:
+    def split(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        if row.amount < 10:
+            ctx.side_output("small", (row.card, ctx.random.random()))
+        yield row.card, row.amount
+
+    operator = CARDS.groupBy("card").process(
+        split, "card string, amount long", name="split", side_outputs={"small": "card string, draw double"}
+    )
+    with OperatorDriver(operator) as driver:
+        small, one, two = driver.feed([("a", 1), ("b", 20)])
+        assert isinstance(small, SideOutput) and small.output == "small"
+        assert small.row.card == "a" and 0 <= small.row.draw < 1
+        assert [tuple(one), tuple(two)] == [("a", 1), ("b", 20)]
+        assert driver.kill() == [] and driver.end_epoch() == [] and driver.kill() == []
+
+
+def test_a_side_output_that_differs_in_the_replay_is_noticed() -> None:
+    def leaky(key: Any, row: Any, ctx: Any) -> None:
+        ctx.side_output("small", (str(random.random()), 0.0))
+
+    operator = CARDS.groupBy("card").process(
+        leaky, "card string", name="leaky", side_outputs={"small": "card string, draw double"}
+    )
+    with OperatorDriver(operator) as driver:
+        driver.feed([("a", 1)])
+        with pytest.raises(DivergenceError, match="output row 0 was SideOutput"):
+            driver.kill()

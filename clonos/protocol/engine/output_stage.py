@@ -10,7 +10,7 @@ from itertools import chain
 
 from clonos.errors import GapError
 from clonos.protocol.counters import LAST_LONG, used_up
-from clonos.protocol.destination import Destinations, Routing
+from clonos.protocol.destination import NOWHERE, Destinations, Routing
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
@@ -69,13 +69,14 @@ class OutputStage:
         covered = count if self.suppresses_all else min(max(self.suppressed_upto - before, 0), count)
         for column in destinations:
             self.sent.update(zip(column, outputs_after(before, count), strict=True))
+        self.sent.pop(NOWHERE, None)
         if covered:
             produced, destinations = produced[covered:], [column[covered:] for column in destinations]
             encoded = self._ports.encode(produced) if produced else None
         deltas: dict[int, bytes] = {}
         if produced:
             for target in dict.fromkeys(chain.from_iterable(destinations)):
-                delta = self._journal.delta_for(target)
+                delta = self._journal.delta_for(target) if target != NOWHERE else None
                 if delta is not None:
                     deltas[target] = delta
             self._log.handed_on = self._log.end

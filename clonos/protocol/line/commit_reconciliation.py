@@ -1,6 +1,6 @@
-"""Whether the checkpoint, the sink and Spark's own logs tell one history, and where a start of the query goes on.
+"""Whether the checkpoint, the sinks and Spark's own logs tell one history, and where a start of the query goes on.
 
-Three say which epoch committed last: Spark, the checkpoint and the sink (`protocol.line.commit_record`). The records
+Spark, the checkpoint and every sink say which epoch committed last (`protocol.line.commit_record`). The records
 are written before anything is forgotten, so the newest of them says what is certainly gone: all that lies before the
 end of its epoch. From an earlier one no start can go on, unless nothing was forgotten, and then there is no record of a
 later one.
@@ -20,17 +20,19 @@ What an epoch reads is said by Spark's file of its offsets alone, until its comm
 such a file and it is damaged, the start is refused: with another plan the epoch would end elsewhere than what was
 recorded of it, and what is visible.
 
-Also refused are a sink that is behind a record, since rows that were visible are gone, and a checkpoint and a sink that
-tell different ends of one epoch: both have gone on from a common past.
+Also refused are a sink that is behind a record, since rows that were visible are gone, and two records that tell
+different ends of one epoch: both have gone on from a common past. A sink's record may be older than the others, since a
+driver writes them one after another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from clonos.errors import CheckpointMismatch
-from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, Origin
+from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, NodeId, Origin
 from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.snapshot_name import SnapshotName
 
@@ -42,7 +44,8 @@ class Found:
     """What there is at a start. `committed` is the last epoch of Spark's commit log (`NO_EPOCH`: none), `passed` the
     last that it does not run again: it has planned the next one. The last start of the query began with epoch `begun`.
     `offsets` and `commits` are Spark's files of the epochs that a record may be about. `damaged` says what is wrong
-    with offsets that Spark begins with, by epoch. `cursors` are the sink's. `snapshots` are names, by instance."""
+    with offsets that Spark begins with, by epoch. `shown` are the records of the sinks that have one, `cursors` are the
+    sinks', too. `snapshots` are names, by instance."""
 
     committed: Epoch
     passed: Epoch = NO_EPOCH
@@ -51,7 +54,7 @@ class Found:
     commits: Mapping[Epoch, bytes] = field(default_factory=dict)
     damaged: Mapping[Epoch, str] = field(default_factory=dict)
     kept: CommitRecord | None = None
-    shown: CommitRecord | None = None
+    shown: Mapping[NodeId, CommitRecord] = field(default_factory=dict)
     cursors: Mapping[Origin, Mapping[int, int]] = field(default_factory=dict)
     snapshots: Mapping[Origin, Collection[str]] = field(default_factory=dict)
 
@@ -59,7 +62,7 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Course:
     """How the query goes on: behind `committed`, after Spark's files of `repair` have been written again. `newest` is
-    the record to keep in both places. Spark's commit of `completes` is lost, and no record has it: it gets the
+    the record to keep everywhere. Spark's commit of `completes` is lost, and no record has it: it gets the
     content of `newest`'s, which says nothing of an epoch but Spark's own watermark, and causal queries have none."""
 
     committed: Epoch
@@ -78,11 +81,10 @@ class Course:
         return self.repair is not None or self.completes is not None
 
 
-def newest_of(kept: CommitRecord | None, shown: CommitRecord | None) -> CommitRecord | None:
-    """The checkpoint's record, or the sink's. Of one epoch, the checkpoint's."""
-    if kept is None or shown is None:
-        return kept or shown
-    return shown if shown.epoch > kept.epoch else kept
+def newest_of(kept: CommitRecord | None, shown: Iterable[CommitRecord]) -> CommitRecord | None:
+    """The checkpoint's record, or a sink's. Of one epoch, the checkpoint's."""
+    records = [record for record in (kept, *shown) if record is not None]
+    return max(records, key=lambda record: record.epoch, default=None)
 
 
 def reconcile(found: Found) -> Course:
@@ -102,11 +104,11 @@ def reconcile(found: Found) -> Course:
 
 
 def _course(found: Found) -> Course:
-    newest = newest_of(found.kept, found.shown)
+    newest = newest_of(found.kept, found.shown.values())
     if newest is None:
         return Course(found.committed)
     _check_one_history(found)
-    _check_sink(found, newest)
+    _check_sinks(found, newest)
     _check_snapshots(found, newest)
     if found.committed >= newest.epoch:
         return Course(found.committed, newest, repair=_other_files(found, newest))
@@ -143,30 +145,36 @@ def _check_damage(found: Found, course: Course) -> None:
 
 
 def _check_one_history(found: Found) -> None:
-    kept, shown = found.kept, found.shown
-    if kept is None or shown is None:
-        return
-    if kept.query != shown.query:
-        raise CheckpointMismatch(
-            f"the checkpoint is of query {kept.query}, the sink's record of {shown.query}"
-        )
-    if kept.epoch == shown.epoch and kept.ends != shown.ends:
-        differ = sorted(
-            origin
-            for origin in kept.ends.keys() | shown.ends.keys()
-            if kept.ends.get(origin) != shown.ends.get(origin)
-        )
-        raise CheckpointMismatch(
-            f"the checkpoint and the sink tell different ends of epoch {kept.epoch}, first of {_name(differ[0])}: "
-            "a copy of this checkpoint has written to the sink",
-            hint="Go on with that copy, or give this one a sink of its own",
-        )
+    records = [("the checkpoint", found.kept)] if found.kept is not None else []
+    records += [(f"sink node {node}", record) for node, record in sorted(found.shown.items())]
+    for (place, one), (sink, other) in combinations(records, 2):
+        if one.query != other.query:
+            raise CheckpointMismatch(
+                f"{place} is of query {one.query}, the record of {sink} of {other.query}"
+            )
+        if one.epoch == other.epoch and one.ends != other.ends:
+            differ = sorted(
+                origin
+                for origin in one.ends.keys() | other.ends.keys()
+                if one.ends.get(origin) != other.ends.get(origin)
+            )
+            raise CheckpointMismatch(
+                f"{place} and {sink} tell different ends of epoch {one.epoch}, first of {_name(differ[0])}: "
+                "a copy of this checkpoint has written to the sink",
+                hint="Go on with that copy, or give this one a sink of its own",
+            )
 
 
-def _check_sink(found: Found, newest: CommitRecord) -> None:
-    if found.shown is None and not any(found.cursors.values()):
-        return  # a sink that has never heard of the query: the user has chosen another one
+def knows(found: Found, sink: NodeId) -> bool:
+    """Whether a sink has ever heard of the query. One that has not was chosen by the user in the place of another."""
+    shows = any(channels for origin, channels in found.cursors.items() if origin.node == sink)
+    return sink in found.shown or shows
+
+
+def _check_sinks(found: Found, newest: CommitRecord) -> None:
     for origin, channels in newest.cursors.items():
+        if not knows(found, origin.node):
+            continue
         for channel, number in channels.items():
             at = found.cursors.get(origin, {}).get(channel, -1)
             if at < number:
@@ -208,7 +216,8 @@ def _check_offsets(found: Found, newest: CommitRecord) -> None:
 
 def _difference(found: Found, newest: CommitRecord) -> str:
     kept = "no epoch" if found.kept is None else f"epoch {found.kept.epoch}"
-    shown = "none" if found.shown is None else f"epoch {found.shown.epoch}"
+    last = newest_of(None, found.shown.values())
+    shown = "none" if last is None else f"epoch {last.epoch}"
     spark = "no epoch" if found.committed < 0 else f"epoch {found.committed}"
     return (
         f"the checkpoint does not hold what epoch {newest.epoch} left: Spark's log ends with {spark}, our record in "

@@ -3,7 +3,7 @@
 What a record says is a matter of `protocol.line.commit_record`, what becomes of one at a start of
 `protocol.line.commit_reconciliation`, and what proves that an instance has run of `protocol.line.missing_end`. Here is
 the order: Spark's files are durable before they are recorded, and a record stands in the checkpoint before it stands in
-the sink.
+the sinks, in all of them before anything is forgotten.
 """
 
 from __future__ import annotations
@@ -13,15 +13,36 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from clonos.errors import ClonosError
-from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, Origin
+from clonos.errors import ClonosError, LogCorrupt
+from clonos.protocol.fence import NO_GENERATION, Fence, Generation, generation_of
+from clonos.protocol.ids import Epoch, NodeId, Origin
 from clonos.protocol.line.commit_reconciliation import Course, Found, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots, check_finals
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.roles.steps import Steps
 from clonos.protocol.topology import Topology
+
+
+class SinkStore(Protocol):
+    """What is kept of the query beside a sink's output, as the driver sees it. Sinks may share it."""
+
+    def raise_fence(self, fence: Fence) -> Steps:
+        """Writers under lower ones show nothing any more."""
+        ...
+
+    def standing_fence(self) -> Fence:
+        """The highest that was raised."""
+        ...
+
+    def keep_commit(self, record: CommitRecord) -> None:
+        """In place of an earlier epoch's. Raises Fenced where a later start of the query has taken over."""
+        ...
+
+    def last_commit(self) -> CommitRecord | None:
+        """Raises LogCorrupt."""
+        ...
 
 
 class CommitStore(Protocol):
@@ -45,7 +66,10 @@ class CommitStore(Protocol):
 
     def keep_in_checkpoint(self, record: CommitRecord) -> None: ...
 
-    def keep_in_sink(self, record: CommitRecord) -> None: ...
+    @property
+    def sinks(self) -> Mapping[NodeId, SinkStore]:
+        """By node."""
+        ...
 
     def keep_unrecorded(self, unrecorded: UnrecordedCommit) -> None:
         """Where instances find it that wait for the record. Raises StorageUnavailable."""
@@ -61,14 +85,6 @@ class CommitStore(Protocol):
 
     def sync_spark_files(self) -> None:
         """Those that say with which epoch the query goes on."""
-        ...
-
-    def standing_generation(self) -> Generation:
-        """The highest that a sink is fenced by."""
-        ...
-
-    def shown_generation(self) -> Generation:
-        """Of the sink's record; 0 where it has none that can be read."""
         ...
 
 
@@ -106,7 +122,8 @@ class CommitRecords:
 
     def keep(self, record: CommitRecord) -> None:
         self._store.keep_in_checkpoint(record)
-        self._store.keep_in_sink(record)
+        for sink in self._store.sinks.values():
+            sink.keep_commit(record)
         self.newest = record
 
     def look(self) -> Course:
@@ -114,7 +131,7 @@ class CommitRecords:
         return reconcile(self._store.found())
 
     def settle(self, course: Course, generation: Generation) -> None:
-        """Carry it out, when older writers are fenced: what Spark has lost is there again, and both records say that
+        """Carry it out, when older writers are fenced: what Spark has lost is there again, and all records say that
         this start knows them."""
         if course.repair is not None:
             self._store.repair(course.repair)
@@ -137,5 +154,20 @@ class CommitRecords:
 
     @property
     def last_generation(self) -> Generation:
-        """The highest start of this query that the sink has heard of; a copy of the checkpoint may not know it."""
-        return max(self._store.standing_generation(), self._store.shown_generation())
+        """The highest start of this query that any sink has heard of; a copy of the checkpoint may not know it."""
+        return max(map(_last_start, self._store.sinks.values()), default=NO_GENERATION)
+
+    def fence_sinks(self, generation: Generation) -> Steps:
+        """What an old writer still makes visible must be in the logs that the new generation reads."""
+        for sink in self._store.sinks.values():
+            yield from sink.raise_fence(Fence.of(generation))
+
+
+def _last_start(sink: SinkStore) -> Generation:
+    """That the sink has heard of. What it cannot read of its record it is not asked for."""
+    standing = generation_of(sink.standing_fence())
+    with contextlib.suppress(LogCorrupt):
+        shown = sink.last_commit()
+        if shown is not None:
+            return max(standing, shown.generation)
+    return standing

@@ -83,7 +83,7 @@ class QueryCoordinator(ABC):
             return
         self.records.look()  # what does not fit together is refused before any writer is fenced
         self.sweep()
-        yield from self.fence_sinks(generation)
+        yield from self.records.fence_sinks(generation)
         self.records.settle(self.records.look(), generation)
         self.fit_offsets(generation)
         self._deposed = generation
@@ -184,9 +184,6 @@ class QueryCoordinator(ABC):
     def sweep(self) -> None:
         """Remove what Spark refuses to begin over."""
         return
-
-    @abstractmethod
-    def fence_sinks(self, generation: Generation) -> Steps: ...
 
     def fit_offsets(self, generation: Generation) -> None:
         """Spark's end offsets are as it expects them of this program; the records say the same."""

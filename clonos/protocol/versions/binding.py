@@ -108,6 +108,7 @@ def _fixed_changes(before: Node, after: Node) -> Iterator[Change]:
             f"give parallelism={before.parallelism}, or use a new checkpointLocation",
         ),
         ("upstream", before.upstream, after.upstream, NEW_CHECKPOINT),
+        ("side outputs read", dict(before.reads), dict(after.reads), NEW_CHECKPOINT),
         ("key", before.key, after.key, "state is kept under it: " + NEW_CHECKPOINT),
         ("types of the key", before.key_types, after.key_types, "state is kept under it: " + NEW_CHECKPOINT),
         (
@@ -133,6 +134,7 @@ def _node_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]
     if after.kind is NodeKind.SOURCE:
         changes += _source_changes(before, after)
     changes += _output_changes(before, after)
+    changes += _side_output_changes(before, after)
     changes += _time_changes(before, after)
     if before.state is not None and after.state is not None:
         changes += [replace(change, node=after.number) for change in _state_changes(before, after, unused)]
@@ -159,6 +161,19 @@ def _output_changes(before: Node, after: Node) -> Iterator[Change]:
         else:
             says = f"was {before.output!r} and is {after.output!r} now"
             yield Change(_at(after), what, says, When.REFUSED, _COLUMNS)
+
+
+def _side_output_changes(before: Node, after: Node) -> Iterator[Change]:
+    for name, columns in after.side_outputs.items():
+        what = f"the side output {name!r}"
+        known = before.side_outputs.get(name)
+        if known is None or known == columns:
+            continue
+        wrong = misfit(known, columns)
+        if wrong is not None:
+            yield Change(_at(after), what, wrong, When.REFUSED, _COLUMNS)
+        else:
+            yield Change(_at(after), what, _widened(known, columns), When.EPOCH)
 
 
 _COLUMNS = (

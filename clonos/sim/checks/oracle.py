@@ -81,6 +81,8 @@ class Oracle:
             for way in self._flow.ways(partition.node, number):
                 at = ways.index(way[:-1])
                 found += [
-                    identity(record, at) for record in records if record not in self._world.poison.records
+                    identity(record, at)
+                    for record in records
+                    if record not in self._world.poison.records and self._flow.takes(way, record)
                 ]
         return found

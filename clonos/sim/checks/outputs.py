@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Emit, Row
 from clonos.protocol.fence import attempt_of
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, NodeId, Origin, OutputNumber, output_after
@@ -30,6 +31,9 @@ class Outputs:
         self._topology = topology
         self._visible: dict[tuple[NodeId, str], str] = {}
         self._passed: dict[tuple[Origin, int, NodeId], int] = {}  # by attempt and reader
+        self._nowhere: dict[
+            tuple[Origin, int], set[int]
+        ] = {}  # by instance and reader, rows of other outputs
 
     def emits(self, origin: Origin, emit: Emit, depends: Mapping[Origin, LogOffset]) -> list[list[Tag]]:
         """By reader and row."""
@@ -42,7 +46,13 @@ class Outputs:
             text = f"{row!r} to {' '.join(map(str, targets))}"
             if truth.setdefault(number, text) != text:
                 raise Violation("I2", f"output {number} of {origin} was {truth[number]}, and is now {text}")
-            for of_reader, target in zip(tags, targets, strict=True):
+            for at, (of_reader, target) in enumerate(zip(tags, targets, strict=True)):
+                nowhere = self._nowhere.setdefault((origin, at), set())
+                if target == NOWHERE:
+                    nowhere.add(number)
+                    of_reader.append(Tag(origin.channel, number, -1, depends))
+                    continue
+                nowhere.discard(number)
                 positions = sent[target]
                 if not positions or positions[-1] < number:
                     positions.append(number)
@@ -69,11 +79,17 @@ class Outputs:
             assert receiver is not None
             attempt = task.origin, attempt_of(task.conduit.limits.fence), receiver.node
             last = self._passed.get(attempt)
-            if last is not None and record.position != last + 1:
+            if last is not None and not self._follows(task.origin, receiver, last, record.position):
                 raise Violation(
                     "I3", f"{task.name} passes on output {record.position} of {task.origin} after {last}"
                 )
             self._passed[attempt] = record.position
+
+    def _follows(self, origin: Origin, receiver: Origin, last: int, number: int) -> bool:
+        """Whether what lies between two rows for a reader is of outputs that it does not read."""
+        readers = [reader.number for reader in self._topology.downstream(origin.node)]
+        nowhere = self._nowhere[origin, readers.index(receiver.node)]
+        return number > last and all(between in nowhere for between in range(last + 1, number))
 
     def shows(self, sink: Origin, identity: str, row: Row) -> None:
         text = repr(row[:3])

@@ -24,6 +24,8 @@ from clonos.sim.dimensions.old_checkpoints import old_checkpoints
 from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
 from clonos.sim.dimensions.programs import programs
+from clonos.sim.dimensions.several_sinks import several_sinks
+from clonos.sim.dimensions.side_outputs import side_outputs
 from clonos.sim.dimensions.stale import stale
 from clonos.sim.dimensions.switched_standbys import switched_standbys
 from clonos.sim.dimensions.values import values
@@ -49,6 +51,8 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "hung servers": hung_servers,
     "switched standbys": switched_standbys,
     "fan-out": fan_out,
+    "side outputs": side_outputs,
+    "several sinks": several_sinks,
 }
 """By the name of its stream, in the order of application."""
 

@@ -10,7 +10,8 @@
 docs/testing.md has the whole story.
 """
 
+from clonos.testing.driver.life import SideOutput
 from clonos.testing.driver.operator_driver import OperatorDriver
 from clonos.testing.driver.streams import stream
 
-__all__ = ["OperatorDriver", "stream"]
+__all__ = ["OperatorDriver", "SideOutput", "stream"]

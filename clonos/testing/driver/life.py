@@ -11,7 +11,7 @@ import copy
 import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Pers
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.recovery.causal.replayer import HINT
+from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.storage.keyed_state import KeyedState
@@ -36,7 +37,7 @@ from clonos.values import state_codec
 from clonos.values.key_codec import unpack
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata
-from clonos_standby.replica.batches import EncodedRows, OutputWriter
+from clonos_standby.replica.batches import EncodedRows, OutputWriter, SplitRows
 from clonos_standby.replica.instance_config import instance_config
 from clonos_standby.replica.outcomes import Outcomes
 
@@ -44,14 +45,20 @@ _CHANNEL = 0
 _STATE_CACHE = 10_000
 
 
+class SideOutput(NamedTuple):
+    """A row that an operator has given by `ctx.side_output`."""
+
+    output: str
+    row: Row
+
+
 class RowForms:
     """Rows of the test as the function gets them, and output rows as the next operator gets them."""
 
     def __init__(self, node: NodeSpec) -> None:
-        assert node.output is not None
         self._encoder = RowEncoder(node.input, node.zone, "what was fed")
         self._input = RowDecoder(node.input, node.zone)
-        self._output = RowDecoder(node.output, node.zone)
+        self._outputs = {output: RowDecoder(schema, node.zone) for output, schema in node.outputs.items()}
         self.row_class = self._input.row_class
 
     def read(self, given: Sequence[Any]) -> list[Row]:
@@ -59,11 +66,26 @@ class RowForms:
         batch = self._encoder.batch(given)
         return self._input.rows(self._input.columns(batch), batch.num_rows)
 
-    def shown(self, encoded: EncodedRows) -> list[Row]:
+    def shown(self, encoded: EncodedRows | SplitRows) -> list[Row]:
+        """In order. Those of side outputs are `SideOutput`."""
+        if isinstance(encoded, EncodedRows):
+            return self._decoded(MAIN, encoded)
+        found: dict[int, Row] = {}
+        for output, part in encoded.parts.items():
+            rows = self._decoded(output, part)
+            found |= zip(
+                encoded.indices[output],
+                [SideOutput(output, row) for row in rows] if output else rows,
+                strict=True,
+            )
+        return [found[index] for index in sorted(found)]
+
+    def _decoded(self, output: OutputName, encoded: EncodedRows) -> list[Row]:
         if not encoded.arrays:
             return []
-        batch = pa.RecordBatch.from_arrays(encoded.arrays, schema=self._output.schema)
-        return self._output.rows(self._output.columns(batch), batch.num_rows)
+        decoder = self._outputs[output]
+        batch = pa.RecordBatch.from_arrays(encoded.arrays, schema=decoder.schema)
+        return decoder.rows(decoder.columns(batch), batch.num_rows)
 
 
 class Life:
@@ -75,7 +97,7 @@ class Life:
         forms: RowForms,
         folder: Path,
         *,
-        said: list[EncodedRows],
+        said: list[EncodedRows | SplitRows],
         clock: Callable[[], int],
         entropy: Callable[[], int],
     ) -> None:
@@ -91,7 +113,7 @@ class Life:
         self._rows: list[Row] = []
         self._operator: Any = None
         self._origin = Origin.of(node.number, 0)
-        self._writer = OutputWriter(node.output, node.zone, node.name, self._origin)
+        self._writer = OutputWriter(node.outputs, node.zone, node.name, self._origin)
         self._closed = False
         folder.mkdir(parents=True)
 
@@ -186,7 +208,7 @@ class Life:
 
     def _emit(self, emit: Emit) -> None:
         if emit.count:
-            assert isinstance(emit.payload, EncodedRows)
+            assert isinstance(emit.payload, EncodedRows | SplitRows)
             self._rows += self._forms.shown(emit.payload)
 
     # what a test sees
@@ -220,7 +242,7 @@ class Life:
     def entropy(self) -> int:
         return self._entropy()
 
-    def encode(self, rows: list[Row]) -> EncodedRows:
+    def encode(self, rows: list[Row]) -> EncodedRows | SplitRows:
         """Called once for each step with the rows that it produced."""
         encoded = self._writer.encode(rows)
         if self._repeated < len(self._said):

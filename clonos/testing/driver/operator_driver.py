@@ -28,7 +28,7 @@ from clonos.testing.driver.differences import Seen
 from clonos.testing.driver.life import Life, RowForms
 from clonos.values.grouping_keys import key_of
 from clonos_standby.cluster.spec import NodeSpec
-from clonos_standby.replica.batches import EncodedRows
+from clonos_standby.replica.batches import EncodedRows, SplitRows
 
 __all__ = ["START", "OperatorDriver"]
 
@@ -79,7 +79,7 @@ class OperatorDriver:
         self._log_start = LOG_BEGIN  # where the log of this epoch begins
         self._position = 0  # of the last record
         self._fed: list[Row] = []  # the records of this epoch
-        self._said: list[EncodedRows] = []  # what each step of this epoch has said
+        self._said: list[EncodedRows | SplitRows] = []  # what each step of this epoch has said
         self._given_out = NO_OUTPUT  # how many rows the test has been given
         self._keys: dict[tuple[Any, ...], None] = {}
         self._lives = 0
@@ -90,7 +90,8 @@ class OperatorDriver:
     # ------------------------------------------------------------- driving
 
     def feed(self, rows: Iterable[Any]) -> list[Row]:
-        """Give the operator records, as one bundle; the rows that it says to them, in order.
+        """Give the operator records, as one bundle; the rows that it says to them, in order. A row of a side output is
+        a `SideOutput(output, row)`.
 
         A record is a tuple or list (by position), or a dict or `Row` (by name) of the input schema. Raises InputError
         where one does not fit it, and what the function raises (`UserFunctionError`, its exception being the cause):

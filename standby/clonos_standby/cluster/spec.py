@@ -18,6 +18,7 @@ import pyarrow as pa
 from clonos.errors import ConfigurationError, ProtocolError
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber
 from clonos.protocol.recovery.causal.delta_journal import FULL
+from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.upgrade import Schedule
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.spec_file import VERSION, read_document
@@ -36,6 +37,7 @@ class Route:
     kind: RouteKind
     parallelism: int
     columns: tuple[int, ...] = ()
+    output: OutputName = MAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class NodeSpec:
     operator: Callable[[], Any] | None = None
     key: tuple[int, ...] = ()
     output: pa.Schema | None = None
+    side_outputs: Mapping[OutputName, pa.Schema] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()  # by reader, in the order of their numbers
     depth: int = FULL
     recording: bool = True
@@ -62,6 +65,12 @@ class NodeSpec:
     dead_letters: bool = False  # a record that kills every process is passed over and kept
     # sinks
     sink: Any = None
+
+    @property
+    def outputs(self) -> dict[OutputName, pa.Schema]:
+        """Of an operator, the main output and the side outputs."""
+        assert self.output is not None
+        return {MAIN: self.output, **self.side_outputs}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.protocol.engine.instance import Bundle, Emit, Row
 from clonos.protocol.frontier import Column
 from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.side_output import MAIN, OutputName, output_of
 from clonos.values.digest import digest_of
 from clonos.wire.block import Block, pack_block, parse_block
 from clonos.wire.framing import MAX_LENGTH
@@ -89,6 +91,28 @@ class EncodedRows:
 EMPTY = EncodedRows([], None)
 
 
+class SplitRows:
+    """Output rows of which some are of side outputs: those of each output, and where they stand among all."""
+
+    def __init__(self, rows: list[Row], encoders: Mapping[OutputName, RowEncoder]) -> None:
+        self.indices: dict[OutputName, list[int]] = {}
+        for index, row in enumerate(rows):
+            self.indices.setdefault(output_of(row), []).append(index)
+        self.parts = {
+            output: EncodedRows([rows[index] for index in indices], encoders[output])
+            for output, indices in self.indices.items()
+        }
+
+    @cached_property
+    def digest(self) -> int:
+        """As `EncodedRows.digest`; which rows are of which output is told by their destinations, too."""
+        digest = 0
+        for output, part in sorted(self.parts.items()):
+            where = np.array(self.indices[output], "<u4").tobytes()
+            digest = zlib.crc32(output.encode() + where + part.digest.to_bytes(8, "little"), digest)
+        return digest
+
+
 class BlockLimits(NamedTuple):
     """What a block holds at most, as a bundle does; one row may be larger."""
 
@@ -104,23 +128,35 @@ class OutputWriter:
 
     def __init__(
         self,
-        user: pa.Schema,
+        outputs: Mapping[OutputName, pa.Schema],
         zone: str,
         name: str,
         origin: Origin,
         limits: BlockLimits = _DEFAULT_LIMITS,
+        read: Sequence[OutputName] = (),
     ) -> None:
-        self._schema = user
-        self._encoder = RowEncoder(user, zone, name)
+        """`outputs` are the main output and the side outputs, `read` which of them each reader reads: the main one
+        where nothing is said."""
+        self._schemas = outputs
+        self._encoders = {
+            output: RowEncoder(schema, zone, f"{name}, side output {output}" if output else name)
+            for output, schema in outputs.items()
+        }
+        self._read = read
         self._channel = origin.channel
         self._where = Where(name, origin.instance)
         self._limits = limits
 
-    def encode(self, rows: list[Row], *, lazily: bool = False) -> EncodedRows:
+    def encode(self, rows: list[Row], *, lazily: bool = False) -> EncodedRows | SplitRows:
         """Rows that do not fit the schema are refused now, or, `lazily`, when their arrays are needed."""
         if not rows:
             return EMPTY
-        encoded = EncodedRows(rows, self._encoder)
+        if len(self._encoders) > 1:
+            split = SplitRows(rows, self._encoders)
+            for part in () if lazily else split.parts.values():
+                _ = part.arrays
+            return split
+        encoded = EncodedRows(rows, self._encoders[MAIN])
         if not lazily:
             _ = encoded.arrays
         return encoded
@@ -133,16 +169,31 @@ class OutputWriter:
                 where=self._where,
                 hint="Lower spark.clonos.bundle.rows, or let ctx.call return less: what it returned is in them",
             )
-        payload: Any = emit.payload
-        batch = pa.RecordBatch.from_arrays(payload.arrays, schema=self._schema)
         made: list[OutputBlock] = []
-        for destination, numbers, rows in _by_destination(batch, emit):
+        for destination, numbers, rows in self._by_destination(emit):
             delta = emit.deltas.get(destination, b"")
             for part, message in self._within_limits(numbers, rows):
                 block = Block(epoch, self._channel, part, delta, message)
                 made.append(OutputBlock(destination, pack_block(block)))
                 delta = b""
         return made
+
+    def _by_destination(self, emit: Emit) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
+        """The rows of each destination with their output numbers."""
+        payload: Any = emit.payload
+        read = self._read or [MAIN] * len(emit.destinations)
+        for column, output in zip(emit.destinations, read, strict=True):
+            if isinstance(payload, SplitRows):
+                indices = payload.indices.get(output)
+                if indices is None:
+                    continue
+                part = payload.parts[output]
+                numbers: Column = emit.first + np.array(indices, np.int64)
+                column = [column[index] for index in indices]
+            else:
+                part, numbers = payload, range(emit.first, emit.first + emit.count)
+            batch = pa.RecordBatch.from_arrays(part.arrays, schema=self._schemas[output])
+            yield from _of_a_reader(batch, column, numbers)
 
     def _within_limits(self, numbers: Column, batch: pa.RecordBatch) -> Iterator[tuple[Column, pa.Buffer]]:
         count = len(numbers)
@@ -156,23 +207,15 @@ class OutputWriter:
         yield from self._within_limits(numbers[half:], batch.slice(half))
 
 
-def _by_destination(batch: pa.RecordBatch, emit: Emit) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
-    """The rows of each destination with their output numbers."""
-    for column in emit.destinations:
-        yield from _of_a_reader(batch, column, emit.first, emit.count)
-
-
 def _of_a_reader(
-    batch: pa.RecordBatch, destinations: list[int], first: int, count: int
+    batch: pa.RecordBatch, destinations: list[int], numbers: Column
 ) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
     distinct = dict.fromkeys(destinations)
     if len(distinct) == 1:
-        numbers = (
-            range(first, first + count) if count < _COLUMNS_FROM else first + np.arange(count, dtype=np.int64)
-        )
-        yield destinations[0], numbers, batch
+        few = len(destinations) < _COLUMNS_FROM
+        yield destinations[0], numbers if few else np.asarray(numbers, np.int64), batch
         return
-    column = np.array(destinations, np.int64)
+    numbers, column = np.asarray(numbers, np.int64), np.array(destinations, np.int64)
     order = np.argsort(column, kind="stable")
     ordered = batch.take(pa.array(order)) if batch.num_columns else batch
     ends = np.flatnonzero(np.diff(column[order], append=-1)) + 1
@@ -181,7 +224,7 @@ def _of_a_reader(
         rows = order[begin:end]
         yield (
             destinations[rows[0]],
-            first + rows,
+            numbers[rows],
             ordered.slice(begin, end - begin) if batch.num_columns else batch,
         )
         begin = end

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from clonos.operators.rows import zone_of
 from clonos.operators.types import key_kind
-from clonos.protocol.destination import KeyColumn, KeyKind, Router, Routing, route_by_key, route_to
+from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
 from clonos.protocol.ids import InstanceId, Origin
 from clonos.protocol.versions.programs import Programs
@@ -23,7 +23,11 @@ def instance_config(
         name=node.name,
         origin=origin,
         routing=Routing(
-            [(_router(node, route, origin.instance), route.parallelism) for route in node.routes]
+            [
+                Reader(_router(node, route, origin.instance), route.parallelism, route.output)
+                for route in node.routes
+            ],
+            has_side_outputs=bool(node.side_outputs),
         ),
         keys_of=keys_of(node, tells_folds),
         depth=node.depth,
@@ -42,8 +46,8 @@ def _router(node: NodeSpec, route: Route, instance: InstanceId) -> Router:
 
 
 def _key_columns(node: NodeSpec, route: Route) -> list[KeyColumn]:
-    assert node.output is not None
-    return [KeyColumn(index, key_kind(node.output.field(index).type)) for index in route.columns]
+    output = node.outputs[route.output]
+    return [KeyColumn(index, key_kind(output.field(index).type)) for index in route.columns]
 
 
 def keys_of(node: NodeSpec, tells_folds: bool) -> Callable[[list[Row]], list[Row]]:

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from clonos.errors import LogCorrupt, ProtocolError, RecoveryTimeout, Where
+from clonos.protocol.destination import NOWHERE
 from clonos.protocol.engine.instance import Bundle as Records, Emit, Instance, InstanceSnapshot, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import LOWEST_FENCE, Fence, Generation
@@ -74,7 +75,7 @@ from clonos.wire.messages import (
 )
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
 from clonos_standby.replica import holders, snapshot_metadata as metadata
-from clonos_standby.replica.batches import BlockLimits, BundleReader, EncodedRows, OutputWriter
+from clonos_standby.replica.batches import BlockLimits, BundleReader, EncodedRows, OutputWriter, SplitRows
 from clonos_standby.replica.connection import ConduitGone, Connection
 from clonos_standby.replica.dead_letters import Letters
 from clonos_standby.replica.instance_config import instance_config, keys_of
@@ -107,7 +108,8 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._faults = faults
         self._reader = BundleReader(node.input, node.zone)
         limits = BlockLimits(query.settings.bundle_rows, query.settings.bundle_bytes)
-        self._writer = OutputWriter(node.output, node.zone, node.name, self._origin, limits)
+        read = [route.output for route in node.routes]
+        self._writer = OutputWriter(node.outputs, node.zone, node.name, self._origin, limits, read)
         place = f"{node.number}/{instance}"
         self._log_path = os.path.join(query.data, "logs", place)
         self._state_path = os.path.join(query.data, "state", place)
@@ -420,7 +422,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         blocks = self._writer.blocks(emit, self._session.request.epoch) if emit.count else []
         self._output_bytes += sum(len(block) for _, block in blocks)
         self._delta_bytes += sum(map(len, emit.deltas.values()))
-        rows = emit.count * len(emit.destinations)
+        rows = sum(len(column) - column.count(NOWHERE) for column in emit.destinations)
         return pack_output(acked_input, emit.emitted_output, emit.log_start, emit.log, rows, blocks)
 
     def send(self, frames: Sequence[Packed]) -> Steps:
@@ -545,7 +547,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
     def entropy(self) -> int:
         return random.SystemRandom().getrandbits(64)
 
-    def encode(self, rows: list[Row]) -> EncodedRows:
+    def encode(self, rows: list[Row]) -> EncodedRows | SplitRows:
         # What is repeated has fitted the schema once, and is seldom handed on again.
         return self._writer.encode(rows, lazily=self.live.state is RecoveryState.REPLAYING)
 

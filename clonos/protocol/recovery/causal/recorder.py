@@ -26,8 +26,8 @@ def digest_of_sent(rows: int, destinations: Destinations) -> int:
     for column in destinations:
         try:
             flat = bytes(column)
-        except ValueError:  # a number above 255
-            flat = np.array(column, "<u4").tobytes()
+        except ValueError:  # a number above 255, or NOWHERE
+            flat = np.array(column, "<i4").tobytes()
         digest = zlib.crc32(flat, digest)
     return digest
 
