@@ -120,10 +120,13 @@ class Compiled:
             else:
                 count[node.binding.name] = count.get(node.binding.name, 0) + 1
                 names[number] = f"{node.binding.name}-{count[node.binding.name]}"
-        unnamed = 0
         for sink in self._sinks:
-            unnamed += sink.name is None
-            names[self._numbers[id(sink)]] = sink.name or (SINK if unnamed == 1 else f"{SINK}-{unnamed}")
+            if sink.name is None and len(self._sinks) > 1:
+                raise QueryDefinitionError(
+                    f"the query has {len(self._sinks)} sinks, and {sink.sink!r} has no name",
+                    hint='Give each one, .to(sink, name="..."): it binds the sink to what it has shown',
+                )
+            names[self._numbers[id(sink)]] = sink.name or SINK
         return names
 
     def _check(self) -> None:

@@ -153,7 +153,7 @@ def output_read(upstream: Upstream) -> OutputName:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SinkPlan:
-    """An end of the query. Without a `name` it is numbered among those that have none."""
+    """An end of the query. Only one that is alone may go without a `name`."""
 
     upstream: tuple[Upstream, ...]
     input: Any  # StructType

@@ -83,8 +83,8 @@ def test_several_sinks_show_what_one_query_draws(place: Place, mode: str) -> Non
     jsonl = [sinks.jsonl(folder, durable=False) for folder in (place.output, other.output)]
     writer = (
         first.writeStream.to(jsonl[0], name="drawn")
-        .to(sinks.sql(f"sqlite:///{database}", "counted"), stream=both)
-        .to(jsonl[1], stream=both, parallelism=2)
+        .to(sinks.sql(f"sqlite:///{database}", "counted"), stream=both, name="table")
+        .to(jsonl[1], stream=both, parallelism=2, name="copy")
         .option("checkpointLocation", str(place.checkpoint))
         .trigger(**TRIGGERS[mode])
     )
@@ -116,7 +116,7 @@ def test_several_sinks_show_what_one_query_draws(place: Place, mode: str) -> Non
     assert {row["id"]: row["draw"] for row in shown} == {id_: draw for id_, _, draw, _ in copies.values()}
     assert sorted(row["id"] for row in shown) == list(range(90))
     topology = Checkpoint(str(place.checkpoint)).history().bindings[-1].program
-    assert [node.name for node in topology.nodes] == ["source-1", "first", "both", "drawn", "sink", "sink-2"]
+    assert [node.name for node in topology.nodes] == ["source-1", "first", "both", "drawn", "table", "copy"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -149,7 +149,7 @@ def test_side_outputs_have_readers_of_their_own(place: Place, mode: str) -> None
     )
     jsonl = {name: clonos.sinks.jsonl(folder.output, durable=False) for name, folder in folders.items()}
     writer = (
-        even.writeStream.to(clonos.sinks.jsonl(place.output, durable=False))
+        even.writeStream.to(clonos.sinks.jsonl(place.output, durable=False), name="even")
         .to(jsonl["odd"], stream=even.side_output("odd"), name="odd")
         .to(jsonl["texts"], stream=even.side_output("texts"), name="texts")
         .to(jsonl["counted"], stream=counted, name="count")

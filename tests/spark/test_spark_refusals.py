@@ -199,9 +199,16 @@ def test_what_a_query_needs_to_start(place: Place, stream: Any) -> None:
     jsonl = clonos.sinks.jsonl
     with pytest.raises(QueryDefinitionError, match="is not a causal stream"):
         stream.writeStream.to(jsonl(place.output), stream="another")
-    twice = stream.writeStream.to(jsonl(place.output)).to(jsonl(place.output))
-    with pytest.raises(QueryDefinitionError, match=r"would get the rows of .* twice, from sink and sink-2"):
-        twice.option("checkpointLocation", str(place.checkpoint)).start()
+    for names, refused in (
+        (("a", "b"), r"would get the rows of .* twice, from a and b.* of its own"),
+        (("a", "a"), "two operators or sinks are called 'a'"),
+        (("a", None), r"has 2 sinks, and JsonlSink.* has no name.*Give each one"),
+    ):
+        twice = stream.writeStream
+        for name in names:
+            twice.to(jsonl(place.output), name=name)
+        with pytest.raises(QueryDefinitionError, match=refused):
+            twice.option("checkpointLocation", str(place.checkpoint)).start()
     with pytest.raises(QueryDefinitionError, match="'a/b' is not a sink name"):
         stream.writeStream.to(jsonl(place.output), name="a/b")
     with pytest.raises(QueryDefinitionError, match="has parallelism 0"):
