@@ -8,16 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clonos.api.connected import connect
     from clonos.api.streams import causal
     from clonos.environment import jar_path
     from clonos.operators.current import current
     from clonos.spark.session import configure
 
-__all__ = ["causal", "configure", "current", "jar_path"]
+__all__ = ["causal", "configure", "connect", "current", "jar_path"]
 
 _HOMES = {
     "causal": "clonos.api.streams",
     "configure": "clonos.spark.session",
+    "connect": "clonos.api.connected",
     "current": "clonos.operators.current",
     "jar_path": "clonos.environment",
 }

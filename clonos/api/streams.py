@@ -22,7 +22,15 @@ from clonos.protocol.side_output import OutputName
 from clonos.spark.facts import described
 from clonos.spark.identity import identify
 from clonos.spark.parity import covered, tell_what_differs
-from clonos.spark.plan import Binding, OperatorFactory, OperatorPlan, SideOutputPlan, Upstream, check_name
+from clonos.spark.plan import (
+    Binding,
+    OperatorFactory,
+    OperatorPlan,
+    RightPlan,
+    SideOutputPlan,
+    Upstream,
+    check_name,
+)
 from clonos.spark.routing import check_key_types
 from clonos.spark.session import require_dataframe, require_session
 from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
@@ -47,7 +55,7 @@ def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStrea
     require_dataframe(df)
     require_session(df.sparkSession)
     check_columns(df.schema, "the source", df.sparkSession)
-    _arrow(df.schema)
+    arrow(df.schema)
     plan = replace(identify(df, channel, position), described=described(df, channel, position))
     return CausalStream(df.sparkSession, (plan,), df.schema)
 
@@ -73,15 +81,7 @@ class CausalStream:
 
     def groupBy(self, *columns: Any) -> GroupedCausalStream:
         """Group by key columns, given as PySpark takes them; what follows runs once per key."""
-        given = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
-        names = self.schema.names
-        key = tuple(column_named(_column_name(column), names, self._spark) for column in given)
-        if not key:
-            raise QueryDefinitionError("groupBy needs at least one column")
-        if len(set(key)) < len(key):
-            raise QueryDefinitionError(f"a key column is given twice: {', '.join(key)}")
-        check_key_types(self.schema, key)
-        return GroupedCausalStream(self, key)
+        return GroupedCausalStream(self, key_columns(self, columns))
 
     groupby = groupBy
 
@@ -206,9 +206,9 @@ class CausalStream:
         previous: Previous,
         side_outputs: Mapping[str, Any] | None,
     ) -> CausalStream:
-        _check_function(fn, binding.name)
+        check_function(fn, binding.name)
         check_previous(previous, binding)
-        zone, sides = self.timezone, _side_outputs(side_outputs, binding.name)
+        zone, sides = self.timezone, side_schemas(side_outputs, binding.name)
         if sides and pure:
             raise QueryDefinitionError(
                 f"{binding.name!r} is declared pure, and has side outputs",
@@ -217,9 +217,9 @@ class CausalStream:
         kept = {"pure": pure, "tz": zone, "side_outputs": _arrow_of(sides)}
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
-            return lambda given, name: partial(kind, function, _arrow(schema), name=name, **kept)
+            return lambda given, name: partial(kind, function, arrow(schema), name=name, **kept)
 
-        return self._then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
+        return self.then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
 
     @property
     def timezone(self) -> str:
@@ -227,7 +227,7 @@ class CausalStream:
         zone: str = self._spark.conf.get("spark.sql.session.timeZone")
         return zone
 
-    def _then(
+    def then(
         self,
         key: tuple[str, ...],
         operator: OperatorFactory,
@@ -236,13 +236,14 @@ class CausalStream:
         *,
         previous: Mapping[str, OperatorFactory] | None = None,
         side_outputs: Mapping[str, Any] | None = None,
+        right: RightPlan | None = None,
     ) -> CausalStream:
         """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
         for side, columns in (side_outputs or {}).items():
             check_columns(columns, f"the side output {side!r} of {binding.name!r}", self._spark)
         for made in (operator, *(previous or {}).values()):
-            made(_arrow(self.schema), binding.name)()
+            made(arrow(self.schema), binding.name)()
         plan = OperatorPlan(
             self._upstream,
             self.schema,
@@ -253,6 +254,7 @@ class CausalStream:
             self._event_time,
             previous or {},
             side_outputs or {},
+            right,
         )
         return CausalStream(self._spark, (plan,), schema)
 
@@ -268,6 +270,16 @@ class CausalStream:
             )
         upstream = SideOutputPlan(plan, OutputName(name))
         return CausalStream(self._spark, (upstream,), plan.side_outputs[name])
+
+    @property
+    def event_time(self) -> tuple[str, int] | None:
+        """Of `withWatermark`: the column, and the delay in microseconds."""
+        return self._event_time
+
+    @property
+    def session(self) -> Any:
+        """The SparkSession."""
+        return self._spark
 
     @property
     def plan(self) -> tuple[Upstream, ...]:
@@ -335,22 +347,27 @@ class GroupedCausalStream:
             standby=standby,
             on_poison=on_poison,
         )
-        _check_function(fn, name)
+        check_function(fn, name)
         for function in (on_timer, migrate):
             if function is not None:
-                _check_function(function, name)
+                check_function(function, name)
         check_previous(previous, binding)
         zone, schema = self._stream.timezone, struct_type(output)
-        sides = _side_outputs(side_outputs, name)
-        arrow = _arrow_of(sides)
+        sides = side_schemas(side_outputs, name)
 
         def of(given: Any) -> OperatorFactory:
             function, timer, brought = parts(given, on_timer, None)
-            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": brought, "side_outputs": arrow}
-            return lambda given, _: partial(ProcessOperator, function, _arrow(schema), **kept)
+            kept = {
+                "name": name,
+                "on_timer": timer,
+                "tz": zone,
+                "migrate": brought,
+                "side_outputs": _arrow_of(sides),
+            }
+            return lambda given, _: partial(ProcessOperator, function, arrow(schema), **kept)
 
         made = of((fn, on_timer, migrate))
-        return self._stream._then(
+        return self._stream.then(
             self._key, made, schema, binding, previous=factories(previous, of), side_outputs=sides
         )
 
@@ -390,7 +407,7 @@ class GroupedCausalStream:
             on_poison=on_poison,
             per=covered(per),
         )
-        _check_function(func, binding.name)
+        check_function(func, binding.name)
         check_previous(previous, binding)
         if timeoutConf == EVENT_TIME and self._stream._event_time is None:
             raise _no_watermark(binding.name, EVENT_TIME)
@@ -424,8 +441,8 @@ class GroupedCausalStream:
                 fn,
                 input=given,
                 key=self._key,
-                output=_arrow(schema),
-                state=_arrow(struct_type(kept)),
+                output=arrow(schema),
+                state=arrow(struct_type(kept)),
                 output_mode=output_mode,
                 timeout=timeout,
                 name=name,
@@ -437,7 +454,7 @@ class GroupedCausalStream:
             )
 
         made = of((func, state, migrate))
-        return self._stream._then(self._key, made, schema, binding, previous=factories(previous, of))
+        return self._stream.then(self._key, made, schema, binding, previous=factories(previous, of))
 
     def transformWithState(
         self,
@@ -548,7 +565,7 @@ class GroupedCausalStream:
                 function,
                 input=given,
                 key=self._key,
-                output=_arrow(schema),
+                output=arrow(schema),
                 output_mode=output_mode,
                 time_mode=time_mode,
                 initial_state=initial_state,
@@ -560,7 +577,7 @@ class GroupedCausalStream:
                 per=covered(per),
             )
 
-        made = self._stream._then(
+        made = self._stream.then(
             self._key, of((processor, migrate)), schema, binding, previous=factories(previous, of)
         )
         if event_time and watermark is not None:
@@ -576,13 +593,26 @@ class GroupedCausalStream:
         raise AttributeError(f"a grouped causal stream has no {name!r}")
 
 
-def _arrow(schema: Any) -> pa.Schema:
+def arrow(schema: Any) -> pa.Schema:
     from clonos.operators.types import arrow_schema
 
     return arrow_schema(schema)
 
 
-def _side_outputs(given: Mapping[str, Any] | None, operator: str) -> dict[str, Any]:
+def key_columns(stream: CausalStream, columns: tuple[Any, ...]) -> tuple[str, ...]:
+    """The columns of a key, given as PySpark takes them. Raises QueryDefinitionError."""
+    given = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
+    names = stream.schema.names
+    key = tuple(column_named(_column_name(column), names, stream.session) for column in given)
+    if not key:
+        raise QueryDefinitionError("groupBy needs at least one column")
+    if len(set(key)) < len(key):
+        raise QueryDefinitionError(f"a key column is given twice: {', '.join(key)}")
+    check_key_types(stream.schema, key)
+    return key
+
+
+def side_schemas(given: Mapping[str, Any] | None, operator: str) -> dict[str, Any]:
     """Their schemas, as StructTypes."""
     for name in given or {}:
         check_name(name, f"a side output's (of {operator!r})")
@@ -590,7 +620,7 @@ def _side_outputs(given: Mapping[str, Any] | None, operator: str) -> dict[str, A
 
 
 def _arrow_of(schemas: Mapping[str, Any]) -> dict[str, pa.Schema]:
-    return {name: _arrow(schema) for name, schema in schemas.items()}
+    return {name: arrow(schema) for name, schema in schemas.items()}
 
 
 def _column_name(column: Any) -> str:
@@ -608,7 +638,7 @@ def _column_name(column: Any) -> str:
     )
 
 
-def _check_function(fn: Any, name: str) -> None:
+def check_function(fn: Any, name: str) -> None:
     if not callable(fn):
         raise QueryDefinitionError(f"{name!r} needs a function, not {fn!r}")
 

@@ -60,7 +60,7 @@ class CausalStreamWriter:
         stream: Stream | None = None,
     ) -> CausalStreamWriter:
         """Where rows go; see `clonos.sinks`. Called again, the query has one more sink, which gets the rows of another
-        `stream` of the same dataflow, or the same rows. Each needs a `name` then: it binds a sink to what it has shown."""
+        `stream` of the same dataflow, or the same rows. Each needs a `name` then, which binds it to what it shows."""
         if not hasattr(sink, "writer"):
             raise QueryDefinitionError(
                 f"{sink!r} is not a sink", hint="Use clonos.sinks.sql(...), .jsonl(...) or .call(...)"

@@ -158,6 +158,32 @@ class ProcessOperator:
         pass
 
 
+class _OfBoth:
+    """The function of an operator with two inputs: each record goes to that of its input."""
+
+    def __init__(self, left: Callable[..., Any], right: Callable[..., Any]) -> None:
+        self._left = left
+        self._right = right
+
+    def __call__(self, key: tuple[Any, ...], row: Any, ctx: KeyedContext) -> Any:
+        return (self._right if row._is_right else self._left)(key, row, ctx)
+
+
+class ConnectOperator(ProcessOperator):
+    """`left(key, row, ctx)` and `right(key, row, ctx)` each take the records of one input."""
+
+    form = "connect"
+
+    def __init__(
+        self,
+        left: Callable[..., Any],
+        right: Callable[..., Any],
+        output: pa.Schema | Sequence[str],
+        **more: Any,
+    ) -> None:
+        super().__init__(_OfBoth(left, right), output, **more)
+
+
 def _checked(state: Any) -> dict[Any, Any] | None:
     if not isinstance(state, dict):
         raise TypeError(f"the state of a key is a dict, not {type(state).__name__}")

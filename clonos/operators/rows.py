@@ -60,6 +60,7 @@ class Row(tuple[Any, ...]):
     __fields__: ClassVar[tuple[str, ...]] = ()
     _fields: ClassVar[tuple[str, ...]] = ()
     _positions: ClassVar[dict[str, int]] = {}
+    _is_right: ClassVar[bool] = False  # of the second input of an operator that has two
 
     def __getitem__(self, item: Any) -> Any:
         if type(item) is str:
@@ -118,6 +119,17 @@ def row_type(names: tuple[str, ...]) -> type[Row]:
     body["__match_args__"] = tuple(n for n in names if n.isidentifier())
     body.update({n: _getter(i, n) for i, n in enumerate(names) if n not in taken and not n.startswith("__")})
     return type("Row", (Row,), body)
+
+
+@lru_cache(maxsize=512)
+def right_row_type(names: tuple[str, ...]) -> type[Row]:
+    """The same for rows of the second input of an operator."""
+    return type("Row", (row_type(names),), {"__slots__": (), "_is_right": True})
+
+
+def is_right(row: tuple[Any, ...]) -> bool:
+    """Whether a record came by the second input of an operator."""
+    return bool(getattr(row, "_is_right", False))
 
 
 def make_row(names: Sequence[str], values: Sequence[Any]) -> Row:
@@ -225,13 +237,14 @@ class RowDecoder:
         key: Sequence[str | int] = (),
         *,
         instants: bool = False,
+        is_right: bool = False,
     ) -> None:
         self.schema = schema
         self.key_columns = [schema.get_field_index(k) if isinstance(k, str) else k for k in key]
         for name, index in zip(key, self.key_columns, strict=True):
             if not 0 <= index < len(schema):
                 raise InputError(f"the key column {name!r} is not in the schema: {', '.join(schema.names)}")
-        self.row_class = row_type(tuple(schema.names))
+        self.row_class = (right_row_type if is_right else row_type)(tuple(schema.names))
         zone = zone_of(tz)
         self._columns = [_column_reader(field.type, zone, instants=instants) for field in schema]
 

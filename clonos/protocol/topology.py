@@ -5,7 +5,7 @@ it may change over a checkpoint, and when, is said in `clonos.protocol.versions.
 and read.
 
 Format version 1 said of a node its kind, name, parallelism, upstream, version, key and output alone. Version 2 knew no
-side outputs: every node reads main outputs. What a document does not say is None, and fits whatever the program says.
+side outputs and no second inputs. What a document does not say is None, and fits whatever the program says.
 """
 
 from __future__ import annotations
@@ -38,6 +38,14 @@ class Column(NamedTuple):
 
 
 Columns = tuple[Column, ...]
+
+
+class SecondInput(NamedTuple):
+    """The right one of an operator with two inputs: which of its upstream nodes feed it, and its key."""
+
+    upstream: tuple[int, ...]
+    key: tuple[str, ...]
+    key_types: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,7 @@ class Node:
         default_factory=dict
     )  # by upstream node; MAIN where nothing is said
     side_outputs: Mapping[str, Columns] = field(default_factory=dict)
+    right: SecondInput | None = None
 
     def to_document(self) -> dict[str, Any]:
         said = asdict(self)
@@ -118,6 +127,7 @@ class Node:
             parallelism=said["parallelism"],
             upstream=tuple(said["upstream"]),
             reads={number: OutputName(output) for number, output in said.get("reads", ())},
+            right=_optional(_second_input, said.get("right")),
             side_outputs={name: _columns(columns) for name, columns in said.get("side_outputs", {}).items()},
             version=said["version"],
             key=tuple(said["key"]),
@@ -214,6 +224,10 @@ def _optional(make: Any, said: Any) -> Any:
 
 def _columns(said: Any) -> Columns:
     return tuple(Column(*one) for one in said)
+
+
+def _second_input(said: Any) -> SecondInput:
+    return SecondInput(*map(tuple, said))
 
 
 def _variable(said: Mapping[str, Any]) -> StateVariable:

@@ -24,13 +24,14 @@ from clonos.operators.types import arrow_schema
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
 from clonos.protocol.side_output import MAIN, OutputName
-from clonos.protocol.topology import Node, NodeKind, Topology
+from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.spark import facts, routing
 from clonos.spark.layers import Forwarder, Layer, Layers
 from clonos.spark.plan import (
     OperatorPlan,
     PlanNode,
+    RightPlan,
     SinkPlan,
     SourcePlan,
     Upstream,
@@ -42,7 +43,7 @@ from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
-from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
+from clonos_standby.cluster.spec import NodeSpec, RightInput, Route, RouteKind
 
 CHANNEL, POSITION, DESTINATION = "_clonos_channel", "_clonos_position", "_clonos_destination"
 """Of a source's rows: the columns in front of the user's."""
@@ -138,11 +139,11 @@ class Compiled:
                 hint="Names bind state to operators; give each its own",
             )
         for node in [*self._nodes, *self._sinks]:
-            upstream = list(map(node_of, getattr(node, "upstream", ())))
+            upstream = list(map(node_of, getattr(node, "all_upstream", ())))
             twice_read = [up for at, up in enumerate(upstream) if any(up is other for other in upstream[:at])]
             if twice_read:
                 raise QueryDefinitionError(
-                    f"a union has rows of {self._name(twice_read[0])} twice",
+                    f"{self._name(node)} would get rows of {self._name(twice_read[0])} twice",
                     hint="Let one of them go through an operator of its own, such as map()",
                 )
         for one, other in combinations(self._sinks, 2):
@@ -233,12 +234,23 @@ class Compiled:
         )
 
     def _upstream(self, node: OperatorPlan | SinkPlan) -> tuple[NodeId, ...]:
-        return tuple(self._numbers[id(node_of(up))] for up in node.upstream)
+        return tuple(self._numbers[id(node_of(up))] for up in node.all_upstream)
 
     def _reads(self, node: OperatorPlan | SinkPlan) -> dict[int, OutputName]:
         """Which side outputs."""
-        read = {self._numbers[id(node_of(up))]: output_read(up) for up in node.upstream}
+        read = {self._numbers[id(node_of(up))]: output_read(up) for up in node.all_upstream}
         return {number: output for number, output in read.items() if output != MAIN}
+
+    def _right_numbers(self, node: OperatorPlan) -> tuple[NodeId, ...]:
+        right = node.right.upstream if node.right is not None else ()
+        return tuple(self._numbers[id(node_of(up))] for up in right)
+
+    def _right_of(self, node: OperatorPlan) -> SecondInput | None:
+        right = node.right
+        if right is None:
+            return None
+        types = tuple(right.input[name].dataType.simpleString() for name in right.key)
+        return SecondInput(self._right_numbers(node), right.key, types)
 
     def _operator_node(self, node: OperatorPlan) -> Node:
         given = arrow_schema(node.input)
@@ -256,6 +268,7 @@ class Compiled:
             columns=facts.columns(node.schema),
             reads=self._reads(node),
             side_outputs={name: facts.columns(schema) for name, schema in node.side_outputs.items()},
+            right=self._right_of(node),
             form=facts.form_of(operator),
             timeout=facts.timeout_of(operator),
             per=facts.per_of(operator),
@@ -280,10 +293,10 @@ class Compiled:
         return [
             Target((), other.instances, output_read(up))
             if isinstance(other, SinkPlan)
-            else Target(other.key, self._parallelism(other), output_read(up))
+            else Target(other.key_for(up), self._parallelism(other), output_read(up))
             for other in [*self._nodes, *self._sinks]
             if not isinstance(other, SourcePlan)
-            for up in other.upstream
+            for up in other.all_upstream
             if node_of(up) is node
         ]
 
@@ -312,7 +325,7 @@ class Compiled:
     def _operator_spec(self, node: OperatorPlan, history: History | None) -> NodeSpec:
         number, name = self._numbers[id(node)], self._name(node)
         return replace(
-            operator_spec(node, number, name, self._zone, self.targets_of(node)),
+            operator_spec(node, number, name, self._zone, self.targets_of(node), self._right_numbers(node)),
             depth=self._settings.depth,
             recording=self._settings.recording,
             schedule=history.schedule(number) if history is not None else None,
@@ -475,7 +488,12 @@ def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
 
 
 def operator_spec(
-    node: OperatorPlan, number: int, name: str, zone: str, targets: Sequence[Target]
+    node: OperatorPlan,
+    number: int,
+    name: str,
+    zone: str,
+    targets: Sequence[Target],
+    right_upstream: Sequence[int] = (),
 ) -> NodeSpec:
     """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
     given = arrow_schema(node.input)
@@ -501,6 +519,7 @@ def operator_spec(
         zone=zone,
         operator=node.operator(given, name),
         key=tuple(given.get_field_index(column) for column in node.key),
+        right=_right_input(node.right, right_upstream),
         output=output,
         side_outputs=sides,
         routes=tuple(routes),
@@ -508,6 +527,15 @@ def operator_spec(
         version=node.binding.version,
         previous={version: make(given, name) for version, make in node.previous.items()},
         dead_letters=node.binding.on_poison == "dead_letter",
+    )
+
+
+def _right_input(right: RightPlan | None, upstream: Sequence[int]) -> RightInput | None:
+    if right is None:
+        return None
+    schema = arrow_schema(right.input)
+    return RightInput(
+        schema, tuple(schema.get_field_index(column) for column in right.key), frozenset(upstream)
     )
 
 

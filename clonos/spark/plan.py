@@ -113,8 +113,17 @@ class Binding:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class RightPlan:
+    """The second input of an operator."""
+
+    upstream: tuple[Upstream, ...]
+    input: Any  # StructType
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class OperatorPlan:
-    """An operator over the union of its upstreams."""
+    """An operator over the union of its upstreams, or over two inputs."""
 
     upstream: tuple[Upstream, ...]
     input: Any  # StructType
@@ -127,6 +136,18 @@ class OperatorPlan:
         default_factory=dict
     )  # by version, to repeat what they began
     side_outputs: Mapping[str, Any] = field(default_factory=dict)  # StructTypes
+    right: RightPlan | None = None
+
+    @property
+    def all_upstream(self) -> tuple[Upstream, ...]:
+        """Of both inputs."""
+        return self.upstream if self.right is None else self.upstream + self.right.upstream
+
+    def key_for(self, upstream: Upstream) -> tuple[str, ...]:
+        """By which the rows of an upstream node come to it."""
+        if self.right is not None and any(upstream is up for up in self.right.upstream):
+            return self.right.key
+        return self.key
 
 
 PlanNode: TypeAlias = SourcePlan | OperatorPlan
@@ -167,6 +188,10 @@ class SinkPlan:
         check_parallelism(self.parallelism, f"sink {self.name or self.sink!r}")
 
     @property
+    def all_upstream(self) -> tuple[Upstream, ...]:
+        return self.upstream
+
+    @property
     def instances(self) -> int:
         return self.parallelism or self.sink.parallelism or 1
 
@@ -179,7 +204,7 @@ def in_order(roots: tuple[Upstream, ...]) -> list[PlanNode]:
         if any(node is known for known in found):
             return
         if isinstance(node, OperatorPlan):
-            for upstream in node.upstream:
+            for upstream in node.all_upstream:
                 visit(node_of(upstream))
         found.append(node)
 

@@ -4,13 +4,15 @@
 
     "CLDL" | sealed payload: u8 1, u32 CRC-32, a map as `values` encodes it
 
+Version 1 of the map knew no side outputs.
+
 A record has one name in every execution, so writing its letter again replaces it. The letter is durable before the
 determinant that says "passed over" is persisted: a process that finds that determinant finds the letter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,12 +20,14 @@ import pyarrow as pa
 from clonos.errors import LogCorrupt, StateError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, InstanceId, NodeId
+from clonos.protocol.side_output import OutputName
 from clonos.storage.folder import Folder, resolve
 from clonos.values import state_codec as values
 from clonos.values.sealed_value import seal, unseal
 
 MAGIC: Final = b"CLDL"
-VERSION: Final = 1
+VERSION: Final = 2
+READ: Final = (1, 2)
 SUFFIX: Final = ".letter"
 FOLDER: Final = "clonos/dead_letters"
 
@@ -49,6 +53,7 @@ class DeadLetter:
     random: tuple[Any, ...]  # the instance's generator, as random.Random.getstate gives it
     recorded: bytes  # a log chunk: the record's own step, as far as it is recorded
     deaths: list[dict[str, Any]]  # how processes ended with the record in hand
+    side_outputs: dict[str, bytes] = field(default_factory=dict)  # schema messages
 
     @property
     def name(self) -> str:
@@ -61,9 +66,15 @@ class DeadLetter:
     def output_schema(self) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(self.output))
 
+    def side_schemas(self) -> dict[OutputName, pa.Schema]:
+        return {
+            OutputName(name): pa.ipc.read_schema(pa.py_buffer(schema))
+            for name, schema in self.side_outputs.items()
+        }
+
 
 def encode(letter: DeadLetter) -> bytes:
-    said = {field.name: getattr(letter, field.name) for field in fields(letter)}
+    said = {each.name: getattr(letter, each.name) for each in fields(letter)}
     return MAGIC + seal(values.encode({"version": VERSION, **said}), MAGIC)
 
 
@@ -74,9 +85,12 @@ def decode(raw: bytes, what: str = "a dead letter") -> DeadLetter:
     payload = unseal(raw[len(MAGIC) :], MAGIC, what=what, corrupt=LogCorrupt)
     try:
         said: dict[str, Any] = values.decode(payload)
-        if said["version"] != VERSION:
-            raise LogCorrupt(f"{what} has version {said['version']}; this library reads {VERSION}")
-        return DeadLetter(**{field.name: said[field.name] for field in fields(DeadLetter)})
+        if said["version"] not in READ:
+            raise LogCorrupt(
+                f"{what} has version {said['version']}; this library reads {', '.join(map(str, READ))}"
+            )
+        said = {"side_outputs": {}, **said}
+        return DeadLetter(**{each.name: said[each.name] for each in fields(DeadLetter)})
     except (KeyError, TypeError, ValueError, StateError) as error:
         raise LogCorrupt(f"{what} cannot be read: {error}") from error
 

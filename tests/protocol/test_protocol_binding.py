@@ -11,7 +11,7 @@ import pytest
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.side_output import OutputName
-from clonos.protocol.topology import Column, Node, NodeKind, StateVariable, Topology
+from clonos.protocol.topology import Column, Node, NodeKind, SecondInput, StateVariable, Topology
 from clonos.protocol.versions.binding import Change, When, compare, misfit
 
 IN = (Column("card", "string"), Column("amount", "int"))
@@ -91,11 +91,15 @@ def test_a_document_of_the_second_format_is_read(root: Path) -> None:
 
 def test_side_outputs_come_back_and_bind_their_readers(root: Path) -> None:
     side = OutputName("late")
-    query = with_node(3, with_node(2, side_outputs=SIDES), reads={2: side})
+    query = with_node(
+        3, with_node(2, side_outputs=SIDES, right=SecondInput((1,), ("card",), ("string",))), reads={2: side}
+    )
     said = json.loads((root / "tests" / "golden" / "topology_v3.json").read_text())
     assert Topology.from_document(said) == query and json.loads(json.dumps(query.to_document())) == said
     other = only(query, with_node(3, query, reads={}))
     assert other.when is When.REFUSED and "side outputs read of node 3" in str(other)
+    swapped = only(query, with_node(2, query, right=None))
+    assert swapped.when is When.REFUSED and "second input of node 2" in str(swapped)
     wider = {"late": (*SIDES["late"], Column("why", "string"))}
     change = only(query, with_node(2, query, side_outputs=wider))
     assert (change.when, str(change)) == (

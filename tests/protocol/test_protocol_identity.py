@@ -102,13 +102,13 @@ def test_the_metadata_of_a_snapshot_keeps_it_and_that_of_older_ones_is_read() ->
     bench.open(epoch=6)
     bench.take(records(3))
     raw = metadata.encode(bench.instance.snapshot())
-    found = metadata.decode(raw, tuple)
+    found = metadata.decode(raw, lambda channel: tuple)
     assert (found.began, found.arrived) == ({SOURCE: 2}, {SOURCE: 3})
-    resumed = metadata.decode(metadata.resumed(raw, {}), tuple)
+    resumed = metadata.decode(metadata.resumed(raw, {}), lambda channel: tuple)
     assert (resumed.began, resumed.arrived) == ({SOURCE: 2}, {SOURCE: 2})
     older = metadata.values.decode(raw)
     del older["began"], older["arrived"]
-    found = metadata.decode(metadata.values.encode(older), tuple)
+    found = metadata.decode(metadata.values.encode(older), lambda channel: tuple)
     again = restored(found, bench.log)
     again.open(epoch=7)
     again.take(records(3, 4))  # nothing is proven of the epochs before; from now on it is known

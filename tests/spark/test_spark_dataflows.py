@@ -236,3 +236,58 @@ def test_a_source_feeds_several_operators_and_those_behind_them(place: Place, mo
     place.write([{"id": n, "key": f"k{n % 4}"} for n in range(40, 60)], "one")
     rows = place.await_rows(120)
     assert sorted(row["id"] for row in rows) == sorted([*range(60)] * 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_streams_with_schemas_of_their_own_are_connected(place: Place, mode: str) -> None:
+    """One operator, one state for both, fed by a source and by an operator; every instance is killed meanwhile."""
+    orders = place.causal("id long, amount long", "orders")
+    payments = place.causal("order_id long, sum double, note string", "payments")
+    noted = payments.map(
+        lambda row, ctx: (row.order_id, row.sum, ctx.random.getrandbits(40)),
+        "order_id long, sum double, draw long",
+        name="noted",
+        parallelism=2,
+    )
+
+    def ordered(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        ctx.state["amount"] = row.amount
+        yield from matched(key, ctx)
+
+    def paid(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        ctx.state["sum"], ctx.state["draw"] = row.sum, row.draw
+        yield from matched(key, ctx)
+
+    def matched(key: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        found = ctx.state
+        if len(found) == 3:
+            yield key[0], found["amount"], found["sum"], found["draw"], ctx.random.getrandbits(40)
+
+    match = (
+        clonos.connect(orders, noted)
+        .groupBy(left="id", right="order_id")
+        .process(
+            ordered,
+            paid,
+            "id long, amount long, sum double, draw long, own long",
+            name="match",
+            parallelism=2,
+        )
+    )
+    place.start(match, mode)
+    for at, (node, instance) in enumerate([(3, 0), (3, 1), (4, 0), (4, 1), (5, 0)]):
+        ids = range(12 * at, 12 * at + 12)
+        place.write([{"id": id_, "amount": id_ * 10} for id_ in ids], "orders")
+        place.write([{"order_id": id_, "sum": id_ / 2, "note": "x"} for id_ in ids], "payments")
+        place.until(lambda: len(place.rows()) >= 12 * at + 12, at)  # noqa: B023 - it is asked at once
+        place.kill(node, instance)
+    place.write([{"order_id": 60, "sum": 30.0}], "payments")
+    place.await_commit()
+    place.stop()
+    place.start(match, mode)
+    place.write([{"id": 60, "amount": 600}], "orders")
+    rows = place.await_rows(61)
+    assert sorted((row["id"], row["amount"], row["sum"]) for row in rows) == [
+        (id_, id_ * 10, id_ / 2) for id_ in range(61)
+    ]
+    assert len({row["draw"] for row in rows}) == len({row["own"] for row in rows}) == 61

@@ -403,7 +403,7 @@ def test_metadata_of_a_snapshot_says_all_of_the_instance() -> None:
         log=b"abc",
     )
     raw = metadata.encode(snapshot, acked_input=4)
-    assert metadata.decode(raw, tuple) == snapshot
+    assert metadata.decode(raw, lambda channel: tuple) == snapshot
     found = metadata.candidate(Manifest(7, 2, True, 1 << 16, raw, ()))
     assert (found.log_offset, found.emitted, found.acked_input, found.received) == (
         100,
@@ -419,7 +419,9 @@ def test_rows_that_wait_come_back_with_the_rows_inside_them() -> None:
     keyed = {make_row(("k",), (2,)): make_row(("x",), (None,)), "plain": {"deep": [inside, None]}}
     row = make_row(("s", "m", "n", "empty"), (inside, keyed, None, make_row((), ())))
     waiting = InstanceSnapshot(1, {}, 0, 9, 9, 1, (3, (), None), None, pending=[(65, 3, row)])
-    ((channel, position, back),) = metadata.decode(metadata.encode(waiting), type(row)).pending
+    ((channel, position, back),) = metadata.decode(
+        metadata.encode(waiting), lambda channel: type(row)
+    ).pending
     assert (channel, position, back) == (65, 3, row) and back.s.b[0].at.fold == 1
     assert back.m[make_row(("k",), (2,))].x is None and back.m["plain"]["deep"][0].asDict() == inside.asDict()
     older = {
@@ -428,11 +430,13 @@ def test_rows_that_wait_come_back_with_the_rows_inside_them() -> None:
         "pending": [[65, 3, [1, [2], {"k": 3}]]],
     }
     names = type(make_row(("p", "q", "r"), (1, 2, 3)))
-    assert metadata.decode(values.encode(older), names).pending == [(65, 3, (1, [2], {"k": 3}))]
+    assert metadata.decode(values.encode(older), lambda channel: names).pending == [
+        (65, 3, (1, [2], {"k": 3}))
+    ]
 
 
 def test_metadata_without_a_log_is_read() -> None:
     """As they were written before they could have one."""
     said = values.decode(metadata.encode(InstanceSnapshot(1, {}, 0, 9, 9, 1, (3, (), None), None)))
     del said["log"]
-    assert metadata.decode(values.encode(said), tuple).log == b""
+    assert metadata.decode(values.encode(said), lambda channel: tuple).log == b""

@@ -509,3 +509,60 @@ def test_a_side_output_that_differs_in_the_replay_is_noticed() -> None:
         driver.feed([("a", 1)])
         with pytest.raises(DivergenceError, match="output row 0 was SideOutput"):
             driver.kill()
+
+
+def test_an_operator_with_two_inputs() -> None:
+    """One state for both; the replay keeps the order in which records of the two came."""
+    paid = stream("order long, sum double, card string")
+
+    def ordered(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state["ordered"] = ctx.state.get("ordered", 0) + row.amount
+        yield from said(key, ctx)
+
+    def came(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        assert row._fields == ("order", "sum", "card")
+        ctx.state["paid"] = ctx.state.get("paid", 0.0) + row.sum
+        yield from said(key, ctx)
+
+    def said(key: Any, ctx: Any) -> Iterator[Any]:
+        yield key[0], ctx.state.get("ordered", 0), ctx.state.get("paid", 0.0), ctx.random.random()
+
+    match = (
+        clonos.connect(CARDS, paid)
+        .groupBy("card")
+        .process(ordered, came, "card string, ordered long, paid double, draw double", name="match")
+    )
+    with OperatorDriver(match) as driver:
+        assert [row[:3] for row in driver.feed([("a", 5), ("b", 1)])] == [("a", 5, 0.0), ("b", 1, 0.0)]
+        assert [row[:3] for row in driver.feed([(1, 2.5, "a")], input="right")] == [("a", 5, 2.5)]
+        assert [row[:3] for row in driver.feed([("a", 1)])] == [("a", 6, 2.5)]
+        assert driver.kill() == []
+        assert driver.state("a") == {"ordered": 6, "paid": 2.5}
+        driver.end_epoch()
+        driver.feed([{"order": 2, "sum": 1.0, "card": "a"}], input="right")
+        assert driver.kill() == [] and driver.state("a") == {"ordered": 6, "paid": 3.5}
+    with total_driver() as driver, pytest.raises(ConfigurationError, match="has one input"):
+        driver.feed([("a", 1)], input="right")
+
+
+def test_what_connected_streams_have_in_common() -> None:
+    def nothing(key: Any, row: Any, ctx: Any) -> None: ...
+
+    other = stream("number long, card int")
+    with pytest.raises(QueryDefinitionError, match=r"different types: \['string'\] and \['int'\].*Cast one"):
+        clonos.connect(CARDS, other).groupBy("card")
+    with pytest.raises(
+        QueryDefinitionError, match="grouped by columns that both have, or by left= and right="
+    ):
+        clonos.connect(CARDS, other).groupBy("card", left="card")
+    with pytest.raises(QueryDefinitionError, match="at least one column"):
+        clonos.connect(CARDS, other).groupBy(left="amount")
+    with pytest.raises(QueryDefinitionError, match="connected with each other"):
+        clonos.connect(CARDS, "other")  # type: ignore[arg-type]
+    with pytest.raises(QueryDefinitionError, match="have no watermark yet"):
+        clonos.connect(stream("at timestamp").withWatermark("at", "1 second"), other)
+    grouped = clonos.connect(CARDS, other).groupBy(left=["amount"], right="number")
+    old = {"1": nothing}
+    with pytest.raises(QueryDefinitionError, match="given by both of its functions"):
+        grouped.process(nothing, nothing, "a int", name="op", version="2", previous=old)
+    grouped.process(nothing, nothing, "a int", name="op", version="2", previous={"1": (nothing, nothing)})

@@ -244,6 +244,10 @@ def misfits(key, row, ctx):
 
 def alone(row):
     return tuple(row)
+
+def splits(key, row, ctx):
+    ctx.side_output("late", (row.amount,))
+    yield key[0], row.amount
 """
 CALL_OF_RATE = (codec.append_call, Outcome("rate", True, values.encode(5)))
 OPEN = (codec.append_order, [(UPSTREAM, 1)])
@@ -284,6 +288,14 @@ def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         return code, capsys.readouterr().out
 
     return at
+
+
+def test_rows_of_side_outputs_are_shown_as_such(replay: Any) -> None:
+    late = {"late": pa.schema([("amount", pa.int64())]).serialize().to_pybytes()}
+    code, text = replay("splits", side_outputs=late)
+    assert code == 0 and "{'amount': 7} in the side output 'late'" in text
+    code, text = replay("splits")
+    assert code == 1 and "has no side output 'late'" in text
 
 
 def test_a_letter_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

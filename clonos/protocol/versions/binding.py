@@ -109,6 +109,7 @@ def _fixed_changes(before: Node, after: Node) -> Iterator[Change]:
         ),
         ("upstream", before.upstream, after.upstream, NEW_CHECKPOINT),
         ("side outputs read", dict(before.reads), dict(after.reads), NEW_CHECKPOINT),
+        ("second input", before.right or (), after.right or (), NEW_CHECKPOINT),
         ("key", before.key, after.key, "state is kept under it: " + NEW_CHECKPOINT),
         ("types of the key", before.key_types, after.key_types, "state is kept under it: " + NEW_CHECKPOINT),
         (

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from clonos.errors import DivergenceError
+from clonos.errors import ConfigurationError, DivergenceError
 from clonos.operators.process import Timer
-from clonos.operators.rows import RowDecoder, RowEncoder
+from clonos.operators.rows import RowDecoder, RowEncoder, is_right
 from clonos.operators.state_variables import TTL_TIMER
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.engine.services import CausalServices
@@ -41,7 +41,7 @@ from clonos_standby.replica.batches import EncodedRows, OutputWriter, SplitRows
 from clonos_standby.replica.instance_config import instance_config
 from clonos_standby.replica.outcomes import Outcomes
 
-_CHANNEL = 0
+_LEFT, _RIGHT = 0, 1  # channels
 _STATE_CACHE = 10_000
 
 
@@ -56,15 +56,22 @@ class RowForms:
     """Rows of the test as the function gets them, and output rows as the next operator gets them."""
 
     def __init__(self, node: NodeSpec) -> None:
-        self._encoder = RowEncoder(node.input, node.zone, "what was fed")
-        self._input = RowDecoder(node.input, node.zone)
+        self._encoders = {False: RowEncoder(node.input, node.zone, "what was fed")}
+        self._inputs = {False: RowDecoder(node.input, node.zone)}
+        if node.right is not None:
+            self._encoders[True] = RowEncoder(node.right.schema, node.zone, "what was fed")
+            self._inputs[True] = RowDecoder(node.right.schema, node.zone, is_right=True)
         self._outputs = {output: RowDecoder(schema, node.zone) for output, schema in node.outputs.items()}
-        self.row_class = self._input.row_class
 
-    def read(self, given: Sequence[Any]) -> list[Row]:
+    def row_class(self, channel: int) -> type:
+        return self._inputs[channel == _RIGHT].row_class
+
+    def read(self, given: Sequence[Any], *, of_right: bool = False) -> list[Row]:
         """Input rows, through Arrow. Raises InputError where one does not fit the schema."""
-        batch = self._encoder.batch(given)
-        return self._input.rows(self._input.columns(batch), batch.num_rows)
+        if of_right not in self._inputs:
+            raise ConfigurationError("the operator has one input", hint="Only one of connect() has a second")
+        batch, decoder = self._encoders[of_right].batch(given), self._inputs[of_right]
+        return decoder.rows(decoder.columns(batch), batch.num_rows)
 
     def shown(self, encoded: EncodedRows | SplitRows) -> list[Row]:
         """In order. Those of side outputs are `SideOutput`."""
@@ -174,7 +181,8 @@ class Life:
     def take(self, first: int, rows: list[Row]) -> list[Row]:
         """Records as one bundle, at positions from `first` on."""
         positions = list(range(first, first + len(rows)))
-        return self._perform(self.instance.take(Bundle([_CHANNEL] * len(rows), positions, rows)))
+        channels = [_RIGHT if is_right(row) else _LEFT for row in rows]
+        return self._perform(self.instance.take(Bundle(channels, positions, rows)))
 
     def tick(self, now: int) -> list[Row]:
         return self._perform(self.instance.tick(now))

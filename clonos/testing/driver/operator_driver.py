@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from clonos.api.streams import CausalStream
 from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionError, Where
@@ -89,15 +89,15 @@ class OperatorDriver:
 
     # ------------------------------------------------------------- driving
 
-    def feed(self, rows: Iterable[Any]) -> list[Row]:
+    def feed(self, rows: Iterable[Any], *, input: Literal["left", "right"] = "left") -> list[Row]:
         """Give the operator records, as one bundle; the rows that it says to them, in order. A row of a side output is
-        a `SideOutput(output, row)`.
+        a `SideOutput(output, row)`. `input`: which one of an operator with two (`clonos.connect`).
 
         A record is a tuple or list (by position), or a dict or `Row` (by name) of the input schema. Raises InputError
         where one does not fit it, and what the function raises (`UserFunctionError`, its exception being the cause):
         the instance is lost then, and `kill` brings another one, which tries the same records again.
         """
-        given = self._forms.read(list(rows))
+        given = self._forms.read(list(rows), of_right=input == "right")
 
         def run() -> list[Row]:
             self._keys.update(dict.fromkeys(self._life.config.keys_of(given)))
@@ -258,7 +258,7 @@ class OperatorDriver:
 def _node_of(operator: CausalStream) -> NodeSpec:
     """Raises QueryDefinitionError."""
     plans = operator.plan if isinstance(operator, CausalStream) else ()
-    if len(plans) != 1 or not isinstance(plans[0], OperatorPlan) or plans[0].upstream:
+    if len(plans) != 1 or not isinstance(plans[0], OperatorPlan) or plans[0].all_upstream:
         raise QueryDefinitionError(
             "a driver runs one operator",
             hint='Define it on a stream without rows: OperatorDriver(stream("a int").map(fn, "b int", name="op")). '

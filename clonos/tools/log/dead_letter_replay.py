@@ -16,10 +16,11 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from clonos.errors import ConfigurationError, DivergenceError, Where
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
@@ -30,6 +31,7 @@ from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.recovery.causal.recorder import Perform
 from clonos.protocol.recovery.causal.replayer import StepReplayer
+from clonos.protocol.side_output import MAIN, OutputName, output_of
 from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
 from clonos.tools.log.readable import key_said, moment
@@ -142,6 +144,7 @@ def replay_letter(
     (recorded,) = decode_steps(letter.recorded, LOG_BEGIN) or [Step(Kind.ORDER, LOG_BEGIN)]
     step = services.step = ReplayStep(recorded, where, recorded_only)
     operator = operator_of(letter, fn)
+    schemas = {MAIN: letter.output_schema(), **letter.side_schemas()}
     table = letter.table()
     rows = RowDecoder(table.schema, letter.zone)
     (batch,) = table.to_batches()
@@ -149,14 +152,15 @@ def replay_letter(
     try:
         operator.open(services)
         made = operator.bundle([key_of(letter.key)], rows.rows(rows.columns(batch), 1))
-        RowEncoder(letter.output_schema(), letter.zone, letter.operator).arrays(made)
+        for output, schema in schemas.items():
+            of_it = [row for row in made if output_of(row) == output]
+            RowEncoder(schema, letter.zone, letter.operator).arrays(of_it)
     except DivergenceError as error:
         return {**said, "ended": "diverges", "why": error.message}
     except Exception as error:
         why = "".join(traceback.format_exception(error.__cause__ or error))
         return {**said, "ended": "raises", "why": why}
-    names = letter.output_schema().names
-    said["outputs"] = [repr(dict(zip(names, row, strict=True))) for row in made]
+    said["outputs"] = [_shown(row, schemas) for row in made]
     said["state"] = [
         {
             "key": repr(key_said(key)),
@@ -171,18 +175,25 @@ def replay_letter(
     return {**said, "ended": "got through"}
 
 
+def _shown(row: tuple[Any, ...], schemas: Mapping[OutputName, pa.Schema]) -> str:
+    output = output_of(row)
+    said = repr(dict(zip(schemas[output].names, row, strict=True)))
+    return f"{said} in the side output {output!r}" if output else said
+
+
 def operator_of(letter: DeadLetter, fn: Callable[..., Any]) -> Any:
     """The operator that the function was given to."""
-    schema, name, zone = letter.output_schema(), letter.operator, letter.zone
-    if letter.form == "process":
-        return ProcessOperator(fn, schema, name=name, on_timer=_not_here, tz=zone)
+    schema, sides = letter.output_schema(), letter.side_schemas()
+    given: dict[str, Any] = {"name": letter.operator, "tz": letter.zone, "side_outputs": sides}
+    if letter.form in ("process", "connect"):  # of two functions, the one that takes the record's input
+        return ProcessOperator(fn, schema, on_timer=_not_here, **given)
     stateless = _STATELESS.get(letter.form.removeprefix("pure "))
     if stateless is None:
         raise ConfigurationError(
             f"a record of {letter.form} cannot be replayed from its dead letter",
             hint="`clonos log inspect` shows the row and the state of its key",
         )
-    return partial(stateless, pure=letter.form.startswith("pure "))(fn, schema, name=name, tz=zone)
+    return stateless(fn, schema, pure=letter.form.startswith("pure "), **given)
 
 
 def _not_here(key: Any, timer: Any, ctx: Any) -> None:

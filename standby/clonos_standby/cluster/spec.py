@@ -40,6 +40,15 @@ class Route:
     output: OutputName = MAIN
 
 
+@dataclass(frozen=True, slots=True)
+class RightInput:
+    """The second input of an operator: its schema, the columns of its key, and the nodes that feed it."""
+
+    schema: pa.Schema
+    key: tuple[int, ...]
+    upstream: frozenset[int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
     """One operator or sink, as its replicas need it."""
@@ -51,6 +60,7 @@ class NodeSpec:
     # operators
     operator: Callable[[], Any] | None = None
     key: tuple[int, ...] = ()
+    right: RightInput | None = None
     output: pa.Schema | None = None
     side_outputs: Mapping[OutputName, pa.Schema] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()  # by reader, in the order of their numbers

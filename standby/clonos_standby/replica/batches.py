@@ -5,21 +5,23 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from clonos.errors import InputError, ProtocolError, Where
-from clonos.operators.rows import RowDecoder, RowEncoder
+from clonos.operators.rows import Row as NamedRow, RowDecoder, RowEncoder
 from clonos.protocol.engine.instance import Bundle, Emit, Row
 from clonos.protocol.frontier import Column
-from clonos.protocol.ids import Epoch, Origin
+from clonos.protocol.ids import Epoch, Origin, channel_origin
 from clonos.protocol.side_output import MAIN, OutputName, output_of
 from clonos.values.digest import digest_of
 from clonos.wire.block import Block, pack_block, parse_block
 from clonos.wire.framing import MAX_LENGTH
 from clonos.wire.messages import Bundle as BundleFrame, OutputBlock
+from clonos_standby.cluster.spec import RightInput
 
 _COLUMNS_FROM = 64  # below, lists are faster than arrays
 
@@ -27,10 +29,22 @@ _COLUMNS_FROM = 64  # below, lists are faster than arrays
 class BundleReader:
     """BUNDLE frames to core bundles."""
 
-    def __init__(self, user: pa.Schema, zone: str, *, instants: bool = False) -> None:
-        self._schema = user
-        self._decoder = RowDecoder(user, zone, instants=instants)
-        self.row_class = self._decoder.row_class
+    def __init__(
+        self, user: pa.Schema, zone: str, *, instants: bool = False, right: RightInput | None = None
+    ) -> None:
+        """`right` is the second input of an operator that has one."""
+        self._left = RowDecoder(user, zone, instants=instants)
+        self._right = RowDecoder(right.schema, zone, is_right=True) if right is not None else None
+        self._right_nodes = right.upstream if right is not None else frozenset()
+
+    def row_class(self, channel: int) -> type[NamedRow]:
+        """Of the records of a channel."""
+        return self._decoder(channel).row_class
+
+    def _decoder(self, channel: int) -> RowDecoder:
+        if self._right is not None and channel_origin(channel).node in self._right_nodes:
+            return self._right
+        return self._left
 
     def read(self, frame: BundleFrame, epoch: Epoch) -> Bundle:
         """The records of a bundle. Raises ProtocolError where it is not what it says it is, InputError where its rows
@@ -42,21 +56,34 @@ class BundleReader:
         for block in blocks:
             if block.epoch != epoch:
                 raise ProtocolError(f"a block of epoch {block.epoch} in bundle {frame.seq} of epoch {epoch}")
-        batch = self._batch(blocks)
-        rows = self._decoder.rows(self._decoder.columns(batch), count)
+        rows = self._rows(blocks)
         deltas = [bytes(block.ride_along) for block in blocks if block.ride_along]
         channels, positions = _columns(blocks, count)
         return Bundle(channels, positions, rows, deltas)
 
-    def _batch(self, blocks: list[Block]) -> pa.RecordBatch:
-        try:
-            batches = [pa.ipc.read_record_batch(pa.py_buffer(block.rows), self._schema) for block in blocks]
-        except (pa.ArrowException, OSError) as error:  # OSError is how Arrow says that a message is cut off
-            raise InputError(f"a block does not fit the declared input schema: {error}") from error
-        for block, batch in zip(blocks, batches, strict=True):
-            if batch.num_rows != block.count and batch.num_columns:
-                raise ProtocolError(f"a block says it has {block.count} rows and has {batch.num_rows}")
-        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    def _rows(self, blocks: list[Block]) -> list[tuple[Any, ...]]:
+        if self._right is None:
+            return self._decoded(self._left, blocks)
+        found: list[tuple[Any, ...]] = []
+        for decoder, group in groupby(blocks, lambda block: self._decoder(block.sender)):
+            found += self._decoded(decoder, list(group))
+        return found
+
+    @staticmethod
+    def _decoded(decoder: RowDecoder, blocks: list[Block]) -> list[tuple[Any, ...]]:
+        columns = decoder.columns(_batch(blocks, decoder.schema))
+        return decoder.rows(columns, sum(block.count for block in blocks))
+
+
+def _batch(blocks: list[Block], schema: pa.Schema) -> pa.RecordBatch:
+    try:
+        batches = [pa.ipc.read_record_batch(pa.py_buffer(block.rows), schema) for block in blocks]
+    except (pa.ArrowException, OSError) as error:  # OSError is how Arrow says that a message is cut off
+        raise InputError(f"a block does not fit the declared input schema: {error}") from error
+    for block, batch in zip(blocks, batches, strict=True):
+        if batch.num_rows != block.count and batch.num_columns:
+            raise ProtocolError(f"a block says it has {block.count} rows and has {batch.num_rows}")
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _columns(blocks: list[Block], count: int) -> tuple[Column, Column]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clonos.operators.rows import RowEncoder
+from clonos.operators.rows import RowEncoder, is_right
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, Origin
@@ -37,7 +37,9 @@ class Letters:
         """The letter's place. It is durable when this returns."""
         node = self._node
         assert node.output is not None
-        row = RowEncoder(node.input, node.zone, node.name).batch([candidate.row])
+        right = node.right if is_right(candidate.row) else None
+        schema = node.input if right is None else right.schema
+        row = RowEncoder(schema, node.zone, node.name).batch([candidate.row])
         return self._box.write(
             DeadLetter(
                 operator=node.name,
@@ -57,5 +59,8 @@ class Letters:
                 random=services.random.getstate(),
                 recorded=candidate.recorded,
                 deaths=[{name: getattr(death, name) for name in _TOLD_OF_A_DEATH} for death in deaths],
+                side_outputs={
+                    name: schema.serialize().to_pybytes() for name, schema in node.side_outputs.items()
+                },
             )
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 
-from clonos.operators.rows import zone_of
+import pyarrow as pa
+
+from clonos.operators.rows import is_right, zone_of
 from clonos.operators.types import key_kind
 from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
@@ -51,10 +53,26 @@ def _key_columns(node: NodeSpec, route: Route) -> list[KeyColumn]:
 
 
 def keys_of(node: NodeSpec, tells_folds: bool) -> Callable[[list[Row]], list[Row]]:
-    columns = node.key
+    left = _keys_of(node.key, node.input, tells_folds)
+    if node.right is None:
+        return left
+    right = _keys_of(node.right.key, node.right.schema, tells_folds)
+
+    def of_both(rows: list[Row]) -> list[Row]:
+        sides = [is_right(row) for row in rows]
+        keys = {False: iter(left([row for row in rows if not is_right(row)]))}
+        keys[True] = iter(right([row for row in rows if is_right(row)]))
+        return [next(keys[side]) for side in sides]
+
+    return of_both
+
+
+def _keys_of(
+    columns: tuple[int, ...], schema: pa.Schema, tells_folds: bool
+) -> Callable[[list[Row]], list[Row]]:
     if not columns:
         return lambda rows: [()] * len(rows)
-    if tells_folds and any(key_kind(node.input.field(c).type) is KeyKind.TIMESTAMP for c in columns):
+    if tells_folds and any(key_kind(schema.field(c).type) is KeyKind.TIMESTAMP for c in columns):
         return lambda rows: [key_of([row[c] for c in columns]) for row in rows]
     if len(columns) == 1:
         only = columns[0]

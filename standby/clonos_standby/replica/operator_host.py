@@ -106,7 +106,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._query = query
         self._node = node
         self._faults = faults
-        self._reader = BundleReader(node.input, node.zone)
+        self._reader = BundleReader(node.input, node.zone, right=node.right)
         limits = BlockLimits(query.settings.bundle_rows, query.settings.bundle_bytes)
         read = [route.output for route in node.routes]
         self._writer = OutputWriter(node.outputs, node.zone, node.name, self._origin, limits, read)

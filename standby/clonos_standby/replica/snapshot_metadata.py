@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from clonos.errors import InputError, SnapshotCorrupt, StateError
@@ -52,8 +52,8 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
     )
 
 
-def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
-    """Raises SnapshotCorrupt."""
+def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
+    """`row_class` is that of the records of a channel. Raises SnapshotCorrupt."""
     try:
         said = _said(raw)
         kind, words, gauss = said["random"]
@@ -67,7 +67,7 @@ def decode(raw: bytes, row_class: type) -> InstanceSnapshot:
             random_state=(kind, tuple(words), gauss),
             watermark=said["watermark"],
             pending=[
-                (channel, position, tuple.__new__(row_class, map(_row, row)))
+                (channel, position, tuple.__new__(row_class(channel), map(_row, row)))
                 for channel, position, row in said["pending"]
             ],
             sent=said["sent"],

@@ -1,0 +1,140 @@
+"""Two streams with schemas of their own, processed under one key by one operator: `clonos.connect(a, b)`.
+
+    clonos.connect(orders, payments).groupBy("id").process(left=ordered, right=paid, output=..., name="match")
+
+Both functions of an operator share the state and the timers of the key. In which order records of the two inputs come
+is recorded, as it is for a union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from clonos.api.streams import CausalStream, arrow, check_function, key_columns, side_schemas
+from clonos.errors import QueryDefinitionError
+from clonos.spark.plan import Binding, OperatorFactory, RightPlan
+from clonos.spark.types import struct_type
+from clonos.spark.versions import Previous, check_previous, factories, parts
+
+Migrate = Callable[[dict[Any, Any], str], dict[Any, Any]]
+
+
+def connect(left: CausalStream, right: CausalStream) -> ConnectedStreams:
+    """Two streams that go to one operator, each to a function of its own. Raises QueryDefinitionError."""
+    for stream in (left, right):
+        if not isinstance(stream, CausalStream):
+            raise QueryDefinitionError(
+                "causal streams are connected with each other", hint="Call causal() on both"
+            )
+        if stream.event_time is not None:
+            raise QueryDefinitionError(
+                "connected streams have no watermark yet",
+                hint="Call withWatermark on the stream that the operator returns, or set timers with ctx.timer",
+            )
+    return ConnectedStreams(left, right)
+
+
+class ConnectedStreams:
+    """What `connect` returns."""
+
+    def __init__(self, left: CausalStream, right: CausalStream) -> None:
+        self._left = left
+        self._right = right
+
+    def groupBy(self, *columns: Any, left: Any = None, right: Any = None) -> GroupedConnectedStreams:
+        """By columns that both have, or by columns of each: `left=["id"], right=["order_id"]`. Their types agree."""
+        if bool(columns) == (left is not None or right is not None):
+            raise QueryDefinitionError(
+                "connected streams are grouped by columns that both have, or by left= and right="
+            )
+        keys = (
+            key_columns(self._left, columns or _listed(left)),
+            key_columns(self._right, columns or _listed(right)),
+        )
+        types = [
+            [stream.schema[name].dataType.simpleString() for name in key]
+            for stream, key in zip((self._left, self._right), keys, strict=True)
+        ]
+        if types[0] != types[1]:
+            raise QueryDefinitionError(
+                f"the keys of connected streams have different types: {types[0]} and {types[1]}",
+                hint="Cast one of them before causal(), or in a map()",
+            )
+        return GroupedConnectedStreams(self._left, self._right, *keys)
+
+    groupby = groupBy
+
+
+class GroupedConnectedStreams:
+    """Connected streams by key."""
+
+    def __init__(
+        self, left: CausalStream, right: CausalStream, left_key: tuple[str, ...], right_key: tuple[str, ...]
+    ) -> None:
+        self._left = left
+        self._left_key = left_key
+        self._second = RightPlan(right.plan, right.schema, right_key)
+
+    def process(
+        self,
+        left: Callable[..., Any],
+        right: Callable[..., Any],
+        output: Any,
+        *,
+        name: str,
+        version: str = "1",
+        parallelism: int | None = None,
+        on_timer: Callable[..., Any] | None = None,
+        standby: str | None = None,
+        on_poison: str = "fail",
+        previous: Previous = None,
+        migrate: Migrate | None = None,
+        side_outputs: Mapping[str, Any] | None = None,
+    ) -> CausalStream:
+        """`left(key, row, ctx)` and `right(key, row, ctx)` give iterables of output rows, or None: as `process` of a
+        grouped stream, with one state per key for both. `previous={"1": (old_left, old_right)}` (or with its `on_timer`
+        and `migrate` behind) repeats what an older version has begun."""
+        from clonos.operators.process import ConnectOperator
+
+        binding = Binding(
+            name, version, parallelism, ticks=on_timer is not None, standby=standby, on_poison=on_poison
+        )
+        for function in (left, right, *(each for each in (on_timer, migrate) if each is not None)):
+            check_function(function, name)
+        check_previous(previous, binding)
+        zone, schema, sides = self._left.timezone, struct_type(output), side_schemas(side_outputs, name)
+
+        def of(given: Any) -> OperatorFactory:
+            one, other, timer, brought = _functions(given, name, on_timer)
+            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": brought}
+            kept["side_outputs"] = {side: arrow(each) for side, each in sides.items()}
+            return lambda given, _: partial(ConnectOperator, one, other, arrow(schema), **kept)
+
+        return self._left.then(
+            self._left_key,
+            of((left, right, on_timer, migrate)),
+            schema,
+            binding,
+            previous=factories(previous, of),
+            side_outputs=sides,
+            right=self._second,
+        )
+
+
+def _listed(columns: Any) -> tuple[Any, ...]:
+    if columns is None:
+        return ()
+    return tuple(columns) if isinstance(columns, list | tuple) else (columns,)
+
+
+def _functions(given: Any, name: str, on_timer: Any) -> tuple[Any, ...]:
+    """Left, right, on_timer and migrate. Raises QueryDefinitionError."""
+    if not isinstance(given, tuple) or len(given) < 2:
+        raise QueryDefinitionError(
+            f"an older version of {name!r} is given by both of its functions, not by {given!r}",
+            hint='Give previous={"1": (old_left, old_right)}',
+        )
+    left, *others = given
+    return (left, *parts(tuple(others), on_timer, None))
