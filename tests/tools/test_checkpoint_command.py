@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from clonos import cli
+from clonos.protocol.ids import NodeId
 from clonos.protocol.topology import Column, Node, NodeKind, StateVariable, Topology
 from clonos.protocol.versions.upgrade import History, OpenEpoch, take_over
 from clonos.spark.checkpoint import Checkpoint
@@ -74,7 +75,9 @@ class Writer:
         self._program = program
 
     def explain_upgrade(self, location: str) -> UpgradeReport:
-        return explain(Checkpoint(location), self._program, NoSink(), read_settings({}), same_source=False)
+        return explain(
+            Checkpoint(location), self._program, {NodeId(3): NoSink()}, read_settings({}), same_source=False
+        )
 
 
 def second() -> Writer:

@@ -21,6 +21,7 @@ from clonos.operators.rows import RowDecoder
 from clonos.operators.types import arrow_schema
 from clonos.protocol.ids import Origin
 from clonos.protocol.recovery.causal.recorder import digest_of_sent
+from clonos.protocol.side_output import MAIN
 from clonos_standby.replica.batches import OutputWriter
 
 DDL = (
@@ -51,7 +52,7 @@ ROWS = st.lists(st.tuples(*[st.none() | strategy for strategy in VALUES.values()
 
 
 def digest(rows: list[tuple[Any, ...]], schema: pa.Schema = SCHEMA) -> int:
-    return OutputWriter(schema, ZONE, "op", Origin(2, 0)).encode(rows).digest
+    return OutputWriter({MAIN: schema}, ZONE, "op", Origin(2, 0)).encode(rows).digest
 
 
 def one(kind: str, *values: Any) -> int:
@@ -59,7 +60,7 @@ def one(kind: str, *values: Any) -> int:
 
 
 def received(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    arrays = OutputWriter(SCHEMA, ZONE, "op", Origin(2, 0)).encode(rows).arrays
+    arrays = OutputWriter({MAIN: SCHEMA}, ZONE, "op", Origin(2, 0)).encode(rows).arrays
     decoder = RowDecoder(SCHEMA, ZONE)
     return decoder.rows([decoder.column(array, index) for index, array in enumerate(arrays)])
 
