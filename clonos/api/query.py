@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from clonos.api.query_error import as_sparks_own
 from clonos.errors import ClonosError, Fenced
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.restart_policy import QueryFailed, Restart, RestartPolicy
@@ -141,6 +142,8 @@ class CausalQuery:
         except Exception as error:
             self._error = translate(error)
         finally:
+            if self._error is not None:
+                self._error = as_sparks_own(self._error)
             self._coordinator.stop()
             with contextlib.suppress(Exception):  # the session may be gone
                 self._session.ended(self._spark_query)
@@ -213,7 +216,7 @@ class CausalQuery:
         return self._spark_query.recentProgress
 
     def exception(self) -> ClonosError | None:
-        """Why the query ended, or None."""
+        """Why the query ended, or None. It is a `StreamingQueryException` of PySpark's, too."""
         return self._error
 
     def explain(self, extended: bool = False) -> None:

@@ -8,6 +8,7 @@ Clonos's: a row that Spark dropped in between would drop the determinants that i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -289,6 +290,20 @@ class CausalStream:
     @property
     def writeStream(self) -> CausalStreamWriter:
         return CausalStreamWriter(self._spark, self._upstream, self.schema)
+
+    def transform(self, func: Callable[..., CausalStream], *args: Any, **kwargs: Any) -> CausalStream:
+        """`func(self, *args, **kwargs)`, to write steps in the order in which they are done."""
+        made = func(self, *args, **kwargs)
+        if not isinstance(made, CausalStream):
+            raise QueryDefinitionError(
+                f"transform takes a function that returns a causal stream, not {made!r}"
+            )
+        return made
+
+    def printSchema(self, level: int | None = None) -> None:
+        """Print the columns as a tree, down to a level."""
+        tree = self.schema.treeString() if level is None else self.schema.treeString(level)
+        sys.stdout.write(f"{tree}\n")
 
     def __getattr__(self, name: str) -> Any:
         if name in _SPARKS_OWN:

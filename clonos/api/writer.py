@@ -24,6 +24,8 @@ from clonos.spark.upgrade import UpgradeReport, explain
 # A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
+_SPARKS_OWN = frozenset("format foreach foreachBatch toTable table partitionBy clusterBy".split())
+
 FAULTS = "clonos.faults"
 SAME_SOURCE = "clonos.sameSource"
 CHECKPOINT = "checkpointLocation"
@@ -187,6 +189,15 @@ class CausalStreamWriter:
         except BaseException:
             coordinator.stop()
             raise
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SPARKS_OWN:
+            raise QueryDefinitionError(
+                f"{name} is Spark's own: a causal query shows its rows by .to(sink)",
+                hint="Use clonos.sinks.sql(...), .jsonl(...), or .call(write), to which each row comes with its id; in "
+                "place of foreachBatch, too",
+            )
+        raise AttributeError(f"a causal stream's writer has no {name!r}")
 
     def _start(self, jvm: Any, frame: Any, location: str) -> Any:
         writer = frame.writeStream.outputMode("update")
