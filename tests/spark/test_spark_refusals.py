@@ -229,7 +229,7 @@ def test_names_are_given_once_and_a_union_has_a_stream_once(place: Place, stream
     with pytest.raises(QueryDefinitionError, match="two operators or sinks are called 'same'"):
         place.start(same)
     one = stream.map(nothing, SCHEMA, name="one")
-    with pytest.raises(QueryDefinitionError, match=r"both would get rows of one twice.*such as map"):
+    with pytest.raises(QueryDefinitionError, match=r"sink would get rows of one twice.*such as map"):
         place.start(one.union(one))
     again = one.map(nothing, SCHEMA, name="again")
     place.start(one.union(again), "microbatch")  # as the hint says
