@@ -72,7 +72,7 @@ class JsonlSink(FileSink):
 
     @property
     def target(self) -> Hashable:
-        return "jsonl", self._path
+        return "jsonl", os.path.realpath(self._path)
 
     def bind(self, checkpoint: str) -> None:
         """Nothing of this sink is kept in the checkpoint."""

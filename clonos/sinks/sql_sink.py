@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,10 @@ class SqlSink:
 
     @property
     def target(self) -> Hashable:
-        return "sql", self._url, self._schema, self._table, self._id_prefix
+        place: Hashable = self._url
+        if self._backend == SQLITE:
+            place = os.path.realpath(self._url.database or "")
+        return "sql", place, self._schema, self._table, self._id_prefix
 
     def bind(self, checkpoint: str) -> None:
         """Nothing of this sink is kept in the checkpoint."""

@@ -60,10 +60,13 @@ class SinkStores:
             yield readers
 
     def cursors(self) -> dict[Origin, dict[int, int]]:
-        """By sink instance, then by channel."""
+        """By sink instance, then by channel. Of each sink from its own place: another one may have had it before."""
         with self.log_readers() as readers:
             return {
-                Origin(*origin): dict(each) for reader in readers for origin, each in reader.cursors().items()
+                Origin(*origin): dict(each)
+                for node, reader in zip(self.by_node, readers, strict=True)
+                for origin, each in reader.cursors().items()
+                if Origin(*origin).node == node
             }
 
     def truncate(self, fence: Fence, keep: Callable[[bytes], bool]) -> None:

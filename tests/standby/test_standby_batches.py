@@ -114,6 +114,18 @@ def test_the_digest_covers_the_rows_of_all_outputs_and_which_is_which() -> None:
     assert writer.encode([kind(one), two]).digest == writer.encode([kind(one), two]).digest
 
 
+def test_a_side_output_that_is_declared_changes_no_digest() -> None:
+    """A function that gives it no rows is repeated by a program that has declared one since."""
+    without = OutputWriter({MAIN: SCHEMA}, "UTC", "op", SENDER)
+    declared = OutputWriter({MAIN: SCHEMA, OutputName("side"): SCHEMA}, "UTC", "op", SENDER)
+    assert declared.encode([row(1), row(2)]).digest == without.encode([row(1), row(2)]).digest
+    readers = OutputWriter(
+        {MAIN: SCHEMA, OutputName("side"): SCHEMA}, "UTC", "op", SENDER, USUAL, [OutputName("side"), MAIN]
+    )
+    said = emit(readers, [row(1), row(2)], 1, [NOWHERE, NOWHERE], [1, 1])
+    assert [to for to, _ in readers.blocks(said, EPOCH)] == [1]
+
+
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=6))
 def test_the_blocks_of_a_bundle_are_read_in_their_order(sizes: list[int]) -> None:
     blocks = [block for size in sizes for _, block in sent([0] * size)]

@@ -16,7 +16,7 @@ from clonos.operators.rows import Row as NamedRow, RowDecoder, RowEncoder
 from clonos.protocol.engine.instance import Bundle, Emit, Row
 from clonos.protocol.frontier import Column
 from clonos.protocol.ids import Epoch, Origin, channel_origin
-from clonos.protocol.side_output import MAIN, OutputName, output_of
+from clonos.protocol.side_output import MAIN, OutputName, SideRow, output_of
 from clonos.values.digest import digest_of
 from clonos.wire.block import Block, pack_block, parse_block
 from clonos.wire.framing import MAX_LENGTH
@@ -119,7 +119,9 @@ EMPTY = EncodedRows([], None)
 
 
 class SplitRows:
-    """Output rows of which some are of side outputs: those of each output, and where they stand among all."""
+    """Output rows of which some are of side outputs: those of each output, and where they stand among all.
+
+    Rows of the main output alone are `EncodedRows`: their digest does not tell whether side outputs are declared."""
 
     def __init__(self, rows: list[Row], encoders: Mapping[OutputName, RowEncoder]) -> None:
         self.indices: dict[OutputName, list[int]] = {}
@@ -178,7 +180,7 @@ class OutputWriter:
         """Rows that do not fit the schema are refused now, or, `lazily`, when their arrays are needed."""
         if not rows:
             return EMPTY
-        if len(self._encoders) > 1:
+        if len(self._encoders) > 1 and any(isinstance(row, SideRow) for row in rows):
             split = SplitRows(rows, self._encoders)
             for part in () if lazily else split.parts.values():
                 _ = part.arrays
@@ -217,6 +219,8 @@ class OutputWriter:
                 part = payload.parts[output]
                 numbers: Column = emit.first + np.array(indices, np.int64)
                 column = [column[index] for index in indices]
+            elif output != MAIN:
+                continue
             else:
                 part, numbers = payload, range(emit.first, emit.first + emit.count)
             batch = pa.RecordBatch.from_arrays(part.arrays, schema=self._schemas[output])
