@@ -108,6 +108,8 @@ def test_side_outputs_come_back_and_bind_their_readers(root: Path) -> None:
     )
     assert only(query, with_node(2, query, side_outputs={"late": SIDES["late"][:1]})).when is When.REFUSED
     assert compare(query, with_node(2, query, side_outputs={**SIDES, "more": OUT})) == []
+    gone = only(query, with_node(2, query, side_outputs={}))
+    assert (gone.when, gone.node) == (When.EPOCH, None) and "'late' of node 2" in str(gone)
 
 
 def test_a_document_of_a_later_format_is_refused() -> None:

@@ -165,6 +165,9 @@ def _output_changes(before: Node, after: Node) -> Iterator[Change]:
 
 
 def _side_output_changes(before: Node, after: Node) -> Iterator[Change]:
+    """One that is gone is lacking where an older function, which gave it rows, has to be repeated."""
+    for name in sorted(before.side_outputs.keys() - after.side_outputs.keys()):
+        yield Change(_at(after), f"the side output {name!r}", "is not declared any more", When.EPOCH)
     for name, columns in after.side_outputs.items():
         what = f"the side output {name!r}"
         known = before.side_outputs.get(name)
