@@ -9,14 +9,12 @@ is recorded, as it is for a union.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
-from clonos.api.streams import CausalStream, arrow, check_function, key_columns, side_schemas
+from clonos.api.streams import CausalStream, key_columns, keyed
 from clonos.errors import QueryDefinitionError
-from clonos.spark.plan import Binding, OperatorFactory, RightPlan
-from clonos.spark.types import struct_type
-from clonos.spark.versions import Previous, check_previous, factories, parts
+from clonos.spark.plan import Binding, RightPlan
+from clonos.spark.versions import Previous, parts
 
 Migrate = Callable[[dict[Any, Any], str], dict[Any, Any]]
 
@@ -49,10 +47,10 @@ class ConnectedStreams:
             raise QueryDefinitionError(
                 "connected streams are grouped by columns that both have, or by left= and right="
             )
-        keys = (
-            key_columns(self._left, columns or _listed(left)),
-            key_columns(self._right, columns or _listed(right)),
-        )
+        keys = [
+            key_columns(stream, columns or (() if own is None else (own,)))
+            for stream, own in ((self._left, left), (self._right, right))
+        ]
         types = [
             [stream.schema[name].dataType.simpleString() for name in key]
             for stream, key in zip((self._left, self._right), keys, strict=True)
@@ -101,32 +99,18 @@ class GroupedConnectedStreams:
         binding = Binding(
             name, version, parallelism, ticks=on_timer is not None, standby=standby, on_poison=on_poison
         )
-        for function in (left, right, *(each for each in (on_timer, migrate) if each is not None)):
-            check_function(function, name)
-        check_previous(previous, binding)
-        zone, schema, sides = self._left.timezone, struct_type(output), side_schemas(side_outputs, name)
-
-        def of(given: Any) -> OperatorFactory:
-            one, other, timer, brought = _functions(given, name, on_timer)
-            kept = {"name": name, "on_timer": timer, "tz": zone, "migrate": brought}
-            kept["side_outputs"] = {side: arrow(each) for side, each in sides.items()}
-            return lambda given, _: partial(ConnectOperator, one, other, arrow(schema), **kept)
-
-        return self._left.then(
+        return keyed(
+            self._left,
             self._left_key,
-            of((left, right, on_timer, migrate)),
-            schema,
+            ConnectOperator,
+            lambda given: _functions(given, name, on_timer),
+            (left, right, on_timer, migrate),
+            output,
             binding,
-            previous=factories(previous, of),
-            side_outputs=sides,
+            previous=previous,
+            side_outputs=side_outputs,
             right=self._second,
         )
-
-
-def _listed(columns: Any) -> tuple[Any, ...]:
-    if columns is None:
-        return ()
-    return tuple(columns) if isinstance(columns, list | tuple) else (columns,)
 
 
 def _functions(given: Any, name: str, on_timer: Any) -> tuple[Any, ...]:

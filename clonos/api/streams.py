@@ -56,7 +56,7 @@ def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStrea
     require_dataframe(df)
     require_session(df.sparkSession)
     check_columns(df.schema, "the source", df.sparkSession)
-    arrow(df.schema)
+    _arrow(df.schema)
     plan = replace(identify(df, channel, position), described=described(df, channel, position))
     return CausalStream(df.sparkSession, (plan,), df.schema)
 
@@ -207,9 +207,9 @@ class CausalStream:
         previous: Previous,
         side_outputs: Mapping[str, Any] | None,
     ) -> CausalStream:
-        check_function(fn, binding.name)
+        _check_function(fn, binding.name)
         check_previous(previous, binding)
-        zone, sides = self.timezone, side_schemas(side_outputs, binding.name)
+        zone, sides = self.timezone, _side_schemas(side_outputs, binding.name)
         if sides and pure:
             raise QueryDefinitionError(
                 f"{binding.name!r} is declared pure, and has side outputs",
@@ -218,9 +218,9 @@ class CausalStream:
         kept = {"pure": pure, "tz": zone, "side_outputs": _arrow_of(sides)}
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
-            return lambda given, name: partial(kind, function, arrow(schema), name=name, **kept)
+            return lambda given, name: partial(kind, function, _arrow(schema), name=name, **kept)
 
-        return self.then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
+        return self._then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
 
     @property
     def timezone(self) -> str:
@@ -228,7 +228,7 @@ class CausalStream:
         zone: str = self._spark.conf.get("spark.sql.session.timeZone")
         return zone
 
-    def then(
+    def _then(
         self,
         key: tuple[str, ...],
         operator: OperatorFactory,
@@ -244,7 +244,7 @@ class CausalStream:
         for side, columns in (side_outputs or {}).items():
             check_columns(columns, f"the side output {side!r} of {binding.name!r}", self._spark)
         for made in (operator, *(previous or {}).values()):
-            made(arrow(self.schema), binding.name)()
+            made(_arrow(self.schema), binding.name)()
         plan = OperatorPlan(
             self._upstream,
             self.schema,
@@ -276,11 +276,6 @@ class CausalStream:
     def event_time(self) -> tuple[str, int] | None:
         """Of `withWatermark`: the column, and the delay in microseconds."""
         return self._event_time
-
-    @property
-    def session(self) -> Any:
-        """The SparkSession."""
-        return self._spark
 
     @property
     def plan(self) -> tuple[Upstream, ...]:
@@ -362,28 +357,16 @@ class GroupedCausalStream:
             standby=standby,
             on_poison=on_poison,
         )
-        check_function(fn, name)
-        for function in (on_timer, migrate):
-            if function is not None:
-                check_function(function, name)
-        check_previous(previous, binding)
-        zone, schema = self._stream.timezone, struct_type(output)
-        sides = side_schemas(side_outputs, name)
-
-        def of(given: Any) -> OperatorFactory:
-            function, timer, brought = parts(given, on_timer, None)
-            kept = {
-                "name": name,
-                "on_timer": timer,
-                "tz": zone,
-                "migrate": brought,
-                "side_outputs": _arrow_of(sides),
-            }
-            return lambda given, _: partial(ProcessOperator, function, arrow(schema), **kept)
-
-        made = of((fn, on_timer, migrate))
-        return self._stream.then(
-            self._key, made, schema, binding, previous=factories(previous, of), side_outputs=sides
+        return keyed(
+            self._stream,
+            self._key,
+            ProcessOperator,
+            lambda given: parts(given, on_timer, None),
+            (fn, on_timer, migrate),
+            output,
+            binding,
+            previous=previous,
+            side_outputs=side_outputs,
         )
 
     def applyInPandasWithState(
@@ -422,7 +405,7 @@ class GroupedCausalStream:
             on_poison=on_poison,
             per=covered(per),
         )
-        check_function(func, binding.name)
+        _check_function(func, binding.name)
         check_previous(previous, binding)
         if timeoutConf == EVENT_TIME and self._stream._event_time is None:
             raise _no_watermark(binding.name, EVENT_TIME)
@@ -456,8 +439,8 @@ class GroupedCausalStream:
                 fn,
                 input=given,
                 key=self._key,
-                output=arrow(schema),
-                state=arrow(struct_type(kept)),
+                output=_arrow(schema),
+                state=_arrow(struct_type(kept)),
                 output_mode=output_mode,
                 timeout=timeout,
                 name=name,
@@ -469,7 +452,7 @@ class GroupedCausalStream:
             )
 
         made = of((func, state, migrate))
-        return self._stream.then(self._key, made, schema, binding, previous=factories(previous, of))
+        return self._stream._then(self._key, made, schema, binding, previous=factories(previous, of))
 
     def transformWithState(
         self,
@@ -580,7 +563,7 @@ class GroupedCausalStream:
                 function,
                 input=given,
                 key=self._key,
-                output=arrow(schema),
+                output=_arrow(schema),
                 output_mode=output_mode,
                 time_mode=time_mode,
                 initial_state=initial_state,
@@ -592,7 +575,7 @@ class GroupedCausalStream:
                 per=covered(per),
             )
 
-        made = self._stream.then(
+        made = self._stream._then(
             self._key, of((processor, migrate)), schema, binding, previous=factories(previous, of)
         )
         if event_time and watermark is not None:
@@ -608,17 +591,57 @@ class GroupedCausalStream:
         raise AttributeError(f"a grouped causal stream has no {name!r}")
 
 
-def arrow(schema: Any) -> pa.Schema:
+def _arrow(schema: Any) -> pa.Schema:
     from clonos.operators.types import arrow_schema
 
     return arrow_schema(schema)
+
+
+def keyed(
+    stream: CausalStream,
+    key: tuple[str, ...],
+    kind: type,
+    split: Callable[[Any], tuple[Any, ...]],
+    given: Any,
+    output: Any,
+    binding: Binding,
+    *,
+    previous: Previous,
+    side_outputs: Mapping[str, Any] | None,
+    right: RightPlan | None = None,
+) -> CausalStream:
+    """The stream of an operator of this kind, which takes records one by one and keeps state by key. `split` gives the
+    functions of one version, `given` or one of `previous`: those that the operator takes, on_timer, and migrate."""
+    *functions, on_timer, migrate = split(given)
+    for function in (*functions, *(each for each in (on_timer, migrate) if each is not None)):
+        _check_function(function, binding.name)
+    check_previous(previous, binding)
+    zone, schema = stream.timezone, struct_type(output)
+    sides = _side_schemas(side_outputs, binding.name)
+
+    def of(given: Any) -> OperatorFactory:
+        *functions, timer, brought = split(given)
+        kept = {"name": binding.name, "on_timer": timer, "tz": zone, "migrate": brought}
+        return lambda given, _: partial(
+            kind, *functions, _arrow(schema), side_outputs=_arrow_of(sides), **kept
+        )
+
+    return stream._then(
+        key,
+        of(given),
+        schema,
+        binding,
+        previous=factories(previous, of),
+        side_outputs=sides,
+        right=right,
+    )
 
 
 def key_columns(stream: CausalStream, columns: tuple[Any, ...]) -> tuple[str, ...]:
     """The columns of a key, given as PySpark takes them. Raises QueryDefinitionError."""
     given = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
     names = stream.schema.names
-    key = tuple(column_named(_column_name(column), names, stream.session) for column in given)
+    key = tuple(column_named(_column_name(column), names, stream._spark) for column in given)
     if not key:
         raise QueryDefinitionError("groupBy needs at least one column")
     if len(set(key)) < len(key):
@@ -627,7 +650,7 @@ def key_columns(stream: CausalStream, columns: tuple[Any, ...]) -> tuple[str, ..
     return key
 
 
-def side_schemas(given: Mapping[str, Any] | None, operator: str) -> dict[str, Any]:
+def _side_schemas(given: Mapping[str, Any] | None, operator: str) -> dict[str, Any]:
     """Their schemas, as StructTypes."""
     for name in given or {}:
         check_name(name, f"a side output's (of {operator!r})")
@@ -635,7 +658,7 @@ def side_schemas(given: Mapping[str, Any] | None, operator: str) -> dict[str, An
 
 
 def _arrow_of(schemas: Mapping[str, Any]) -> dict[str, pa.Schema]:
-    return {name: arrow(schema) for name, schema in schemas.items()}
+    return {name: _arrow(schema) for name, schema in schemas.items()}
 
 
 def _column_name(column: Any) -> str:
@@ -653,7 +676,7 @@ def _column_name(column: Any) -> str:
     )
 
 
-def check_function(fn: Any, name: str) -> None:
+def _check_function(fn: Any, name: str) -> None:
     if not callable(fn):
         raise QueryDefinitionError(f"{name!r} needs a function, not {fn!r}")
 

@@ -13,6 +13,7 @@ from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshot, FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.roles.commit_records import shown_commit
 from clonos.protocol.topology import NodeKind
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Commits:
 
     @property
     def _shown(self) -> dict[NodeId, CommitRecord]:
-        said = {node: store.last_commit() for node, store in self.sinks.items()}
+        said = {node: shown_commit(node, store) for node, store in self.sinks.items()}
         return {node: record for node, record in said.items() if record is not None}
 
     def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:

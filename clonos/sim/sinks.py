@@ -21,7 +21,6 @@ from clonos.protocol.engine.instance import Row
 from clonos.protocol.engine.output_commit import Write
 from clonos.protocol.fence import LOWEST_FENCE, NO_FENCE, Fence
 from clonos.protocol.ids import Epoch, NodeId, Origin
-from clonos.protocol.line.commit_record import CommitRecord
 from clonos.protocol.line.kept_commit import KeptCommit, supersedes
 from clonos.protocol.line.sink_trim import Entry, Page, next_number, numbers
 from clonos.protocol.roles.sink_fence import Holder, check_driver, check_holding, check_taking
@@ -276,16 +275,13 @@ class SinkStore:
     def standing_fence(self) -> Fence:
         return max(self._commits.floor, LOWEST_FENCE)
 
-    def keep_commit(self, record: CommitRecord) -> None:
-        if self.world.faults.strikes(
-            Fault.SINK_COMMIT, f"commit of epoch {record.epoch}, sink node {self.node}"
-        ):
-            raise SinkUnavailable(f"sink node {self.node} does not take the commit of epoch {record.epoch}")
-        self._commits.record_commit(Fence.of(record.generation), record.epoch, record.to_bytes())
+    def record_commit(self, fence: Fence, epoch: Epoch, record: bytes) -> None:
+        if self.world.faults.strikes(Fault.SINK_COMMIT, f"commit of epoch {epoch}, sink node {self.node}"):
+            raise SinkUnavailable(f"sink node {self.node} does not take the commit of epoch {epoch}")
+        self._commits.record_commit(fence, epoch, record)
 
-    def last_commit(self) -> CommitRecord | None:
-        said = self._commits.last_commit()
-        return CommitRecord.from_bytes(said[1], f"sink node {self.node}") if said is not None else None
+    def last_commit(self) -> tuple[Epoch, bytes] | None:
+        return self._commits.last_commit()
 
 
 KINDS: dict[SinkKind, type[SinkPlace]] = {

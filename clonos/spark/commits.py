@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.fence import Generation
@@ -17,6 +18,7 @@ from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
 from clonos.protocol.line.unrecorded_commit import UnrecordedCommit
+from clonos.protocol.roles.commit_records import shown_commit
 from clonos.protocol.topology import NodeKind, Topology
 from clonos.spark.checkpoint import COMMITS, Checkpoint
 from clonos.spark.query_snapshots import final_snapshots, snapshot_stores
@@ -36,14 +38,13 @@ class Commits:
         checkpoint: Checkpoint,
         topology: Topology,
         sinks: SinkStores,
-        query: str,
         fit: Callable[[bytes], bytes] = lambda offsets: offsets,
     ) -> None:
         """`fit` gives Spark's offsets as Spark expects them of this program."""
         self._checkpoint = checkpoint
         self._topology = topology
         self._sinks = sinks
-        self._query = query
+        self._query = sinks.query
         self._fit = fit
 
     # ------------------------------------------------------- when one is seen
@@ -78,7 +79,7 @@ class Commits:
     def found(self) -> Found:
         damaged: list[LogCorrupt] = []
         kept = self._fitted(_read(self._checkpoint.kept_commit, damaged))
-        said = {node: _read(store.last_commit, damaged) for node, store in self.sinks.items()}
+        said = {sink[0]: _read(partial(shown_commit, *sink), damaged) for sink in self.sinks.items()}
         shown = {node: record for node, each in said.items() if (record := self._fitted(each)) is not None}
         newest = newest_of(kept, shown.values())
         if newest is None and damaged:

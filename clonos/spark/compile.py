@@ -233,17 +233,19 @@ class Compiled:
             columns=facts.columns(sink.input),
         )
 
+    def _number_of(self, upstream: Upstream) -> NodeId:
+        return self._numbers[id(node_of(upstream))]
+
     def _upstream(self, node: OperatorPlan | SinkPlan) -> tuple[NodeId, ...]:
-        return tuple(self._numbers[id(node_of(up))] for up in node.all_upstream)
+        return tuple(map(self._number_of, node.all_upstream))
 
     def _reads(self, node: OperatorPlan | SinkPlan) -> dict[int, OutputName]:
         """Which side outputs."""
-        read = {self._numbers[id(node_of(up))]: output_read(up) for up in node.all_upstream}
+        read = {self._number_of(up): output_read(up) for up in node.all_upstream}
         return {number: output for number, output in read.items() if output != MAIN}
 
     def _right_numbers(self, node: OperatorPlan) -> tuple[NodeId, ...]:
-        right = node.right.upstream if node.right is not None else ()
-        return tuple(self._numbers[id(node_of(up))] for up in right)
+        return tuple(map(self._number_of, node.right.upstream if node.right is not None else ()))
 
     def _right_of(self, node: OperatorPlan) -> SecondInput | None:
         right = node.right

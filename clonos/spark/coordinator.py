@@ -135,7 +135,7 @@ class Coordinator(QueryCoordinator):
         if why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source):
             raise why
         self._sinks = SinkStores(self._compiled.sinks, self.query)
-        self._commits = Commits(self._checkpoint, self._topology, self._sinks, self.query, self._fitted)
+        self._commits = Commits(self._checkpoint, self._topology, self._sinks, self._fitted)
         self._records = CommitRecords(self._commits, self._topology)
         self.data = data_directory(self._checkpoint.location, self.query, self._settings)
         before = self._checkpoint.history().bindings[-1].program
@@ -391,7 +391,7 @@ class Coordinator(QueryCoordinator):
     def _lookup(self, origin: Origin, from_offset: LogOffset) -> HolderReply:
         """What the sinks keep of an instance's log."""
         with self._sinks.log_readers() as readers:
-            kept = [partial(index_of, reader) for reader in readers]
+            kept = [partial(index_of, reader) for reader in readers.values()]
             return told("the sinks' logs", origin, from_offset, kept)
 
     # --------------------------------------------------------------- commits

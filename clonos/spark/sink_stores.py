@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import NodeId, Origin
-from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.ids import Epoch, NodeId, Origin
 from clonos.protocol.recovery.causal.holding import Index
 from clonos.protocol.roles.steps import Steps
 from clonos.sinks.port import Sink, SinkLogReader
@@ -22,7 +21,6 @@ from clonos.sinks.port import Sink, SinkLogReader
 class SinkStore:
     """For `clonos.protocol.roles.commit_records`."""
 
-    node: NodeId
     sink: Sink
     query: str
 
@@ -33,12 +31,11 @@ class SinkStore:
     def standing_fence(self) -> Fence:
         return self.sink.standing_fence(self.query)
 
-    def keep_commit(self, record: CommitRecord) -> None:
-        self.sink.record_commit(self.query, Fence.of(record.generation), record.epoch, record.to_bytes())
+    def record_commit(self, fence: Fence, epoch: Epoch, record: bytes) -> None:
+        self.sink.record_commit(self.query, fence, epoch, record)
 
-    def last_commit(self) -> CommitRecord | None:
-        said = self.sink.last_commit(self.query)
-        return CommitRecord.from_bytes(said[1], f"sink node {self.node}") if said is not None else None
+    def last_commit(self) -> tuple[Epoch, bytes] | None:
+        return self.sink.last_commit(self.query)
 
 
 class SinkStores:
@@ -46,33 +43,37 @@ class SinkStores:
 
     def __init__(self, sinks: Mapping[NodeId, Sink], query: str) -> None:
         self.query = query
-        self.by_node = {node: SinkStore(node, sink, query) for node, sink in sinks.items()}
+        self.by_node = {node: SinkStore(sink, query) for node, sink in sinks.items()}
 
     @contextmanager
-    def log_readers(self) -> Iterator[list[SinkLogReader]]:
-        """One for each sink."""
+    def log_readers(self) -> Iterator[dict[NodeId, SinkLogReader]]:
+        """Of each sink."""
         with ExitStack() as opened:
-            readers = []
-            for store in self.by_node.values():
-                reader = store.sink.log_reader(self.query)
-                opened.callback(reader.close)
-                readers.append(reader)
+            readers: dict[NodeId, SinkLogReader] = {}
+            for node, store in self.by_node.items():
+                readers[node] = store.sink.log_reader(self.query)
+                opened.callback(readers[node].close)
             yield readers
 
     def cursors(self) -> dict[Origin, dict[int, int]]:
-        """By sink instance, then by channel. Of each sink from its own place: another one may have had it before."""
+        """By sink instance, then by channel."""
         with self.log_readers() as readers:
-            return {
-                Origin(*origin): dict(each)
-                for node, reader in zip(self.by_node, readers, strict=True)
-                for origin, each in reader.cursors().items()
-                if Origin(*origin).node == node
-            }
+            return cursors_of(readers)
 
     def truncate(self, fence: Fence, keep: Callable[[bytes], bool]) -> None:
         """Drop the deltas that `keep` does not want. Raises Fenced."""
         for store in self.by_node.values():
             store.sink.truncate(self.query, fence, keep)
+
+
+def cursors_of(readers: Mapping[NodeId, SinkLogReader]) -> dict[Origin, dict[int, int]]:
+    """By sink instance, then by channel. Of each sink from its own place: another one may have had it before."""
+    return {
+        Origin(*origin): dict(each)
+        for node, reader in readers.items()
+        for origin, each in reader.cursors().items()
+        if Origin(*origin).node == node
+    }
 
 
 def index_of(reader: SinkLogReader) -> Index:

@@ -37,7 +37,7 @@ from clonos.sinks.port import Sink
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.query_snapshots import final_snapshots
 from clonos.spark.settings import Settings
-from clonos.spark.sink_stores import SinkStores
+from clonos.spark.sink_stores import SinkStores, cursors_of
 from clonos.storage import salvage
 from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import same_directory
@@ -151,10 +151,11 @@ def _remains(checkpoint: Checkpoint, bound: Topology, sinks: SinkStores, data: s
     cursors: dict[int, int] = {}
     operators = {node.number for node in bound.nodes if node.kind is NodeKind.OPERATOR}
     with sinks.log_readers() as readers:
-        for reader in readers:
+        for reader in readers.values():
             deltas += reader.deltas()
             whole = whole and not reader.corrupt
-    for said in sinks.cursors().values():
+        visible = cursors_of(readers)
+    for said in visible.values():
         for channel, upto in said.items():
             if channel_origin(channel).node in operators:
                 cursors[channel] = max(upto, cursors.get(channel, 0))

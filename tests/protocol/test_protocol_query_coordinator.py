@@ -56,14 +56,14 @@ class RecordedSink:
     def standing_fence(self) -> Fence:
         return self.standing
 
-    def keep_commit(self, record: CommitRecord) -> None:
+    def record_commit(self, fence: Fence, epoch: int, record: bytes) -> None:
         if self.is_away:
             raise SinkUnavailable("it is away")
         self._done.append(f"record in the {self._name}")
-        self.kept = record
+        self.kept = CommitRecord.from_bytes(record, self._name)
 
-    def last_commit(self) -> CommitRecord | None:
-        return self.kept
+    def last_commit(self) -> tuple[int, bytes] | None:
+        return None if self.kept is None else (self.kept.epoch, self.kept.to_bytes())
 
 
 class Recorded(QueryCoordinator):

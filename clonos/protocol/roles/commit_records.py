@@ -36,13 +36,19 @@ class SinkStore(Protocol):
         """The highest that was raised."""
         ...
 
-    def keep_commit(self, record: CommitRecord) -> None:
+    def record_commit(self, fence: Fence, epoch: Epoch, record: bytes) -> None:
         """In place of an earlier epoch's. Raises Fenced where a later start of the query has taken over."""
         ...
 
-    def last_commit(self) -> CommitRecord | None:
+    def last_commit(self) -> tuple[Epoch, bytes] | None:
         """Raises LogCorrupt."""
         ...
+
+
+def shown_commit(node: NodeId, sink: SinkStore) -> CommitRecord | None:
+    """What a sink has heard of last. Raises LogCorrupt."""
+    said = sink.last_commit()
+    return None if said is None else CommitRecord.from_bytes(said[1], f"sink node {node}")
 
 
 class CommitStore(Protocol):
@@ -123,7 +129,7 @@ class CommitRecords:
     def keep(self, record: CommitRecord) -> None:
         self._store.keep_in_checkpoint(record)
         for sink in self._store.sinks.values():
-            sink.keep_commit(record)
+            sink.record_commit(Fence.of(record.generation), record.epoch, record.to_bytes())
         self.newest = record
 
     def look(self) -> Course:
@@ -155,7 +161,7 @@ class CommitRecords:
     @property
     def last_generation(self) -> Generation:
         """The highest start of this query that any sink has heard of; a copy of the checkpoint may not know it."""
-        return max(map(_last_start, self._store.sinks.values()), default=NO_GENERATION)
+        return max((_last_start(*sink) for sink in self._store.sinks.items()), default=NO_GENERATION)
 
     def fence_sinks(self, generation: Generation) -> Steps:
         """What an old writer still makes visible must be in the logs that the new generation reads."""
@@ -163,11 +169,11 @@ class CommitRecords:
             yield from sink.raise_fence(Fence.of(generation))
 
 
-def _last_start(sink: SinkStore) -> Generation:
+def _last_start(node: NodeId, sink: SinkStore) -> Generation:
     """That the sink has heard of. What it cannot read of its record it is not asked for."""
     standing = generation_of(sink.standing_fence())
     with contextlib.suppress(LogCorrupt):
-        shown = sink.last_commit()
+        shown = shown_commit(node, sink)
         if shown is not None:
             return max(standing, shown.generation)
     return standing

@@ -148,11 +148,7 @@ def _node_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]
 def _output_changes(before: Node, after: Node) -> Iterator[Change]:
     what = "the columns" if after.kind is NodeKind.SINK else "the output"
     if before.columns is not None and after.columns is not None:
-        wrong = misfit(before.columns, after.columns)
-        if wrong is not None:
-            yield Change(_at(after), what, wrong, When.REFUSED, _COLUMNS)
-        elif before.columns != after.columns:
-            yield Change(_at(after), what, _widened(before.columns, after.columns), When.EPOCH)
+        yield from _column_changes(after, what, before.columns, after.columns)
     elif before.output != after.output:
         # Text of format version 1: the fields in their order, without what may be null.
         if before.output.endswith(">") and after.output.startswith(before.output[:-1] + ","):
@@ -169,15 +165,16 @@ def _side_output_changes(before: Node, after: Node) -> Iterator[Change]:
     for name in sorted(before.side_outputs.keys() - after.side_outputs.keys()):
         yield Change(_at(after), f"the side output {name!r}", "is not declared any more", When.EPOCH)
     for name, columns in after.side_outputs.items():
-        what = f"the side output {name!r}"
-        known = before.side_outputs.get(name)
-        if known is None or known == columns:
-            continue
-        wrong = misfit(known, columns)
-        if wrong is not None:
-            yield Change(_at(after), what, wrong, When.REFUSED, _COLUMNS)
-        else:
-            yield Change(_at(after), what, _widened(known, columns), When.EPOCH)
+        known = before.side_outputs.get(name, columns)
+        yield from _column_changes(after, f"the side output {name!r}", known, columns)
+
+
+def _column_changes(node: Node, what: str, before: Columns, after: Columns) -> Iterator[Change]:
+    wrong = misfit(before, after)
+    if wrong is not None:
+        yield Change(_at(node), what, wrong, When.REFUSED, _COLUMNS)
+    elif before != after:
+        yield Change(_at(node), what, _widened(before, after), When.EPOCH)
 
 
 _COLUMNS = (

@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from clonos.errors import ConfigurationError, DivergenceError, Where
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
-from clonos.operators.rows import RowDecoder, RowEncoder
+from clonos.operators.rows import RowDecoder
 from clonos.protocol.engine.services import CausalServices
-from clonos.protocol.ids import LOG_BEGIN
+from clonos.protocol.ids import LOG_BEGIN, Origin
 from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.determinant_codec import decode_steps
 from clonos.protocol.recovery.causal.recorder import Perform
@@ -37,6 +37,7 @@ from clonos.storage.dead_letters import DeadLetter
 from clonos.tools.log.readable import key_said, moment
 from clonos.values.grouping_keys import key_of
 from clonos.values.state_codec import disowned
+from clonos_standby.replica.batches import OutputWriter
 from clonos_standby.replica.outcomes import Outcomes
 
 _STATELESS = {"map": MapOperator, "flat_map": FlatMapOperator, "filter": FilterOperator}
@@ -145,6 +146,7 @@ def replay_letter(
     step = services.step = ReplayStep(recorded, where, recorded_only)
     operator = operator_of(letter, fn)
     schemas = {MAIN: letter.output_schema(), **letter.side_schemas()}
+    writer = OutputWriter(schemas, letter.zone, letter.operator, Origin.of(letter.node, letter.instance))
     table = letter.table()
     rows = RowDecoder(table.schema, letter.zone)
     (batch,) = table.to_batches()
@@ -152,9 +154,7 @@ def replay_letter(
     try:
         operator.open(services)
         made = operator.bundle([key_of(letter.key)], rows.rows(rows.columns(batch), 1))
-        for output, schema in schemas.items():
-            of_it = [row for row in made if output_of(row) == output]
-            RowEncoder(schema, letter.zone, letter.operator).arrays(of_it)
+        writer.encode(made)
     except DivergenceError as error:
         return {**said, "ended": "diverges", "why": error.message}
     except Exception as error:

@@ -211,6 +211,7 @@ class OutputWriter:
         """The rows of each destination with their output numbers."""
         payload: Any = emit.payload
         read = self._read or [MAIN] * len(emit.destinations)
+        batches: dict[OutputName, pa.RecordBatch] = {}
         for column, output in zip(emit.destinations, read, strict=True):
             if isinstance(payload, SplitRows):
                 indices = payload.indices.get(output)
@@ -223,8 +224,9 @@ class OutputWriter:
                 continue
             else:
                 part, numbers = payload, range(emit.first, emit.first + emit.count)
-            batch = pa.RecordBatch.from_arrays(part.arrays, schema=self._schemas[output])
-            yield from _of_a_reader(batch, column, numbers)
+            if output not in batches:
+                batches[output] = pa.RecordBatch.from_arrays(part.arrays, schema=self._schemas[output])
+            yield from _of_a_reader(batches[output], column, numbers)
 
     def _within_limits(self, numbers: Column, batch: pa.RecordBatch) -> Iterator[tuple[Column, pa.Buffer]]:
         count = len(numbers)

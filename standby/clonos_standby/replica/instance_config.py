@@ -60,8 +60,10 @@ def keys_of(node: NodeSpec, tells_folds: bool) -> Callable[[list[Row]], list[Row
 
     def of_both(rows: list[Row]) -> list[Row]:
         sides = [is_right(row) for row in rows]
-        keys = {False: iter(left([row for row in rows if not is_right(row)]))}
-        keys[True] = iter(right([row for row in rows if is_right(row)]))
+        keys = [
+            iter(of_side([row for row, at in zip(rows, sides, strict=True) if at == side]))
+            for side, of_side in ((False, left), (True, right))
+        ]
         return [next(keys[side]) for side in sides]
 
     return of_both
