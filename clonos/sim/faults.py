@@ -20,6 +20,7 @@ from clonos.sim.leaders import LEASE
 from clonos.sim.network import Link
 from clonos.sim.partitions import Place
 from clonos.sim.plan import Fault
+from clonos.sim.sink_moves import movable, move
 
 AT_COMMIT = 10
 """A commit is looked at as often as so many moments."""
@@ -263,6 +264,14 @@ class Faults:
             return
         if self.strikes(Fault.CHECKPOINT_OLDER, "checkpoint"):
             world.checkpoint.restore(copy)
+
+    def at_sinks(self) -> None:
+        """While no driver is alive."""
+        if not self._world.plan.may(Fault.SINK_MOVED):
+            return
+        for node in movable(self._world):
+            if self.strikes(Fault.SINK_MOVED, f"sink node {node}"):
+                move(self._world, node, self._rng)
 
     # -------------------------------------------------------- disks and sinks
 

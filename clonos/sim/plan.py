@@ -44,6 +44,7 @@ class Fault(Enum):
     SINK_AFTER = "sink fails after it took effect"
     SINK_LATE = "sink takes effect late"
     SINK_COMMIT = "sink does not take the commit record"
+    SINK_MOVED = "driver is stopped, and a sink given another place"
     CLOCK_JUMP = "clock jumps"
     FILES_LOST = "executor is lost with the shuffle files that an instance wrote"
     DIRECTORY_UNREADABLE = "directory of a holder cannot be read for a while"

@@ -368,6 +368,7 @@ class World:
 
         def again() -> None:
             self.faults.at_checkpoint()  # its tasks are at an end by now
+            self.faults.at_sinks()
             self._switch_standbys()
             self.start_servers()
             self.start_driver()

@@ -13,7 +13,7 @@ from functools import partial
 from clonos.errors import LogCorrupt
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import FIRST_EPOCH, NO_OUTPUT, Epoch, NodeId, Origin, OutputNumber, epoch_before
-from clonos.protocol.line.commit_reconciliation import Found, knows, newest_of
+from clonos.protocol.line.commit_reconciliation import Found, new_sinks, newest_of
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.recovery_line import RecoveryLine
@@ -46,6 +46,7 @@ class Commits:
         self._sinks = sinks
         self._query = sinks.query
         self._fit = fit
+        self._told: set[NodeId] = set()  # that they are new, once for each start
 
     # ------------------------------------------------------- when one is seen
 
@@ -107,14 +108,15 @@ class Commits:
         return found
 
     def _tell_new_sinks(self, found: Found, newest: CommitRecord) -> None:
-        for node in sorted({origin.node for origin in newest.cursors}):
-            if not knows(found, node):
-                LOG.warning(
-                    "sink %r has never heard of this query, which has committed epoch %d: rows before are not in it",
-                    self._topology.node(node).name,
-                    newest.epoch,
-                    extra=about("sink_is_new", query=self._query),
-                )
+        for node in sorted(new_sinks(found, newest) - self._told):
+            self._told.add(node)
+            LOG.warning(
+                "the place of sink %r has nothing of it yet, but this query has committed epoch %d: rows up to that "
+                "epoch are not in it",
+                self._topology.node(node).name,
+                newest.epoch,
+                extra=about("sink_is_new", query=self._query),
+            )
 
     def _fitted(self, record: CommitRecord | None) -> CommitRecord | None:
         """A start may have died between fitting Spark's file and saying so here: both are compared as they will be."""

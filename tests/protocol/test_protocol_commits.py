@@ -221,6 +221,15 @@ def test_a_sink_that_lost_rows_is_refused_and_another_sink_is_not() -> None:
     assert reconcile(found(4, 4, None, cursors={})).committed == 4
 
 
+def test_a_sinks_record_says_whose_place_it_lies_in() -> None:
+    """Version 1 without it, as the golden file, is that of earlier versions: of every sink that it has a cursor of."""
+    alone = RECORD.kept_for(5, None)
+    assert CommitRecord.from_bytes(alone.to_bytes(), "here") == alone
+    assert (alone.is_of(5), alone.is_of(3), RECORD.is_of(3)) == (True, False, True)
+    assert RECORD.kept_for(7, alone).sinks == {5, 7}
+    assert RECORD.kept_for(7, RECORD).sinks == {SINK.node, 7}
+
+
 def test_two_that_have_gone_on_from_one_past_are_kept_apart() -> None:
     other = replace(record(4), ends={ONE: Ended(name(4), 77, 10)})
     with pytest.raises(
@@ -259,6 +268,32 @@ def test_a_sink_in_the_place_of_another_one_begins_anew_beside_those_that_stay()
     for cursors in ({SINK: {130: 10}, OTHER_SINK: {130: 7}}, {OTHER_SINK: {130: 10}}):
         with pytest.raises(CheckpointMismatch, match="the sink has lost output"):
             reconcile(found(4, 4, 4, ours=of_two_sinks(4), records=here, cursors=cursors))
+
+
+def test_a_sink_in_the_place_of_another_sink_of_the_query_begins_anew() -> None:
+    """Its record is there, but not for this sink."""
+    records = {node: of_two_sinks(4).kept_for(SINK.node, None) for node in (SINK.node, OTHER_SINK.node)}
+    more = {"ours": of_two_sinks(4), "records": records, "cursors": {SINK: {130: 10}}}
+    newest = reconcile(found(4, 4, 4, **more)).newest
+    assert newest is not None and newest.cursors == {SINK: {130: 10}}
+    shared = {node: each.kept_for(OTHER_SINK.node, each) for node, each in records.items()}
+    with pytest.raises(CheckpointMismatch, match="the sink has lost output"):
+        reconcile(found(4, 4, 4, **more | {"records": shared}))
+
+
+@pytest.mark.parametrize("checkpoint_record_is_there", [True, False])
+def test_a_start_over_another_place_may_die_when_it_has_settled(checkpoint_record_is_there: bool) -> None:
+    """What it recorded asks the new place for nothing that was shown in the old one."""
+    moved = {SINK.node: of_two_sinks(4).kept_for(SINK.node, None)}
+    cursors = {SINK: {130: 10}}
+    first = reconcile(found(4, 4, 4, ours=of_two_sinks(4), records=moved, cursors=cursors)).newest
+    assert first is not None
+    settled = replace(first, generation=2)
+    for told in ([OTHER_SINK.node], [SINK.node, OTHER_SINK.node], []):
+        records = moved | {node: settled.kept_for(node, None) for node in told}
+        ours = settled if checkpoint_record_is_there else None
+        course = reconcile(found(4, 4, 4, ours=ours, records=records, cursors=cursors))
+        assert course.newest is not None and OTHER_SINK not in course.newest.cursors
 
 
 def test_two_sinks_that_tell_different_ends_are_kept_apart() -> None:

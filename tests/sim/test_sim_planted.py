@@ -17,6 +17,7 @@ from planted_leaders import LEADERS
 from planted_line import RESUMING
 from planted_poison import POISON
 from planted_programs import CHANGING
+from planted_sinks import SINKS
 from planted_switches import SWITCHES
 from planted_values import VALUES
 from planted_world import WORLD
@@ -42,6 +43,7 @@ PLANTED = {
     **POISON,
     **SWITCHES,
     **FAN_OUT,
+    **SINKS,
 }
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from modes import MODES
 from streams import TRIGGERS, Place
 
 import clonos
-from clonos.errors import CheckpointMismatch, QueryDefinitionError
+from clonos.errors import QueryDefinitionError
 from clonos.spark.checkpoint import Checkpoint
 
 MASTER = "local[32,4]"
@@ -294,55 +292,6 @@ def test_two_streams_with_schemas_of_their_own_are_connected(place: Place, mode:
         (id_, id_ * 10, id_ / 2) for id_ in range(61)
     ]
     assert len({row["draw"] for row in rows}) == len({row["own"] for row in rows}) == 61
-
-
-def test_a_sink_that_took_the_place_of_another_is_known_by_what_it_has_itself(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where the one before it was shows no rows of it; when it has lost some, a start is refused."""
-    one, two, older = place.base / "one.db", place.base / "two.db", place.base / "older"
-    drawn_once = place.causal("id long").map(drawn, SCHEMA, name="first")
-
-    def start(first: Path, rows: int, begin: int) -> None:
-        place.stop()
-        sql = clonos.sinks.sql
-        place.query = (
-            drawn_once.writeStream.to(sql(f"sqlite:///{first}", "a"), name="a")
-            .to(sql(f"sqlite:///{one}", "b"), name="b")
-            .option("checkpointLocation", str(place.checkpoint))
-            .trigger(**TRIGGERS["microbatch"])
-            .start()
-        )
-        place.write([{"id": id_} for id_ in range(begin, begin + 10)])
-        place.until(lambda: count(first, "a") == rows and count(one, "b") == begin + 10, f"{rows} rows")
-        epoch = max(int(path.name) for path in (place.checkpoint / "offsets").glob("[0-9]*"))
-        assert place.query.wait_for_epoch(epoch, 60)
-        kept = Checkpoint(str(place.checkpoint)).kept_commit
-        place.until(
-            lambda: (record := kept()) is not None and record.epoch == epoch, "the commit is recorded"
-        )
-
-    def count(database: Path, table: str) -> int:
-        with contextlib.closing(sqlite3.connect(database)) as connection:
-            known = connection.execute("SELECT name FROM sqlite_master WHERE name = ?", (table,)).fetchall()
-            return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] if known else 0
-
-    start(one, 10, 0)
-    caplog.clear()
-    start(two, 10, 10)
-    assert "sink 'a' has never heard of this query" in caplog.text
-    place.stop()
-    older.mkdir()
-    for path in place.base.glob("two.db*"):
-        shutil.copy(path, older)
-    start(two, 20, 20)
-    place.stop()
-    for path in place.base.glob("two.db*"):
-        path.unlink()
-    for path in older.iterdir():
-        shutil.copy(path, place.base)
-    with pytest.raises(CheckpointMismatch, match=r"the sink has lost output: node 3, instance 0"):
-        start(two, 20, 30)
 
 
 def test_a_stream_goes_to_a_place_once_by_whatever_path(place: Place) -> None:

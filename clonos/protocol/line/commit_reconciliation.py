@@ -82,9 +82,9 @@ class Course:
 
 
 def newest_of(kept: CommitRecord | None, shown: Iterable[CommitRecord]) -> CommitRecord | None:
-    """The checkpoint's record, or a sink's. Of one epoch, the checkpoint's."""
+    """The checkpoint's record, or a sink's. Of one epoch, that of the last start; of one start, the checkpoint's."""
     records = [record for record in (kept, *shown) if record is not None]
-    return max(records, key=lambda record: record.epoch, default=None)
+    return max(records, key=lambda record: (record.epoch, record.generation), default=None)
 
 
 def reconcile(found: Found) -> Course:
@@ -107,6 +107,7 @@ def _course(found: Found) -> Course:
     newest = newest_of(found.kept, found.shown.values())
     if newest is None:
         return Course(found.committed)
+    newest = newest.without_cursors_of(new_sinks(found, newest))
     _check_one_history(found)
     _check_sinks(found, newest)
     _check_snapshots(found, newest)
@@ -165,23 +166,24 @@ def _check_one_history(found: Found) -> None:
             )
 
 
-def knows(found: Found, sink: NodeId) -> bool:
-    """Whether a sink has ever heard of the query. One that has not was chosen by the user in the place of another."""
-    shows = any(channels for origin, channels in found.cursors.items() if origin.node == sink)
-    return sink in found.shown or shows
+def new_sinks(found: Found, newest: CommitRecord) -> frozenset[NodeId]:
+    """Those of which their place has nothing. The user has chosen it instead of another one, and it need not have what
+    was shown there. A record in it says nothing of a sink that does not use the place: other sinks may use it."""
+    known = {sink for sink, record in found.shown.items() if record.is_of(sink)}
+    known |= {origin.node for origin, channels in found.cursors.items() if channels}
+    return frozenset(origin.node for origin in newest.cursors if origin.node not in known)
 
 
 def _check_sinks(found: Found, newest: CommitRecord) -> None:
     for origin, channels in newest.cursors.items():
-        if not knows(found, origin.node):
-            continue
         for channel, number in channels.items():
             at = found.cursors.get(origin, {}).get(channel, -1)
             if at < number:
                 raise CheckpointMismatch(
                     f"the sink has lost output: {_name(origin)} of it had rows of channel {channel} up to number "
                     f"{number} when epoch {newest.epoch} committed, and has them up to {at}",
-                    hint="Restore the sink as it was then or later, or begin anew with a new checkpoint",
+                    hint="Restore the sink as it was then or later. If it was in another place then, give it that one "
+                    "again, or a place where it has never been. Or begin anew with a new checkpoint",
                 )
 
 

@@ -15,13 +15,13 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from clonos.errors import LogCorrupt, SnapshotCorrupt
 from clonos.protocol.fence import Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin, OutputNumber
 
 _MAGIC: Final = b"CLCM"
 _VERSION: Final = 1
@@ -40,7 +40,8 @@ class Ended:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRecord:
     """See the module. `generation` is that of the start that wrote it last. `versions` of functions, by node, are those
-    that the epoch ran under."""
+    that the epoch ran under. `sinks` are those that use the place in which this record is kept; None in the checkpoint,
+    and in records of versions that did not say it."""
 
     query: str
     epoch: Epoch
@@ -50,6 +51,22 @@ class CommitRecord:
     versions: Mapping[int, str] = field(default_factory=dict)
     offsets: bytes = b""  # Spark's `offsets/<epoch>`
     commits: bytes = b""  # Spark's `commits/<epoch>`
+    sinks: frozenset[NodeId] | None = None
+
+    def is_of(self, sink: NodeId) -> bool:
+        """Whether a sink uses the place in which this record is kept."""
+        return self.sinks is None or sink in self.sinks
+
+    def kept_for(self, sink: NodeId, before: CommitRecord | None) -> CommitRecord:
+        """What a sink is given to keep. `before` is what its place has: other sinks may use that place, too."""
+        others: frozenset[NodeId] = frozenset()
+        if before is not None:
+            others = before.sinks if before.sinks is not None else frozenset(at.node for at in before.cursors)
+        return replace(self, sinks=others | {sink})
+
+    def without_cursors_of(self, sinks: Collection[NodeId]) -> CommitRecord:
+        """For a start that has given these sinks another place, which has nothing of them yet."""
+        return replace(self, cursors={at: each for at, each in self.cursors.items() if at.node not in sinks})
 
     def check_follows(self, before: CommitRecord | None) -> None:
         """An instance that had ended an epoch before has not gone back: a snapshot that is not there any more is no
@@ -64,7 +81,7 @@ class CommitRecord:
                 )
 
     def to_bytes(self) -> bytes:
-        body = {
+        body: dict[str, Any] = {
             "query": self.query,
             "epoch": self.epoch,
             "generation": self.generation,
@@ -77,6 +94,8 @@ class CommitRecord:
             "offsets": base64.b64encode(self.offsets).decode(),
             "commits": base64.b64encode(self.commits).decode(),
         }
+        if self.sinks is not None:
+            body["sinks"] = sorted(self.sinks)
         payload = json.dumps(body, separators=(",", ":")).encode()
         return _HEAD.pack(_MAGIC, _VERSION, zlib.crc32(payload)) + payload
 
@@ -113,6 +132,7 @@ class CommitRecord:
             versions=dict(body["versions"]),
             offsets=base64.b64decode(body["offsets"], validate=True),
             commits=base64.b64decode(body["commits"], validate=True),
+            sinks=frozenset(body["sinks"]) if "sinks" in body else None,
         )
 
 

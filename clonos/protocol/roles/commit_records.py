@@ -128,8 +128,9 @@ class CommitRecords:
 
     def keep(self, record: CommitRecord) -> None:
         self._store.keep_in_checkpoint(record)
-        for sink in self._store.sinks.values():
-            sink.record_commit(Fence.of(record.generation), record.epoch, record.to_bytes())
+        for node, sink in self._store.sinks.items():
+            told = record.kept_for(node, _readable(node, sink))
+            sink.record_commit(Fence.of(record.generation), record.epoch, told.to_bytes())
         self.newest = record
 
     def look(self) -> Course:
@@ -145,7 +146,7 @@ class CommitRecords:
             self._store.complete(course.completes, course.commits)
         self._store.sync_spark_files()  # what this start begins behind
         if course.newest is not None:
-            self.keep(replace(course.newest, generation=generation))
+            self.keep(replace(course.newest, generation=generation, sinks=None))
 
     def final_snapshots(self, epoch: Epoch) -> FinalSnapshots:
         """With which instances ended an epoch that has committed, or the last one before that they ran. Raises
@@ -171,9 +172,13 @@ class CommitRecords:
 
 def _last_start(node: NodeId, sink: SinkStore) -> Generation:
     """That the sink has heard of. What it cannot read of its record it is not asked for."""
+    shown = _readable(node, sink)
     standing = generation_of(sink.standing_fence())
+    return standing if shown is None else max(standing, shown.generation)
+
+
+def _readable(node: NodeId, sink: SinkStore) -> CommitRecord | None:
+    """A sink's record, if it has one that is whole."""
     with contextlib.suppress(LogCorrupt):
-        shown = shown_commit(node, sink)
-        if shown is not None:
-            return max(standing, shown.generation)
-    return standing
+        return shown_commit(node, sink)
+    return None

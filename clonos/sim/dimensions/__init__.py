@@ -20,6 +20,7 @@ from clonos.sim.dimensions.holders import unreadable_holders
 from clonos.sim.dimensions.hosts import hosts
 from clonos.sim.dimensions.hung_servers import hung_servers
 from clonos.sim.dimensions.identity import identity
+from clonos.sim.dimensions.moved_sinks import moved_sinks
 from clonos.sim.dimensions.old_checkpoints import old_checkpoints
 from clonos.sim.dimensions.partitions import partitions
 from clonos.sim.dimensions.power import power
@@ -53,6 +54,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "fan-out": fan_out,
     "side outputs": side_outputs,
     "several sinks": several_sinks,
+    "moved sinks": moved_sinks,
 }
 """By the name of its stream, in the order of application."""
 
