@@ -16,6 +16,8 @@ from clonos.errors import QueryDefinitionError
 from clonos.spark.plan import Binding, RightPlan
 from clonos.spark.versions import Previous, parts
 
+_KEYS = 'Write groupBy("id"), or groupBy(left="id", right="order_id")'
+
 Migrate = Callable[[dict[Any, Any], str], dict[Any, Any]]
 
 
@@ -45,12 +47,24 @@ class ConnectedStreams:
         """By columns that both have, or by columns of each: `left=["id"], right=["order_id"]`. Their types agree."""
         if bool(columns) == (left is not None or right is not None):
             raise QueryDefinitionError(
-                "connected streams are grouped by columns that both have, or by left= and right="
+                "connected streams are grouped by columns that both have, or by left= and right=", hint=_KEYS
             )
+        for side, own in (("left", left), ("right", right)):
+            if not columns and own is None:
+                raise QueryDefinitionError(
+                    f"groupBy lacks {side}=, the key columns of the {side} stream", hint=_KEYS
+                )
         keys = [
-            key_columns(stream, columns or (() if own is None else (own,)))
+            key_columns(stream, columns or (own,))
             for stream, own in ((self._left, left), (self._right, right))
         ]
+        if len(keys[0]) != len(keys[1]):
+            of_left, of_right = (f"{len(key)} ({', '.join(key)})" for key in keys)
+            raise QueryDefinitionError(
+                "the keys of connected streams have different numbers of columns: "
+                f"{of_left} on the left and {of_right} on the right",
+                hint="Give each column of the one key its counterpart in the other, in the same order",
+            )
         types = [
             [stream.schema[name].dataType.simpleString() for name in key]
             for stream, key in zip((self._left, self._right), keys, strict=True)

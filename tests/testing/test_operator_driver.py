@@ -555,8 +555,17 @@ def test_what_connected_streams_have_in_common() -> None:
         QueryDefinitionError, match="grouped by columns that both have, or by left= and right="
     ):
         clonos.connect(CARDS, other).groupBy("card", left="card")
-    with pytest.raises(QueryDefinitionError, match="at least one column"):
-        clonos.connect(CARDS, other).groupBy(left="amount")
+    for keys, says in (
+        ({"left": "card"}, r"lacks right=, the key columns of the right stream.*right=\"order_id\"\)"),
+        ({"right": "card"}, "lacks left=, the key columns of the left stream"),
+        ({"left": [], "right": []}, "at least one column"),
+        (
+            {"left": "card", "right": ["number", "card"]},
+            r"numbers of columns: 1 \(card\) on the left and 2 \(number, card\) on the right",
+        ),
+    ):
+        with pytest.raises(QueryDefinitionError, match=says):
+            clonos.connect(CARDS, other).groupBy(**keys)
     with pytest.raises(QueryDefinitionError, match="connected with each other"):
         clonos.connect(CARDS, "other")  # type: ignore[arg-type]
     with pytest.raises(QueryDefinitionError, match="have no watermark yet"):
