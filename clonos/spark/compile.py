@@ -139,13 +139,8 @@ class Compiled:
                 hint="Names bind state to operators; give each its own",
             )
         for node in [*self._nodes, *self._sinks]:
-            upstream = list(map(node_of, getattr(node, "all_upstream", ())))
-            twice_read = [up for at, up in enumerate(upstream) if any(up is other for other in upstream[:at])]
-            if twice_read:
-                raise QueryDefinitionError(
-                    f"{self._name(node)} would get rows of {self._name(twice_read[0])} twice",
-                    hint="Let one of them go through an operator of its own, such as map()",
-                )
+            if not isinstance(node, SourcePlan):
+                self._check_reads(node)
         for one, other in combinations(self._sinks, 2):
             both = [up for up in one.upstream if any(_is_same(up, known) for known in other.upstream)]
             if both and one.sink.target == other.sink.target:
@@ -154,6 +149,31 @@ class Compiled:
                     f"from {self._name(one)} and {self._name(other)}",
                     hint="An id is visible once in a place; give each sink a table, folder or function of its own",
                 )
+
+    def _check_reads(self, node: OperatorPlan | SinkPlan) -> None:
+        """That it reads one output of an upstream node, once. Its rows come by channels, and a channel is an upstream
+        instance, whichever output the rows are of."""
+        pairs = [pair for pair in combinations(node.all_upstream, 2) if node_of(pair[0]) is node_of(pair[1])]
+        if not pairs:
+            return
+        one, other = next((pair for pair in pairs if _is_same(*pair)), pairs[0])
+        reader, read, outputs = (
+            self._name(node),
+            self._name(node_of(one)),
+            (output_read(one), output_read(other)),
+        )
+        if _is_same(one, other):
+            rows = read if outputs[0] == MAIN else f"the side output {outputs[0]!r} of {read}"
+            raise QueryDefinitionError(
+                f"{reader} would get rows of {rows} twice",
+                hint="Let one of them go through an operator of its own, such as map()",
+            )
+        said = ["its main output" if output == MAIN else f"its side output {output!r}" for output in outputs]
+        raise QueryDefinitionError(
+            f"{reader} would read two outputs of {read}: {' and '.join(said)}",
+            hint="An operator or a sink reads only one output of an operator. Let one of the two go through an "
+            'operator of its own, such as .filter(lambda row, ctx: True, name="...")',
+        )
 
     @property
     def sinks(self) -> dict[NodeId, Any]:

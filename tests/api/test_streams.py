@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+import clonos
 from clonos.api.streams import CausalStream
 from clonos.errors import QueryDefinitionError
+from clonos.spark.compile import Compiled
+from clonos.spark.plan import SinkPlan
+from clonos.spark.settings import read_settings
 from clonos.testing.driver import stream
 
-CARDS = stream("card string, amount long")
+COLUMNS = "card string, amount long"
+CARDS = stream(COLUMNS)
 
 
 def doubled(given: CausalStream, times: int) -> CausalStream:
@@ -51,3 +56,48 @@ def test_a_side_output_is_one_that_the_operator_declares() -> None:
     for name in ("", "a/b"):
         with pytest.raises(QueryDefinitionError, match=r"is not a side output's \(of 'odd'\) name"):
             CARDS.filter(lambda row, ctx: True, name="odd", side_outputs={name: "a int"})
+
+
+def compiled(given: CausalStream) -> Compiled:
+    sink = clonos.sinks.call(lambda rows, ids: None)
+    return Compiled([SinkPlan(given.plan, given.schema, sink)], read_settings({}), "UTC")
+
+
+def test_a_reader_takes_one_output_of_an_operator() -> None:
+    sides = {"late": COLUMNS, "odd": COLUMNS}
+    split = CARDS.map(lambda row, ctx: row, COLUMNS, name="split", side_outputs=sides)
+    late, odd = split.side_output("late"), split.side_output("odd")
+
+    def connected(left: CausalStream, right: CausalStream) -> CausalStream:
+        grouped = clonos.connect(left, right).groupBy("card")
+        return grouped.process(lambda *_: None, lambda *_: None, COLUMNS, name="both")
+
+    for given, says in (
+        (
+            split.union(late),
+            "^sink would read two outputs of split: its main output and its side output 'late'",
+        ),
+        (
+            odd.union(late),
+            "^sink would read two outputs of split: its side output 'odd' and its side output 'late'",
+        ),
+        (
+            connected(split, late),
+            "^both would read two outputs of split: its main output and its side output 'late'",
+        ),
+        (connected(CARDS.union(late), odd), "^both would read two outputs of split"),
+        (split.union(split), "^sink would get rows of split twice"),
+        (connected(split, split), "^both would get rows of split twice"),
+        (
+            late.union(split.side_output("late")),
+            "^sink would get rows of the side output 'late' of split twice",
+        ),
+        (split.union(late).union(split), "^sink would get rows of split twice"),
+    ):
+        hint = "an operator of its own, such as " + (r"\.filter\(" if "outputs" in says else r"map\(\)")
+        with pytest.raises(QueryDefinitionError, match=f"{says}.*{hint}"):
+            compiled(given)
+    through = late.filter(lambda row, ctx: True, name="through")  # as the hint says
+    for given in (split.union(through), connected(split, through), connected(through, split)):
+        reads = [dict(node.reads) for node in compiled(given).topology().nodes]
+        assert reads[1] == {1: "late"} and not any(reads[2:])

@@ -84,6 +84,7 @@ LIMITS: dict[str, str] = {
         sim/test_sim_scale.py::test_wire_grows_with_parallelism_and_with_depth_and_shrinks_with_sharing""",
     "A query has no join": """
         spark/test_spark_refusals.py::test_names_are_given_once_and_a_union_has_a_stream_once
+        spark/test_spark_refusals.py::test_two_outputs_of_one_operator_come_together_as_the_hint_says
         spark/test_spark_operators.py::test_two_sources_are_united
         spark/test_spark_dataflows.py::test_two_streams_with_schemas_of_their_own_are_connected
         testing/test_operator_driver.py::test_what_connected_streams_have_in_common""",

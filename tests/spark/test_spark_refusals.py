@@ -235,6 +235,37 @@ def test_names_are_given_once_and_a_union_has_a_stream_once(place: Place, stream
     place.start(one.union(again), "microbatch")  # as the hint says
 
 
+def test_two_outputs_of_one_operator_come_together_as_the_hint_says(place: Place) -> None:
+    columns = "id long, side boolean"
+
+    def mark(row: Any, ctx: Any) -> tuple[Any, ...]:
+        ctx.side_output("more", (row.id, True))
+        return row.id, False
+
+    def count(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        if ctx.state["n"] == 2:
+            yield row.id, None
+
+    split = place.causal("id long").map(mark, columns, name="split", side_outputs={"more": columns})
+    more = split.side_output("more")
+    for given in (
+        split.union(more),
+        clonos.connect(split, more).groupBy("id").process(count, count, columns, name="both"),
+    ):
+        with pytest.raises(
+            QueryDefinitionError, match=r"would read two outputs of split: .*such as \.filter"
+        ):
+            place.start(given)
+    through = more.filter(lambda row, ctx: True, name="through")
+    both = clonos.connect(split, through).groupBy("id").process(count, count, columns, name="both")
+    again = both.map(lambda row: row, columns, name="again", pure=True)
+    place.start(split.union(through).union(again))
+    place.write([{"id": id_} for id_ in range(10)])
+    rows = sorted((row["id"], str(row["side"])) for row in place.await_rows(30))
+    assert rows == sorted((id_, side) for id_ in range(10) for side in ("False", "None", "True"))
+
+
 def test_a_function_that_cannot_be_pickled_leaves_no_checkpoint(place: Place, stream: Any) -> None:
     lock = threading.Lock()
 
