@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.writer import CausalStreamWriter
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.extras import needs
@@ -30,7 +31,6 @@ from clonos.spark.plan import (
     RightPlan,
     SideOutputPlan,
     Upstream,
-    check_name,
 )
 from clonos.spark.routing import check_key_types
 from clonos.spark.session import require_dataframe, require_session
@@ -209,13 +209,13 @@ class CausalStream:
     ) -> CausalStream:
         _check_function(fn, binding.name)
         check_previous(previous, binding)
-        zone, sides = self.timezone, _side_schemas(side_outputs, binding.name)
+        zone, sides = self.timezone, side_schemas(side_outputs, binding.name)
         if sides and pure:
             raise QueryDefinitionError(
                 f"{binding.name!r} is declared pure, and has side outputs",
                 hint="Take (row, ctx) instead of (row): ctx.side_output gives their rows",
             )
-        kept = {"pure": pure, "tz": zone, "side_outputs": _arrow_of(sides)}
+        kept = {"pure": pure, "tz": zone, "side_outputs": arrow_schemas(sides)}
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
             return lambda given, name: partial(kind, function, _arrow(schema), name=name, **kept)
@@ -263,8 +263,8 @@ class CausalStream:
         """The rows that the operator of this stream gives by `ctx.side_output(name, row)`."""
         plans = self._upstream
         plan = plans[0] if len(plans) == 1 else None
-        if not isinstance(plan, OperatorPlan) or name not in plan.side_outputs:
-            known = plan.side_outputs if isinstance(plan, OperatorPlan) else {}
+        known = list(plan.side_outputs) if isinstance(plan, OperatorPlan) else []
+        if not isinstance(plan, OperatorPlan) or name not in known:
             raise QueryDefinitionError(
                 f"there is no side output {name!r}; there are {', '.join(map(repr, known)) or 'none'}",
                 hint="Ask the stream that an operator has returned, which declares them by side_outputs={name: schema}",
@@ -617,13 +617,13 @@ def keyed(
         _check_function(function, binding.name)
     check_previous(previous, binding)
     zone, schema = stream.timezone, struct_type(output)
-    sides = _side_schemas(side_outputs, binding.name)
+    sides = side_schemas(side_outputs, binding.name)
 
     def of(given: Any) -> OperatorFactory:
         *functions, timer, brought = split(given)
         kept = {"name": binding.name, "on_timer": timer, "tz": zone, "migrate": brought}
         return lambda given, _: partial(
-            kind, *functions, _arrow(schema), side_outputs=_arrow_of(sides), **kept
+            kind, *functions, _arrow(schema), side_outputs=arrow_schemas(sides), **kept
         )
 
     return stream._then(
@@ -648,17 +648,6 @@ def key_columns(stream: CausalStream, columns: tuple[Any, ...]) -> tuple[str, ..
         raise QueryDefinitionError(f"a key column is given twice: {', '.join(key)}")
     check_key_types(stream.schema, key)
     return key
-
-
-def _side_schemas(given: Mapping[str, Any] | None, operator: str) -> dict[str, Any]:
-    """Their schemas, as StructTypes."""
-    for name in given or {}:
-        check_name(name, f"a side output's (of {operator!r})")
-    return {name: struct_type(schema) for name, schema in (given or {}).items()}
-
-
-def _arrow_of(schemas: Mapping[str, Any]) -> dict[str, pa.Schema]:
-    return {name: _arrow(schema) for name, schema in schemas.items()}
 
 
 def _column_name(column: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import clonos
@@ -53,9 +55,31 @@ def test_a_side_output_is_one_that_the_operator_declares() -> None:
             given.side_output("early")
     with pytest.raises(QueryDefinitionError, match="declared pure, and has side outputs"):
         CARDS.map(lambda row: row, "card string", name="pure", pure=True, side_outputs=late)
-    for name in ("", "a/b"):
+    with pytest.raises(QueryDefinitionError, match=r"no side output \['late'\]; there are 'late'"):
+        split.side_output(["late"])  # type: ignore[arg-type]
+    for name in ("", "a/b", 7, None):
         with pytest.raises(QueryDefinitionError, match=r"is not a side output's \(of 'odd'\) name"):
             CARDS.filter(lambda row, ctx: True, name="odd", side_outputs={name: "a int"})
+
+
+@pytest.mark.parametrize("given", [["late"], [], "late", ("late", "card string"), {"late"}, True])
+def test_side_outputs_are_declared_by_a_mapping(given: Any) -> None:
+    keyed = CARDS.groupBy("card")
+    connected = clonos.connect(CARDS, CARDS).groupBy("card")
+
+    def nothing(*_: Any) -> None: ...
+
+    for declare in (
+        lambda: CARDS.map(nothing, COLUMNS, name="op", side_outputs=given),
+        lambda: CARDS.flat_map(nothing, COLUMNS, name="op", side_outputs=given),
+        lambda: CARDS.filter(nothing, name="op", side_outputs=given),
+        lambda: keyed.process(nothing, COLUMNS, name="op", side_outputs=given),
+        lambda: connected.process(nothing, nothing, COLUMNS, name="op", side_outputs=given),
+    ):
+        with pytest.raises(
+            QueryDefinitionError, match=rf"'op' are a {type(given).__name__};.*side_outputs=\{{\"late\": \""
+        ):
+            declare()
 
 
 def compiled(given: CausalStream) -> Compiled:
