@@ -243,6 +243,42 @@ def test_another_set_of_nodes_is_refused() -> None:
     assert "node 3 ('sink') is new" in str(only(fewer, QUERY))
 
 
+def with_sinks(*sinks: tuple[str, dict[str, Any]]) -> Topology:
+    made = [
+        replace(QUERY.nodes[2], number=number, name=name, **given)
+        for number, (name, given) in enumerate(sinks, 3)
+    ]
+    return replace(QUERY, nodes=(*QUERY.nodes[:2], *made))
+
+
+ROWS: tuple[str, dict[str, Any]] = ("rows", {})
+LATE: tuple[str, dict[str, Any]] = ("late", {"reads": {2: OutputName("late")}})
+
+
+@pytest.mark.parametrize(
+    ("sinks", "says"),
+    [
+        ((ROWS, LATE, ("copy", {})), "the set of nodes of the query changes: node 5 ('copy') is new"),
+        ((("copy", {}), ROWS, LATE), "name of node 3 ('copy') was 'rows' and is 'copy' now"),
+        ((ROWS,), "the set of nodes of the query changes: node 4 ('late') is gone"),
+        ((LATE,), "name of node 3 ('late') was 'rows' and is 'late' now"),
+        ((LATE, ROWS), "name of node 3 ('late') was 'rows' and is 'late' now"),
+        ((ROWS, ("later", LATE[1])), "name of node 4 ('later') was 'late' and is 'later' now"),
+        ((ROWS, ("late", {})), "side outputs read of node 4 ('late')"),
+        ((("rows", {"upstream": (1,)}), LATE), "upstream of node 3 ('rows')"),
+        ((("rows", {"parallelism": 2}), LATE), "parallelism of node 3 ('rows') was 1 and is 2 now"),
+    ],
+)
+def test_which_sinks_there_are_and_in_which_order_is_bound(
+    sinks: tuple[tuple[str, dict[str, Any]], ...], says: str
+) -> None:
+    bound = with_sinks(ROWS, LATE)
+    assert compare(bound, with_sinks(ROWS, LATE)) == []
+    changes = compare(bound, with_sinks(*sinks))
+    assert {change.when for change in changes} == {When.REFUSED}
+    assert any(says in str(change) for change in changes), [*map(str, changes)]
+
+
 def test_columns_that_continue_others() -> None:
     assert misfit(OUT, (*OUT, Column("n", "int"))) is None
     assert misfit((Column("n", "int", False),), (Column("n", "int"),)) is None

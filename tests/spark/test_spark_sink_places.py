@@ -122,3 +122,41 @@ def test_a_first_start_over_a_new_place_may_die_when_it_has_recorded_itself(
         with pytest.raises(KeyboardInterrupt):
             query.start("three", "two")
     query.run("three", "two", (10, 20))
+
+
+def test_a_sink_at_a_new_place_begins_with_the_open_epoch(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = (Place(place.spark, place.base / name) for name in ("first", "second", "third"))
+    rows = place.causal("id long").map(drawn, SCHEMA, name="draw")
+    even = rows.filter(lambda row, ctx: row.id % 2 == 0, name="halve")
+
+    def start(one: Place, other: Place, ids: range, **trigger: str) -> None:
+        place.stop()
+        place.query = (
+            rows.writeStream.to(clonos.sinks.jsonl(one.output, durable=False), name="rows")
+            .to(clonos.sinks.jsonl(other.output, durable=False), name="even", stream=even)
+            .option("checkpointLocation", str(place.checkpoint))
+            .trigger(**trigger)
+            .start()
+        )
+        place.write([{"id": id_} for id_ in ids])
+        place.until(lambda: {*ids} <= {*shown(one)} and {*ids[::2]} <= {*shown(other)}, f"rows {ids}")
+
+    def shown(at: Place) -> dict[int, Any]:
+        return {row["id"]: (row["draw"], row["clonos_id"]) for row in at.rows()}
+
+    start(first, second, range(10), **TRIGGERS["microbatch"])
+    place.await_commit()
+    kept = Checkpoint(str(place.checkpoint)).kept_commit
+    place.until(lambda: (record := kept()) is not None and len(record.cursors) == 2, "the commit is recorded")
+    start(first, second, range(10, 20), realTime="5 minutes")
+    place.stop()
+    caplog.clear()
+    start(third, second, range(20, 30), **TRIGGERS["microbatch"])
+    assert "the place of sink 'rows' has nothing of it yet" in caplog.text
+    before = shown(first)
+    assert sorted(before) == [*range(20)], "nothing more comes to the former place"
+    assert sorted(shown(third)) == [*range(10, 30)], "nothing of what had committed comes to the new one"
+    assert {id_: shown(third)[id_] for id_ in range(10, 20)} == {id_: before[id_] for id_ in range(10, 20)}
+    assert sorted(row["id"] for row in second.rows()) == [*range(0, 30, 2)]
