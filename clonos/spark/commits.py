@@ -100,7 +100,7 @@ class Commits:
             damaged=self._checkpoint.damaged_offsets(),
             kept=kept,
             shown=shown,
-            cursors=self._sinks.cursors() if newest else {},
+            cursors=self._sinks.cursors(),
             snapshots=self._snapshots() if newest else {},
         )
         if newest is not None:

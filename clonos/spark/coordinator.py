@@ -397,20 +397,18 @@ class Coordinator(QueryCoordinator):
     # --------------------------------------------------------------- commits
 
     def _watch(self) -> None:
-        while not self._stopping.wait(COMMIT_POLL_SECONDS):
+        stops = False
+        while not stops:
+            stops = self._stopping.wait(COMMIT_POLL_SECONDS)  # the last commit is recorded, too
             try:
                 with self._forgetting:
                     self.look_for_commits()
             except Fenced:
                 return  # another driver has taken over; a program that waits for the query hears of it
             except StorageUnavailable as error:
-                self._warn(
-                    "checkpoint_unreadable",
-                    "a commit cannot be looked for, or recorded, now; trying again",
-                    error,
-                )
+                self._warn("checkpoint_unreadable", "a commit cannot be looked for, or recorded, now", error)
             except ClonosError as error:
-                self._warn("logs_not_truncated", "logs were not truncated; trying again", error)
+                self._warn("logs_not_truncated", "logs were not truncated", error)
 
     def _warn(self, event: str, what: str, error: ClonosError) -> None:
         if self._seldom.is_due((event, self.forgotten)):

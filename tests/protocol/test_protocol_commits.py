@@ -11,11 +11,12 @@ import pytest
 
 from clonos.errors import CheckpointMismatch, LogCorrupt, SnapshotCorrupt, Where
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
-from clonos.protocol.line.commit_reconciliation import Found, reconcile
+from clonos.protocol.ids import Origin, OutputNumber
+from clonos.protocol.line.commit_reconciliation import Found, check_last_output, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
+from clonos.protocol.line.final_snapshot import FinalSnapshot
 from clonos.protocol.line.missing_end import check_log_has_no_earlier_epoch, check_no_end_is_missing
-from clonos.protocol.line.recovery_line import RecoveryLine
+from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.topology import Node, NodeKind, Topology
@@ -228,6 +229,18 @@ def test_a_sinks_record_says_whose_place_it_lies_in() -> None:
     assert (alone.is_of(5), alone.is_of(3), RECORD.is_of(3)) == (True, False, True)
     assert RECORD.kept_for(7, alone).sinks == {5, 7}
     assert RECORD.kept_for(7, RECORD).sinks == {SINK.node, 7}
+
+
+def test_a_sink_that_lost_output_of_a_commit_without_a_record_is_refused() -> None:
+    """Its snapshot says what the sink had been sent."""
+    finals = {ONE: FinalSnapshot(Point(name(5), 600, {0: 7, 1: 9}, {}), OutputNumber(9))}
+    chain = Topology((*CHAIN.nodes[:2], replace(CHAIN.nodes[3], number=3, upstream=(2,))))
+    has_all = {Origin(3, 0): {ONE.channel: 7}, Origin(3, 1): {ONE.channel: 9}}
+    check_last_output(found(5, 4, 4, cursors=has_all), chain, 5, finals)
+    lost = has_all | {Origin(3, 1): {ONE.channel: 8}}
+    with pytest.raises(CheckpointMismatch, match=r"instance 1 .* up to number 9 when epoch 5 .* up to 8"):
+        check_last_output(found(5, 4, 4, cursors=lost), chain, 5, finals)
+    check_last_output(found(5, None, None, cursors={}), chain, 5, finals)  # another place
 
 
 def test_two_that_have_gone_on_from_one_past_are_kept_apart() -> None:

@@ -103,6 +103,7 @@ class Recorded(QueryCoordinator):
             offsets=dict.fromkeys(range(10), b"o"),
             commits={self.spark_committed: b"c"},
             snapshots=self.snapshots,
+            cursors={SINK: {OPERATOR.channel: 1}},
         )
 
     def record_of(self, epoch: int, generation: int, ends: Mapping[Origin, Ended]) -> CommitRecord:

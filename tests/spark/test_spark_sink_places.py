@@ -12,8 +12,9 @@ import pytest
 from streams import TRIGGERS, Place
 
 import clonos
-from clonos.errors import CheckpointMismatch
+from clonos.errors import CheckpointMismatch, StorageUnavailable
 from clonos.protocol.roles.commit_records import CommitRecords
+from clonos.spark import coordinator
 from clonos.spark.checkpoint import Checkpoint
 
 MASTER = "local[8,4]"
@@ -160,3 +161,41 @@ def test_a_sink_at_a_new_place_begins_with_the_open_epoch(
     assert sorted(shown(third)) == [*range(10, 30)], "nothing of what had committed comes to the new one"
     assert {id_: shown(third)[id_] for id_ in range(10, 20)} == {id_: before[id_] for id_ in range(10, 20)}
     assert sorted(row["id"] for row in second.rows()) == [*range(0, 30, 2)]
+
+
+@pytest.mark.parametrize(
+    "recorded", [True, False], ids=["recorded", "driver dies before it records the commit"]
+)
+def test_a_sink_that_lost_the_rows_of_the_last_commit_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    """The query ends with the commit: it is recorded all the same, and else the snapshots say what had been shown."""
+    stream = place.causal("id long").map(drawn, SCHEMA, name="first")
+
+    def run(ids: range) -> None:
+        place.write([{"id": id_} for id_ in ids])
+        place.query = (
+            stream.writeStream.to(clonos.sinks.jsonl(place.output))
+            .option("checkpointLocation", str(place.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert place.query.awaitTermination(120)
+
+    monkeypatch.setattr(coordinator, "COMMIT_POLL_SECONDS", 60)  # longer than the query lasts
+    run(range(4))
+    shutil.copytree(place.output, place.base / "older")
+    if not recorded:
+        monkeypatch.setattr(CommitRecords, "record", lambda self, *given: _unreachable())
+    run(range(4, 6))
+    monkeypatch.undo()
+    kept = Checkpoint(str(place.checkpoint)).kept_commit()
+    assert kept is not None and kept.epoch == (1 if recorded else 0)
+    shutil.rmtree(place.output)
+    shutil.copytree(place.base / "older", place.output)
+    with pytest.raises(CheckpointMismatch, match="the sink has lost output"):
+        run(range(6, 8))
+
+
+def _unreachable() -> Any:
+    raise StorageUnavailable("the checkpoint cannot be reached")

@@ -20,9 +20,9 @@ What an epoch reads is said by Spark's file of its offsets alone, until its comm
 such a file and it is damaged, the start is refused: with another plan the epoch would end elsewhere than what was
 recorded of it, and what is visible.
 
-Also refused are a sink that is behind a record, since rows that were visible are gone, and two records that tell
-different ends of one epoch: both have gone on from a common past. A sink's record may be older than the others, since a
-driver writes them one after another.
+Also refused are a sink that is behind a record, or behind what it was sent in an epoch that Spark has committed and no
+record tells of, since rows that were visible are gone, and two records that tell different ends of one epoch: both have
+gone on from a common past. A sink's record may be older than the others, since a driver writes them one after another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from itertools import combinations
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import FIRST_EPOCH, NO_EPOCH, Epoch, NodeId, Origin
 from clonos.protocol.line.commit_record import CommitRecord
+from clonos.protocol.line.final_snapshot import FinalSnapshots
 from clonos.protocol.line.snapshot_name import SnapshotName
+from clonos.protocol.topology import NodeKind, Topology
 
 RESTORE = "Restore the whole checkpoint as it was after that epoch, or begin anew with a new checkpoint and a new sink"
 
@@ -169,22 +171,43 @@ def _check_one_history(found: Found) -> None:
 def new_sinks(found: Found, newest: CommitRecord) -> frozenset[NodeId]:
     """Those of which their place has nothing. The user has chosen it instead of another one, and it need not have what
     was shown there. A record in it says nothing of a sink that does not use the place: other sinks may use it."""
-    known = {sink for sink, record in found.shown.items() if record.is_of(sink)}
-    known |= {origin.node for origin, channels in found.cursors.items() if channels}
+    known = known_sinks(found)
     return frozenset(origin.node for origin in newest.cursors if origin.node not in known)
+
+
+def known_sinks(found: Found) -> set[NodeId]:
+    """Those of which their place has something."""
+    known = {sink for sink, record in found.shown.items() if record.is_of(sink)}
+    return known | {origin.node for origin, channels in found.cursors.items() if channels}
 
 
 def _check_sinks(found: Found, newest: CommitRecord) -> None:
     for origin, channels in newest.cursors.items():
         for channel, number in channels.items():
-            at = found.cursors.get(origin, {}).get(channel, -1)
-            if at < number:
-                raise CheckpointMismatch(
-                    f"the sink has lost output: {_name(origin)} of it had rows of channel {channel} up to number "
-                    f"{number} when epoch {newest.epoch} committed, and has them up to {at}",
-                    hint="Restore the sink as it was then or later. If it was in another place then, give it that one "
-                    "again, or a place where it has never been. Or begin anew with a new checkpoint",
-                )
+            _check_shown(found, newest.epoch, origin, channel, number)
+
+
+def check_last_output(found: Found, topology: Topology, epoch: Epoch, finals: FinalSnapshots) -> None:
+    """Spark has committed an epoch, and no record says so: final snapshots say what the sinks have been sent. Raises
+    CheckpointMismatch."""
+    known = known_sinks(found)
+    for sink in topology.instances(NodeKind.SINK):
+        for sender, final in finals.items() if sink.node in known else ():
+            to = topology.destination(sender.node, sink)
+            number = final.point.sent.get(to) if to is not None else None
+            if number is not None:
+                _check_shown(found, epoch, sink, sender.channel, number)
+
+
+def _check_shown(found: Found, epoch: Epoch, sink: Origin, channel: int, number: int) -> None:
+    at = found.cursors.get(sink, {}).get(channel, -1)
+    if at < number:
+        raise CheckpointMismatch(
+            f"the sink has lost output: {_name(sink)} of it had rows of channel {channel} up to number {number} when "
+            f"epoch {epoch} committed, and has them up to {at}",
+            hint="Restore the sink as it was then or later. If it was in another place then, give it that one again, "
+            "or a place where it has never been. Or begin anew with a new checkpoint",
+        )
 
 
 def _check_snapshots(found: Found, newest: CommitRecord) -> None:

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from clonos.errors import ClonosError, LogCorrupt
 from clonos.protocol.fence import NO_GENERATION, Fence, Generation, generation_of
-from clonos.protocol.ids import Epoch, NodeId, Origin
-from clonos.protocol.line.commit_reconciliation import Course, Found, reconcile
+from clonos.protocol.ids import NO_EPOCH, Epoch, NodeId, Origin
+from clonos.protocol.line.commit_reconciliation import Course, Found, check_last_output, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots, check_finals
 from clonos.protocol.line.recovery_line import RecoveryLine
@@ -134,8 +134,14 @@ class CommitRecords:
         self.newest = record
 
     def look(self) -> Course:
-        """Where the query goes on. Changes nothing. Raises CheckpointMismatch, LogCorrupt."""
-        return reconcile(self._store.found())
+        """Where the query goes on. Changes nothing. Raises CheckpointMismatch, LogCorrupt, SnapshotCorrupt."""
+        found = self._store.found()
+        course = reconcile(found)
+        recorded = course.newest.epoch if course.newest is not None else NO_EPOCH
+        if course.committed > recorded:
+            finals = self._store.final_snapshots(course.committed)
+            check_last_output(found, self._topology, course.committed, finals)
+        return course
 
     def settle(self, course: Course, generation: Generation) -> None:
         """Carry it out, when older writers are fenced: what Spark has lost is there again, and all records say that
