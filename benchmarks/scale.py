@@ -23,7 +23,7 @@ import cloudpickle
 from replica_overhead import GENERATION, INSTANCE, NODE, ledger_node
 
 from clonos.protocol.destination import Reader, Routing, route_by_key
-from clonos.protocol.engine.instance import Bundle, Emit, Instance, InstanceConfig, Persist
+from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, InstanceConfig, Persist
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, LogOffset, NodeId, Origin
@@ -113,6 +113,10 @@ def instance() -> tuple[Instance, Ports]:
     return Instance(config, operator, services, ports), ports
 
 
+def begun(of: Instance) -> list[Action]:
+    return of.open_epoch(FIRST_EPOCH, realtime=True)
+
+
 def replay_seconds(bundles: int, size: int) -> float:
     """How long so many bundles of so many records take to repeat."""
     tag = Tag(1, 0, -1, {})
@@ -121,13 +125,13 @@ def replay_seconds(bundles: int, size: int) -> float:
         for at in range(bundles)
     ]
     live, ports = instance()
-    for action in [a for b in [None, *taken] for a in (live.take(b) if b else live.open_epoch(FIRST_EPOCH))]:
+    for action in [a for b in [None, *taken] for a in (live.take(b) if b else begun(live))]:
         if not isinstance(action, Emit):
             ports.persist(action, durable=False)
     again, _ = instance()
     again.restore(None, recorded=bytes(ports.saved))
     began = time.perf_counter()
-    again.open_epoch(FIRST_EPOCH)
+    begun(again)
     for bundle in taken:
         again.take(bundle)
     return time.perf_counter() - began

@@ -28,11 +28,6 @@ def connect(left: CausalStream, right: CausalStream) -> ConnectedStreams:
             raise QueryDefinitionError(
                 "causal streams are connected with each other", hint="Call causal() on both"
             )
-        if stream.event_time is not None:
-            raise QueryDefinitionError(
-                "connected streams have no watermark yet",
-                hint="Call withWatermark on the stream that the operator returns, or set timers with ctx.timer",
-            )
     return ConnectedStreams(left, right)
 
 
@@ -87,7 +82,7 @@ class GroupedConnectedStreams:
     ) -> None:
         self._left = left
         self._left_key = left_key
-        self._second = RightPlan(right.plan, right.schema, right_key)
+        self._second = RightPlan(right.plan, right.schema, right_key, right.event_time)
 
     def process(
         self,

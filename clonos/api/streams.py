@@ -26,6 +26,7 @@ from clonos.spark.identity import identify
 from clonos.spark.parity import covered, tell_what_differs
 from clonos.spark.plan import (
     Binding,
+    EventTime,
     OperatorFactory,
     OperatorPlan,
     RightPlan,
@@ -69,7 +70,7 @@ class CausalStream:
         spark: Any,
         upstream: tuple[Upstream, ...],
         schema: Any,
-        event_time: tuple[str, int] | None = None,
+        event_time: EventTime | None = None,
     ) -> None:
         self._spark = spark
         self._upstream = upstream
@@ -102,17 +103,23 @@ class CausalStream:
 
     unionAll = union
 
-    def withWatermark(self, eventTime: str, delayThreshold: str) -> CausalStream:
-        """Event time for the operator that follows: its watermark trails the latest event time by the threshold."""
+    def withWatermark(
+        self, eventTime: str, delayThreshold: str, *, idle_after: str | None = None
+    ) -> CausalStream:
+        """Event time for the operators that follow: their watermark trails the latest event time of each channel by the
+        threshold, and is the minimum over channels that are not idle. Where the stream is one of several inputs of an
+        operator, it holds the others back while nothing comes, unless it is idle after so much time."""
         delay = delay_microseconds(self._spark, delayThreshold)
-        return self._with_event_time(eventTime, delay)
+        idle = None if idle_after is None else delay_microseconds(self._spark, idle_after)
+        return self._with_event_time(EventTime(eventTime, delay, idle))
 
-    def _with_event_time(self, column: str, delay: int) -> CausalStream:
+    def _with_event_time(self, given: EventTime) -> CausalStream:
+        column = given.column
         name = column_named(column, self.schema.names, self._spark)
         kind = self.schema[name].dataType.simpleString()
         if kind not in ("timestamp", "timestamp_ntz"):
             raise QueryDefinitionError(f"event time {name!r} is {kind}", hint="It must be a timestamp column")
-        return CausalStream(self._spark, self._upstream, self.schema, (name, delay))
+        return CausalStream(self._spark, self._upstream, self.schema, given._replace(column=name))
 
     def map(
         self,
@@ -273,7 +280,7 @@ class CausalStream:
         return CausalStream(self._spark, (upstream,), plan.side_outputs[name])
 
     @property
-    def event_time(self) -> tuple[str, int] | None:
+    def event_time(self) -> EventTime | None:
         """Of `withWatermark`: the column, and the delay in microseconds."""
         return self._event_time
 
@@ -409,7 +416,7 @@ class GroupedCausalStream:
         check_previous(previous, binding)
         if timeoutConf == EVENT_TIME and self._stream._event_time is None:
             raise _no_watermark(binding.name, EVENT_TIME)
-        tell_what_differs(binding, per, timeoutConf == EVENT_TIME)
+        tell_what_differs(binding, per)
         given = (func, outputStructType, stateStructType, outputMode, timeoutConf)
         return self._with_group_state(binding, *given, previous=previous, migrate=migrate, per=covered(per))
 
@@ -551,7 +558,7 @@ class GroupedCausalStream:
             raise QueryDefinitionError(
                 f"{binding.name!r} names an event time column, which needs timeMode EventTime"
             )
-        tell_what_differs(binding, per, by_event_time)
+        tell_what_differs(binding, per)
         zone, schema = self._stream.timezone, struct_type(output)
 
         check_previous(previous, binding)
@@ -579,7 +586,7 @@ class GroupedCausalStream:
             self._key, of((processor, migrate)), schema, binding, previous=factories(previous, of)
         )
         if event_time and watermark is not None:
-            made = made._with_event_time(event_time, watermark[1])
+            made = made._with_event_time(watermark._replace(column=event_time))
         return made
 
     def __getattr__(self, name: str) -> Any:

@@ -167,11 +167,16 @@ NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A node that reads an operator: how it is fed, its parallelism, and which of the operator's outputs it reads."""
+    """A node that reads an operator: how it is fed, its parallelism, and which of the operator's outputs it reads.
+
+    With `has_event_time` it is told how far event time has come: as the rows of the output say (`watermark_of` is their
+    latest event time less the delay, in microseconds; None where none has one), else as the operator itself has it."""
 
     router: Router
     parallelism: int
     output: OutputName = MAIN
+    has_event_time: bool = False
+    watermark_of: Callable[[Any], int | None] | None = None
 
 
 class Routing:
@@ -183,6 +188,15 @@ class Routing:
         firsts = accumulate((reader.parallelism for reader in readers), initial=0)
         self._readers = list(zip(readers, firsts, strict=False))
         self._has_side_outputs = has_side_outputs
+
+    @property
+    def with_event_time(self) -> list[tuple[Reader, range]]:
+        """The readers that are told of event time, and their destinations."""
+        return [
+            (reader, range(first, first + reader.parallelism))
+            for reader, first in self._readers
+            if reader.has_event_time
+        ]
 
     def __call__(self, rows: list[tuple[Any, ...]]) -> Destinations:
         if self._has_side_outputs:

@@ -1,10 +1,9 @@
-"""Event time: how the watermark moves, and which records are late.
+"""Event time: that a watermark never goes back, which records are late, and which timers fire.
 
-An instance's watermark trails the latest event time that it has consumed. It is a function of the recorded order, so
-nothing of it is recorded. What is *late* is told by the watermark with which the epoch began, as Spark tells it by that
-of the batch before: neither the order within an epoch nor the size of bundles makes a record late. The epoch begins
-with a recorded step, and a snapshot inside it says what its watermark was, so a repeated epoch finds the same records
-late.
+How far event time has come is said by senders (`engine.channel_watermarks`), and recorded with the step that moves the
+watermark. What is *late* is told by the watermark with which the epoch began, as Spark tells it by that of the batch
+before: neither the order within an epoch nor the size of bundles makes a record late. The epoch begins with a recorded
+step, and a snapshot inside it says what its watermark was, so a repeated epoch finds the same records late.
 """
 
 from __future__ import annotations

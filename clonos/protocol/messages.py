@@ -72,6 +72,11 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The OUTPUT just taken has no rows, but blocks with watermarks."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlushLog:
     """Ahead of its rows: what an effect depends on. The replica waits until it is told that the conduit has it."""
 
@@ -176,6 +181,7 @@ Event = (
     | Sealed
     | Exhausted
     | Output
+    | Watermarks
     | FlushLog
     | Checkpointed
     | Ended

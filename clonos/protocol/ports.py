@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from clonos.protocol.destination import Destinations
@@ -69,6 +69,7 @@ class Emit:
     log_start: LogOffset
     log: bytes
     emitted_output: OutputNumber  # output number of the last row so far, suppressed ones included
+    watermarks: Mapping[int, int] = field(default_factory=dict)  # by destination, behind these rows
 
 
 Action = Persist | Emit
@@ -82,3 +83,5 @@ class Bundle:
     positions: Column
     rows: list[Row]
     deltas: Sequence[bytes] = ()
+    watermarks: Mapping[int, int] = field(default_factory=dict)
+    """By channel, what its sender has said of event time behind these records. Records may be none."""

@@ -24,14 +24,13 @@ from clonos.protocol.event_time import is_late
 from clonos.protocol.ids import NodeId
 from clonos.protocol.operator import Services
 from clonos.protocol.side_output import MAIN, side_row_type
+from clonos.sim.event_time import moment_of
 from clonos.sim.fake_services import Refused
 from clonos.sim.records import Tag
 from clonos.sim.side_outputs import output_at
 from clonos.testing.ledger import Entry, extend
 
 KEYS = 5
-EVENT_STEP = 10
-EVENT_DELAY = 40
 _WAYS_APART = 1_000_000
 
 
@@ -76,14 +75,9 @@ def key_column(node: NodeId) -> KeyColumn:
     return KeyColumn(0, _KEY_KINDS[node % len(_KEY_KINDS)])
 
 
-def watermark_of(rows: list[Row]) -> int | None:
-    """Event time of a record is its number."""
-    return max(int(row[1]) for row in rows) * EVENT_STEP - EVENT_DELAY
-
-
 def is_late_here(record: int, epoch_watermark: int | None) -> bool:
     """Event time is in milliseconds here, for lateness is."""
-    return is_late(record * EVENT_STEP * 1000, None if epoch_watermark is None else epoch_watermark * 1000)
+    return is_late(moment_of(record) * 1000, None if epoch_watermark is None else epoch_watermark * 1000)
 
 
 @dataclass(frozen=True)
@@ -209,7 +203,7 @@ class Ledger:
         if self._uses.timers and draw % 4 == 0:
             services.timers.set(services.clock() + draw % 4000, key.encode())
             if self._uses.event_time:
-                services.event_timers.set(row[1] * EVENT_STEP, key.encode())
+                services.event_timers.set(moment_of(row[1]), key.encode())
             return []
         return self._let_out(key, draw)
 
@@ -243,6 +237,8 @@ class Ledger:
         parts = [f"version {self._version}"] if self._version != "1" else []
         if draw % 3 == 0:
             parts.append(f"exact {services.exact_clock()}")
+        if uses.event_time and draw % 2 == 0:
+            parts.append(f"at {services.watermark}")
         if uses.calls and draw % 5 == 0:
             parts.append(self._ask())
         if uses.effects and draw % 7 == 0:

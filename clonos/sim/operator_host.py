@@ -47,12 +47,13 @@ from clonos.protocol.versions.programs import Programs
 from clonos.sim import holders, values as real
 from clonos.sim.checkpoint import Snapshot, Snapshots
 from clonos.sim.disk import LogStore
+from clonos.sim.event_time import event_inputs, watermark_of, watermark_of_output
 from clonos.sim.fake_services import Outcomes, Timers
 from clonos.sim.frames import OutputFrame
 from clonos.sim.kernel import Died, Steps
-from clonos.sim.operator import Ledger, Outside, Uses, key_column, routing_key, watermark_of
+from clonos.sim.operator import Ledger, Outside, Uses, key_column, routing_key
 from clonos.sim.partitions import Place
-from clonos.sim.records import Record, Rows, Tag
+from clonos.sim.records import Mark, Record, Rows, Tag
 from clonos.sim.trace import Restored
 
 if TYPE_CHECKING:
@@ -315,6 +316,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             fold_from=plan.fold_from,
             record_at_a_time=operator.record_at_a_time,
             per_epoch=operator.per_epoch,
+            event_inputs=event_inputs(plan, node),
             watermark_of=watermark_of if plan.event_time else None,
             programs=operator,
         )
@@ -346,7 +348,13 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         readers = self._world.plan.dataflow.topology.downstream(self._node.number)
         return Routing(
             [
-                Reader(self._router(reader), reader.parallelism, reader.output_read(self._node.number))
+                Reader(
+                    self._router(reader),
+                    reader.parallelism,
+                    reader.output_read(self._node.number),
+                    has_event_time=self._world.plan.event_time and reader.kind is NodeKind.OPERATOR,
+                    watermark_of=watermark_of_output if self._world.plan.seed % 2 else None,
+                )
                 for reader in readers
             ],
             has_side_outputs=bool(self._node.side_outputs),
@@ -417,7 +425,8 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             emit.first if emit.count else NO_OUTPUT,
             last,
         )
-        return OutputFrame(output, tuple(records))
+        marks = tuple((to, Mark(reached)) for to, reached in emit.watermarks.items())
+        return OutputFrame(output, tuple(records), marks)
 
     def send(self, frames: Sequence[OutputFrame]) -> Steps:
         for frame in frames:

@@ -35,6 +35,14 @@ class Record:
     channel: int | None = None  # where it is not the sender's own: sources with names
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far event time has come behind the records before it on a channel."""
+
+    watermark: int
+    channel: int | None = None  # as that of a record
+
+
 class Rows:
     """Encoded rows: the rows themselves, and a digest of their text."""
 

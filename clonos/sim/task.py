@@ -20,7 +20,7 @@ from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.sim.frames import BundleFrame, OutputFrame
 from clonos.sim.kernel import Process
 from clonos.sim.network import End, Link
-from clonos.sim.records import Record
+from clonos.sim.records import Mark, Record
 
 if TYPE_CHECKING:
     from clonos.sim.world import Wires, World
@@ -61,11 +61,11 @@ class Task(Process):
         self.kept: dict[int, Bundle] = {}
         self.spilled: set[int] = set()
         self._open_channels = set(channels)
-        self._queues: dict[int, deque[Record]] = {}
+        self._queues: dict[int, deque[Record | Mark]] = {}
         self._wires = wires
-        self.written: list[tuple[int, Record]] = []  # the shuffle file of a micro-batch
+        self.written: list[tuple[int, Record | Mark]] = []  # the shuffle file of a micro-batch
         self._over = over
-        self._building: list[tuple[int, Record]] = []
+        self._building: list[tuple[int, Record | Mark]] = []
         self._exhausted = False
         self._launched = self._pulling = False
         self._link: Link | None = None
@@ -102,7 +102,7 @@ class Task(Process):
 
     # ---------------------------------------------------------------- input
 
-    def arrive(self, channel: int, record: Record) -> None:
+    def arrive(self, channel: int, record: Record | Mark) -> None:
         self._queues.setdefault(channel, deque()).append(record)
         self._pull_soon()
 
@@ -130,7 +130,8 @@ class Task(Process):
                 ready = [channel for channel in ready if self._queues[channel]]
                 if not ready:
                     break
-            self._happen(rules.Rows(len(self._building), ROW_BYTES * len(self._building)))
+            rows = sum(isinstance(one, Record) for _, one in self._building)
+            self._happen(rules.Rows(rows, ROW_BYTES * len(self._building)))
             self._pull_soon()
         elif not self._open_channels:
             self._exhausted = True
@@ -138,19 +139,21 @@ class Task(Process):
 
     def _seal(self, seq: int) -> None:
         rng = self.world.choices.schedule
-        channels = [
-            channel if record.channel is None else record.channel for channel, record in self._building
-        ]
-        positions = [record.position for _, record in self._building]
-        rows = [record.row for _, record in self._building]
-        deltas = [record.delta for _, record in self._building if record.delta is not None]
+        given = [(channel if one.channel is None else one.channel, one) for channel, one in self._building]
+        channels = [channel for channel, one in given if isinstance(one, Record)]
+        records = [one for _, one in given if isinstance(one, Record)]
+        marks = {channel: one.watermark for channel, one in given if isinstance(one, Mark)}
+        positions = [record.position for record in records]
+        rows = [record.row for record in records]
+        deltas = [record.delta for record in records if record.delta is not None]
         self._building = []
-        if rng.random() < 0.5:  # the runtime gives long columns as arrays
-            bundle = Bundle(np.array(channels, np.int64), np.array(positions, np.int64), rows, deltas)
+        if rng.random() < 0.5 and rows:  # the runtime gives long columns as arrays
+            columns = np.array(channels, np.int64), np.array(positions, np.int64)
+            bundle = Bundle(*columns, rows, deltas, marks)
         else:
-            bundle = Bundle(channels, positions, rows, deltas)
+            bundle = Bundle(channels, positions, rows, deltas, marks)
         self.kept[seq] = bundle
-        size = ROW_BYTES * len(rows) + sum(map(len, deltas))
+        size = ROW_BYTES * len(given) + sum(map(len, deltas))
         self._happen(rules.Sealed(seq, len(rows), size))
 
     # ----------------------------------------------------------- the protocol
@@ -236,10 +239,11 @@ class Task(Process):
                 self._end((error, message))
 
     def _emit(self, frame: OutputFrame) -> None:
+        given: list[tuple[int, Record | Mark]] = [*frame.records, *frame.marks]
         if self._wires is None:
-            self.written += frame.records
+            self.written += given
             return
-        for destination, record in frame.records:
+        for destination, record in given:
             self._wires.send(self.origin, destination, record)
 
     def _end(self, result: tuple[str, str] | None) -> None:
@@ -368,6 +372,8 @@ class Task(Process):
         if isinstance(frame, OutputFrame):
             self.world.checks.told(self, frame.output.log_start, frame.output.log)
             self._happen(frame.output, frame)
+            if frame.marks and not frame.records:
+                self._happen(rules.Watermarks(), frame)
             return
         if isinstance(frame, rules.FlushLog):
             self.world.checks.told(self, frame.log_start, frame.log)

@@ -27,6 +27,7 @@ from clonos.sim.commits import Commits
 from clonos.sim.coordinator import look_up_sinks
 from clonos.sim.disk import Disk, LogStore, lookup
 from clonos.sim.driver import Driver
+from clonos.sim.event_time import with_marks
 from clonos.sim.fake_services import Refused
 from clonos.sim.faults import Faults
 from clonos.sim.kernel import Kernel
@@ -37,7 +38,7 @@ from clonos.sim.partitions import Partitions, Place
 from clonos.sim.plan import Fault, Plan, SinkKind
 from clonos.sim.poison import Poison
 from clonos.sim.programs import Deployment
-from clonos.sim.records import Record, Tag
+from clonos.sim.records import Mark, Record, Tag
 from clonos.sim.replica import Replica
 from clonos.sim.server import ReplicaServer
 from clonos.sim.server_watch import ServerWatch
@@ -461,9 +462,9 @@ class World:
 
     def source_records(
         self, partition: Origin, begin: int, end: int, numbers: ChannelNumbers
-    ) -> list[tuple[int, Record]]:
+    ) -> list[tuple[int, Record | Mark]]:
         sent = [one for each in self._source[partition][begin:end] for one in each]
-        return self.naming.identified(partition, sent, numbers)
+        return with_marks(self.plan, partition.node, self.naming.identified(partition, sent, numbers))
 
     def is_drained(self, end: dict[Origin, int]) -> bool:
         return all(end[partition] == len(records) for partition, records in self.partitions.items()) and (
@@ -514,7 +515,7 @@ class Wires:
         self._not_before: dict[tuple[int, Origin], int] = {}
         self.tasks: dict[Origin, Task] = {}
 
-    def stream(self, partition: Origin, records: list[tuple[int, Record]], duration: int) -> None:
+    def stream(self, partition: Origin, records: list[tuple[int, Record | Mark]], duration: int) -> None:
         """A source partition, read over the epoch."""
         rng = self._world.choices.schedule
         begins = self._world.naming.from_on(partition, duration)
@@ -523,7 +524,7 @@ class Wires:
             self._world.kernel.after(times.popleft(), self.send, partition, target, record)
         self._world.kernel.after(duration, self.end, partition)
 
-    def send(self, writer: Origin, target: int, record: Record) -> None:
+    def send(self, writer: Origin, target: int, record: Record | Mark) -> None:
         receiver = self._world.plan.dataflow.topology.receiver(writer.node, target)
         assert receiver is not None
         task = self.tasks[receiver]

@@ -18,9 +18,11 @@ from itertools import combinations
 from typing import Any
 
 import cloudpickle
+import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
 from clonos.operators.types import arrow_schema
+from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.fence import Generation
 from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
 from clonos.protocol.side_output import MAIN, OutputName
@@ -29,6 +31,7 @@ from clonos.protocol.versions.upgrade import History
 from clonos.spark import facts, routing
 from clonos.spark.layers import Forwarder, Layer, Layers
 from clonos.spark.plan import (
+    EventTime,
     OperatorPlan,
     PlanNode,
     RightPlan,
@@ -43,9 +46,10 @@ from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
-from clonos_standby.cluster.spec import NodeSpec, RightInput, Route, RouteKind
+from clonos_standby.cluster.spec import EventColumn, NodeSpec, RightInput, Route, RouteKind
 
 CHANNEL, POSITION, DESTINATION = "_clonos_channel", "_clonos_position", "_clonos_destination"
+EVENT_TIME = "_clonos_event_time"
 """Of a source's rows: the columns in front of the user's."""
 _STARTING_SECONDS = 30.0
 """A recovery begins when its process has been started and has imported the functions. A conduit waits for so much
@@ -62,6 +66,26 @@ class Target:
     key: tuple[str, ...]  # empty: by channel or instance
     parallelism: int
     output: OutputName = MAIN
+    has_event_time: bool = False  # it is told how far event time has come
+    event_time: EventTime | None = None  # by the rows' own; else as the sender has it
+
+
+@dataclass(frozen=True, slots=True)
+class TimedReader:
+    """A reader of a source that is told how far event time has come: which one, and its destinations."""
+
+    at: int
+    first: int
+    parallelism: int
+    event_time: EventTime
+
+    @property
+    def column(self) -> Any:
+        """When the source has come to a row: microseconds since 1970."""
+        from pyspark.sql import functions as f
+
+        moment = f.unix_micros(f.col(quoted(self.event_time.column)).cast("timestamp"))
+        return (moment - f.lit(self.event_time.delay)).alias(f"{EVENT_TIME}_{self.at}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +318,7 @@ class Compiled:
             form=facts.form_of(operator),
             timeout=facts.timeout_of(operator),
             per=facts.per_of(operator),
-            watermark=node.event_time or ("", 0),
+            watermark=_watermark(node.event_time) or ("", 0),
             state=facts.state_of(operator),
             migrates=facts.migrates(operator),
             previous=frozenset(node.previous),
@@ -315,7 +339,13 @@ class Compiled:
         return [
             Target((), other.instances, output_read(up))
             if isinstance(other, SinkPlan)
-            else Target(other.key_for(up), self._parallelism(other), output_read(up))
+            else Target(
+                other.key_for(up),
+                self._parallelism(other),
+                output_read(up),
+                other.hears_of_event_time(up),
+                other.event_time_for(up),
+            )
             for other in [*self._nodes, *self._sinks]
             if not isinstance(other, SourcePlan)
             for up in other.all_upstream
@@ -347,11 +377,29 @@ class Compiled:
     def _operator_spec(self, node: OperatorPlan, history: History | None) -> NodeSpec:
         number, name = self._numbers[id(node)], self._name(node)
         return replace(
-            operator_spec(node, number, name, self._zone, self.targets_of(node), self._right_numbers(node)),
+            operator_spec(
+                node,
+                number,
+                name,
+                self._zone,
+                self.targets_of(node),
+                right_upstream=self._right_numbers(node),
+                event_inputs=self._event_inputs(node),
+            ),
             depth=self._settings.depth,
             recording=self._settings.recording,
             schedule=history.schedule(number) if history is not None else None,
         )
+
+    def _event_inputs(self, node: OperatorPlan) -> list[EventInput]:
+        inputs = []
+        for up in node.all_upstream:
+            if node.hears_of_event_time(up):
+                sender, own = node_of(up), node.event_time_for(up)
+                channels = self._parallelism(sender) if isinstance(sender, OperatorPlan) else None
+                idle_after = own.idle_after if own is not None else None
+                inputs.append(EventInput(self._number_of(up), channels, idle_after))
+        return inputs
 
     # ------------------------------------------------------------ Spark plan
 
@@ -396,19 +444,24 @@ class Compiled:
         channel = channel.cast("bigint")
         readers = layers.topology.downstream(number)
         partitions = []
-        for target, reader in zip(self.targets_of(node), readers, strict=True):
+        timed = []
+        for at, (target, reader) in enumerate(zip(self.targets_of(node), readers, strict=True)):
             if target.key:
                 instance = routing.by_key(node.df.schema, target.key, target.parallelism)
             else:
                 instance = routing.by_channel(channel, target.parallelism)
-            partitions.append(instance + f.lit(layers.first_partition(number, reader.number)))
+            first = layers.first_partition(number, reader.number)
+            partitions.append(instance + f.lit(first))
+            if target.event_time is not None:
+                timed.append(TimedReader(at, first, target.parallelism, target.event_time))
         identified = given.select(
             f.shiftleft(channel, NODE_BITS).bitwiseOR(f.lit(number).cast("bigint")).alias(CHANNEL),
             position.cast("bigint").alias(POSITION),
             *[partition.alias(f"{DESTINATION}_{at}") for at, partition in enumerate(partitions)],
+            *[each.column for each in timed],
             *[f.col(quoted(name)) for name in node.df.columns],
         )
-        return _packed(identified, len(partitions), self._settings)
+        return _packed(identified, len(partitions), timed, self._settings)
 
     def _stage(
         self, stage: Layer, layers: Layers, address: Address, mode: str, spill: str | None
@@ -493,14 +546,17 @@ def _exchanged(blocks: Any, partitions: int) -> Any:
     return blocks.repartitionById(partitions, f.col(DESTINATION)).drop(DESTINATION)
 
 
-def _packed(identified: Any, readers: int, settings: Settings) -> Any:
-    """A source's rows as blocks for so many readers."""
+def _packed(identified: Any, readers: int, timed: Sequence[TimedReader], settings: Settings) -> Any:
+    """A source's rows as blocks for so many readers, of which some are told how far event time has come."""
     from pyspark.sql import DataFrame
 
-    spark = identified.sparkSession
-    packing = spark._jvm.org.clonos.spark.PackingStage
+    firsts, counts = [0] * readers, [0] * readers
+    for each in timed:
+        firsts[each.at], counts[each.at] = each.first, each.parallelism
+    told = [each.at for each in timed], firsts, counts
+    packing = identified.sparkSession._jvm.org.clonos.spark.PackingStage
     limits = (settings.bundle_rows, settings.bundle_bytes)
-    return DataFrame(packing.apply(identified._jdf, readers, *limits), spark)
+    return DataFrame(packing.apply(identified._jdf, readers, *told, *limits), identified.sparkSession)
 
 
 def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
@@ -515,7 +571,9 @@ def operator_spec(
     name: str,
     zone: str,
     targets: Sequence[Target],
+    *,
     right_upstream: Sequence[int] = (),
+    event_inputs: Sequence[EventInput] = (),
 ) -> NodeSpec:
     """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
     given = arrow_schema(node.input)
@@ -528,12 +586,11 @@ def operator_spec(
             target.parallelism,
             tuple(schemas[target.output].get_field_index(column) for column in target.key),
             target.output,
+            target.has_event_time,
+            _event_column(schemas[target.output], target.event_time),
         )
         for target in targets
     ]
-    event_time = None
-    if node.event_time is not None:
-        event_time = (given.get_field_index(node.event_time[0]), node.event_time[1])
     return NodeSpec(
         number=number,
         name=name,
@@ -545,7 +602,8 @@ def operator_spec(
         output=output,
         side_outputs=sides,
         routes=tuple(routes),
-        event_time=event_time,
+        event_time=_event_column(given, node.event_time),
+        event_inputs=tuple(event_inputs),
         version=node.binding.version,
         previous={version: make(given, name) for version, make in node.previous.items()},
         dead_letters=node.binding.on_poison == "dead_letter",
@@ -557,8 +615,19 @@ def _right_input(right: RightPlan | None, upstream: Sequence[int]) -> RightInput
         return None
     schema = arrow_schema(right.input)
     return RightInput(
-        schema, tuple(schema.get_field_index(column) for column in right.key), frozenset(upstream)
+        schema,
+        tuple(schema.get_field_index(column) for column in right.key),
+        frozenset(upstream),
+        _event_column(schema, right.event_time),
     )
+
+
+def _event_column(schema: pa.Schema, event_time: EventTime | None) -> EventColumn | None:
+    return None if event_time is None else (schema.get_field_index(event_time.column), event_time.delay)
+
+
+def _watermark(event_time: EventTime | None) -> tuple[str, int] | None:
+    return None if event_time is None else (event_time.column, event_time.delay)
 
 
 def _pickled(spec: NodeSpec, name: str) -> bytes:

@@ -17,18 +17,12 @@ def covered(per: str | None) -> str:
     return "bundle" if per is None else per
 
 
-def tell_what_differs(binding: Binding, per: str | None, event_time: bool) -> None:
+def tell_what_differs(binding: Binding, per: str | None) -> None:
     """Warn where the same function may give something else than in Spark, unless the user has said that it is meant."""
     if per is None:
         LOG.warning(
             "%r is called once per key and bundle, in micro-batch several times per batch; Spark calls it once: "
             "per='batch' does so here, per='bundle' says that this is meant",
-            binding.name,
-        )
-    if event_time and binding.parallelism != 1:
-        LOG.warning(
-            "the watermark of %r is that of each of its instances: where no records come, no event time passes and no "
-            "timeout fires; parallelism=1 gives one watermark, as Spark has it",
             binding.name,
         )
 

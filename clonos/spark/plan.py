@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -112,6 +112,15 @@ class Binding:
         return cls(name, version, parallelism, False, ticks, standby, on_poison, gathers)
 
 
+class EventTime(NamedTuple):
+    """The event time of a stream: its column, the delay of its watermark, and when it is idle as a whole (None: never).
+    Microseconds."""
+
+    column: str
+    delay: int
+    idle_after: int | None = None
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class RightPlan:
     """The second input of an operator."""
@@ -119,6 +128,7 @@ class RightPlan:
     upstream: tuple[Upstream, ...]
     input: Any  # StructType
     key: tuple[str, ...]
+    event_time: EventTime | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -131,7 +141,7 @@ class OperatorPlan:
     operator: OperatorFactory
     schema: Any  # StructType of the output
     binding: Binding
-    event_time: tuple[str, int] | None  # column, delay in microseconds
+    event_time: EventTime | None
     previous: Mapping[str, OperatorFactory] = field(
         default_factory=dict
     )  # by version, to repeat what they began
@@ -145,9 +155,28 @@ class OperatorPlan:
 
     def key_for(self, upstream: Upstream) -> tuple[str, ...]:
         """By which the rows of an upstream node come to it."""
-        if self.right is not None and any(upstream is up for up in self.right.upstream):
-            return self.right.key
-        return self.key
+        return self.right.key if self.right is not None and self._is_right(upstream) else self.key
+
+    def event_time_for(self, upstream: Upstream) -> EventTime | None:
+        """By which column the rows of an upstream node have event time; None: as that node has it, if it has."""
+        return (
+            self.right.event_time if self.right is not None and self._is_right(upstream) else self.event_time
+        )
+
+    def hears_of_event_time(self, upstream: Upstream) -> bool:
+        """Whether an upstream node says how far event time has come."""
+        node = node_of(upstream)
+        return self.event_time_for(upstream) is not None or (
+            isinstance(node, OperatorPlan) and node.has_event_time
+        )
+
+    @property
+    def has_event_time(self) -> bool:
+        """Its own, or that of a node before it."""
+        return any(map(self.hears_of_event_time, self.all_upstream))
+
+    def _is_right(self, upstream: Upstream) -> bool:
+        return self.right is not None and any(upstream is up for up in self.right.upstream)
 
 
 PlanNode: TypeAlias = SourcePlan | OperatorPlan

@@ -4,13 +4,16 @@ Spark's exchanges carry blocks and know of each only its destination. The sender
 decodes them once; conduits count, keep, spill and forward blocks and read nothing but the header. The layout is that
 of docs/wire.md:
 
-    u8 0xB1 (format version 1) | u8 kind | u8 encoding of the rows | u8 width of a number | u32 CRC-32 of what follows
+    u8 0xB2 (format version 2) | u8 kind | u8 encoding of the rows | u8 width of a number | u32 CRC-32 of what follows
     u64 epoch | i64 sender | i64 number of the first row | i64 number of the last row
-    u32 rows | u32 bytes that ride along | u32 bytes of the rows | u32 0
+    u32 rows | u32 bytes that ride along | u32 bytes of the rows | u32 0 | i64 watermark
     numbers of the rows, what rides along, the rows; each is filled up with zeros to a multiple of 8 bytes
 
 Integers are little-endian. The numbers of rows that are consecutive are not written (width 0). Else they stand as
 distances from the first one (width 4), or, where that is not enough, as they are (width 8).
+
+A block of the kind WATERMARK has no rows: it is a header alone, whose watermark is for a destination that gets no rows
+to carry it.
 """
 
 from __future__ import annotations
@@ -29,12 +32,15 @@ from clonos.protocol.frontier import Column
 from clonos.protocol.ids import Epoch
 from clonos.wire.framing import Buffer
 
-VERSION: Final = 0xB1
+VERSION: Final = 0xB2
 _HEAD: Final = struct.Struct("<BBBBI")
-_BODY: Final = struct.Struct("<QqqqIIII")
+_BODY: Final = struct.Struct("<QqqqIIIIq")
 HEADER_BYTES: Final = _HEAD.size + _BODY.size
 _ALIGNED: Final = 8
 _MAX_DISTANCE: Final = (1 << 32) - 1
+_NO_WATERMARK: Final = -(1 << 63)
+_MAX_WATERMARK: Final = (1 << 63) - 1
+_NO_ROW: Final = -1  # the number of the first and of the last row, where there is none
 _FEW: Final = 64  # below, lists are faster than arrays
 _ZEROS: Final = bytes(_ALIGNED)
 
@@ -43,12 +49,16 @@ class Kind(enum.IntEnum):
     """What a block holds."""
 
     ROWS = 1
+    WATERMARK = 2
 
 
 class Encoding(enum.IntEnum):
-    """How rows are written: as one encapsulated Arrow record batch message, without its schema."""
+    """How rows are written."""
 
+    NONE = 0
+    """There are no rows."""
     ARROW = 1
+    """As one encapsulated Arrow record batch message, without its schema."""
 
 
 class _Width(enum.IntEnum):
@@ -59,12 +69,17 @@ class _Width(enum.IntEnum):
     ABSOLUTE = 8
 
 
-_WIDTHS: Final = frozenset(_Width)
+_FORMS: Final = frozenset(
+    {(Kind.ROWS, Encoding.ARROW, width) for width in _Width}
+    | {(Kind.WATERMARK, Encoding.NONE, _Width.CONSECUTIVE)}
+)
+"""What may stand together in a header: kind, encoding, width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of one sender for one destination. `numbers` are output numbers, or positions in a source; ascending."""
+    """Rows of one sender for one destination, or its watermark alone. `numbers` are output numbers, or positions in a
+    source; ascending."""
 
     epoch: Epoch
     sender: int
@@ -73,27 +88,47 @@ class Block:
     ride_along: Buffer
     """The delta that the destination lacks; empty where it lacks none."""
     rows: Buffer
-    """An Arrow record batch message."""
+    """An Arrow record batch message; empty where there are no rows."""
+    watermark: int | None = None
+    """In microseconds since 1970: the sender gives the destination no further row with an earlier event time, but for
+    late ones."""
 
     @property
     def count(self) -> int:
         return len(self.numbers)
 
+    @property
+    def kind(self) -> Kind:
+        return Kind.ROWS if len(self.numbers) else Kind.WATERMARK
+
+
+def watermark_block(epoch: Epoch, sender: int, watermark: int) -> Block:
+    """A block without rows."""
+    return Block(epoch, sender, [], b"", b"", watermark)
+
 
 def pack_block(block: Block) -> bytes:
-    """The block as one piece of bytes, a multiple of 8 long."""
+    """The block as one piece of bytes, a multiple of 8 long. Raises ProtocolError where no receiver would take it."""
     numbers = block.numbers
-    count = len(numbers)
-    first, last = int(numbers[0]), int(numbers[-1])
-    width = _width(numbers, first, last)
-    written = b"" if width is _Width.CONSECUTIVE else _written(numbers, first, width)
     ride_along, rows = memoryview(block.ride_along), memoryview(block.rows)
-    body = _BODY.pack(block.epoch, block.sender, first, last, count, ride_along.nbytes, rows.nbytes, 0)
+    count, watermark = len(numbers), _packed_watermark(block.watermark)
+    if count:
+        kind, encoding = Kind.ROWS, Encoding.ARROW
+        first, last = int(numbers[0]), int(numbers[-1])
+        width = _width(numbers, first, last)
+    else:
+        kind, encoding, width = Kind.WATERMARK, Encoding.NONE, _Width.CONSECUTIVE
+        first = last = _NO_ROW
+    _check_sizes(kind, count, ride_along.nbytes, rows.nbytes, watermark)
+    written = b"" if width is _Width.CONSECUTIVE else _written(numbers, first, width)
+    body = _BODY.pack(
+        block.epoch, block.sender, first, last, count, ride_along.nbytes, rows.nbytes, 0, watermark
+    )
     parts: list[Buffer] = [body, *_filled(written), *_filled(ride_along), *_filled(rows)]
     crc = 0
     for part in parts:
         crc = zlib.crc32(part, crc)
-    return b"".join((_HEAD.pack(VERSION, Kind.ROWS, Encoding.ARROW, width, crc), *parts))
+    return b"".join((_HEAD.pack(VERSION, kind, encoding, width, crc), *parts))
 
 
 def parse_block(raw: memoryview) -> Block:
@@ -106,17 +141,39 @@ def parse_block(raw: memoryview) -> Block:
     found = zlib.crc32(raw[_HEAD.size :])
     if found != crc:
         raise ProtocolError(f"a block has checksum {found:#010x} where it says {crc:#010x}")
-    if kind != Kind.ROWS or encoding != Encoding.ARROW or width not in _WIDTHS:
+    if (kind, encoding, width) not in _FORMS:
         raise ProtocolError(f"a block of kind {kind}, encoding {encoding} and number width {width}")
-    epoch, sender, first, last, count, ride_along, rows, _ = _BODY.unpack_from(raw, _HEAD.size)
+    epoch, sender, first, last, count, ride_along, rows, _, watermark = _BODY.unpack_from(raw, _HEAD.size)
+    _check_sizes(kind, count, ride_along, rows, watermark)
     begin = HEADER_BYTES + _up(width * count)
     end = begin + _up(ride_along)
-    if count == 0 or rows == 0 or end + _up(rows) != raw.nbytes:
+    if end + _up(rows) != raw.nbytes:
         raise ProtocolError(
             f"a block of {count} rows in {rows} bytes, with {ride_along} bytes that ride along, has {raw.nbytes} bytes"
         )
     numbers = _numbers(raw[HEADER_BYTES:begin], _Width(width), first, last, count)
-    return Block(Epoch(epoch), sender, numbers, raw[begin : begin + ride_along], raw[end : end + rows])
+    said = None if watermark == _NO_WATERMARK else watermark
+    return Block(Epoch(epoch), sender, numbers, raw[begin : begin + ride_along], raw[end : end + rows], said)
+
+
+def _check_sizes(kind: int, count: int, ride_along: int, rows: int, watermark: int) -> None:
+    if kind == Kind.ROWS and (count == 0 or rows == 0):
+        raise ProtocolError(f"a block of {count} rows in {rows} bytes")
+    if kind == Kind.WATERMARK:
+        if count or ride_along or rows:
+            raise ProtocolError(
+                f"a block without rows has {count} of them in {rows} bytes, and {ride_along} bytes that ride along"
+            )
+        if watermark == _NO_WATERMARK:
+            raise ProtocolError("a block has neither rows nor a watermark")
+
+
+def _packed_watermark(watermark: int | None) -> int:
+    if watermark is None:
+        return _NO_WATERMARK
+    if not _NO_WATERMARK < watermark <= _MAX_WATERMARK:
+        raise ProtocolError(f"a watermark of {watermark} microseconds does not fit into a block")
+    return watermark
 
 
 def _width(numbers: Column, first: int, last: int) -> _Width:
@@ -140,6 +197,10 @@ def _written(numbers: Column, first: int, width: _Width) -> bytes:
 
 
 def _numbers(raw: memoryview, width: _Width, first: int, last: int, count: int) -> Column:
+    if count == 0:
+        if first != _NO_ROW or last != _NO_ROW:
+            raise ProtocolError(f"a block without rows says they go from {first} to {last}")
+        return []
     if width is _Width.CONSECUTIVE:
         if last - first != count - 1:
             raise ProtocolError(f"a block of {count} consecutive rows from {first} to {last}")

@@ -141,6 +141,8 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
+    """BUNDLE. Its blocks may be without rows; then they have watermarks."""
+
     seq: int
     rows: int
     blocks: tuple[memoryview, ...]
@@ -267,7 +269,7 @@ def pack_output(
     rows: int = 0,
     blocks: Sequence[OutputBlock] = (),
 ) -> Packed:
-    if (rows > 0) != (len(blocks) > 0):
+    if rows > 0 and not blocks:
         raise ProtocolError(f"OUTPUT: {rows} rows in {len(blocks)} blocks")
     size = memoryview(log).nbytes
     fields = _fields(_OUTPUT, "OUTPUT", acked_input, emitted_output, log_start, size, rows, len(blocks))
@@ -371,7 +373,7 @@ def _parse_welcome(payload: memoryview) -> Welcome:
 
 def _parse_bundle(payload: memoryview) -> Bundle:
     seq, rows, count = _split(_BUNDLE, payload, "BUNDLE")
-    if seq == 0 or rows == 0 or count == 0:
+    if seq == 0 or count == 0:
         raise ProtocolError(f"BUNDLE: seq {seq} with {rows} rows in {count} blocks")
     blocks = _parse_blocks(payload[_BUNDLE.size :], count, "BUNDLE")
     return Bundle(seq, rows, tuple(block for _, block in blocks))
@@ -388,7 +390,7 @@ def _parse_output(payload: memoryview) -> Output:
     rest = payload[_OUTPUT.size :]
     if size > rest.nbytes:
         raise ProtocolError(f"OUTPUT: {size} log bytes announced, {rest.nbytes} there")
-    if (rows > 0) != (count > 0):
+    if rows > 0 and count == 0:
         raise ProtocolError(f"OUTPUT: {rows} rows in {count} blocks")
     blocks = tuple(OutputBlock(*found) for found in _parse_blocks(rest[size:], count, "OUTPUT"))
     return Output(acked_input, OutputNumber(emitted_output), LogOffset(log_start), rest[:size], rows, blocks)

@@ -99,8 +99,9 @@ LIMITS: dict[str, str] = {
     "In Real-Time Mode timers": """
         spark/test_spark_time.py::test_a_processing_time_timer_fires_although_nothing_arrives_and_its_replica_died""",
     "The causal logs of the epochs": "sim/test_sim_scale.py::test_memory_holds_what_is_shared",
-    "The watermark is per instance": """
-        spark/test_spark_time.py::test_an_event_time_timer_follows_the_watermark
+    "The watermark is the minimum": """
+        protocol/test_protocol_channel_watermarks.py::test_in_real_time_a_channel_is_idle_that_is_silent_for_a_while
+        protocol/test_protocol_channel_watermarks.py::test_in_micro_batch_the_slowest_channel_of_the_batch_counts
         operators/test_operators_pyspark.py::test_late_is_what_the_epoch_began_behind""",
     'With `per="batch"`': """
         operators/test_operators_pyspark.py::test_a_batch_is_one_call_per_key_in_their_order_when_the_epoch_ends

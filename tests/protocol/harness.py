@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Routing, route_by_key
+from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.engine.instance import (
     Action,
     Bundle,
@@ -115,7 +116,10 @@ class Bench:
     program: type[Program] = Program
     parallelism: int = 3
     record_at_a_time: bool = True
-    watermark_of: Any = None
+    event_inputs: tuple[EventInput, ...] = ()
+    watermark_of: Any = None  # of epochs that older versions have begun
+    realtime: bool = True
+    readers: Sequence[Reader] | None = None
     programs: Callable[[Bench], Programs] | None = None  # instead of `program`
     rows: list[Row] = field(default_factory=list)
     saved: list[tuple[int, bytes]] = field(default_factory=list)
@@ -140,10 +144,12 @@ class Bench:
             "op",
             ORIGIN,
             Routing(
-                [Reader(route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism), self.parallelism)]
+                self.readers
+                or [Reader(route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism), self.parallelism)]
             ),
             lambda rows: [(row[0],) for row in rows],
             record_at_a_time=self.record_at_a_time,
+            event_inputs=self.event_inputs,
             watermark_of=self.watermark_of,
             programs=programs,
         )
@@ -202,11 +208,20 @@ class Bench:
         self.shown = (snapshot.log_offset if snapshot is not None else 0) + len(recorded)
 
     def open(self, epoch: int = 0, emitted_output: int = 0, ends_at: int | None = None) -> None:
-        self.carry_out(self.instance.open_epoch(epoch, emitted_output=emitted_output, ends_at=ends_at))
+        opened = self.instance.open_epoch(
+            epoch, realtime=self.realtime, emitted_output=emitted_output, ends_at=ends_at
+        )
+        self.carry_out(opened)
 
-    def take(self, records: Sequence[tuple[int, int, Row]], deltas: Iterable[bytes] = ()) -> None:
+    def take(
+        self,
+        records: Sequence[tuple[int, int, Row]],
+        deltas: Iterable[bytes] = (),
+        watermarks: Mapping[int, int] | None = None,
+    ) -> None:
         channels, positions, rows = zip(*records, strict=True) if records else ((), (), ())
-        self.carry_out(self.instance.take(Bundle(list(channels), list(positions), list(rows), list(deltas))))
+        bundle = Bundle(list(channels), list(positions), list(rows), list(deltas), watermarks or {})
+        self.carry_out(self.instance.take(bundle))
 
     def tick(self) -> None:
         self.carry_out(self.instance.tick(self.clock()))

@@ -92,14 +92,15 @@ def logs(draw: st.DrawFn) -> tuple[list[bytes], list[Step]]:
         entries = bytearray()
         if step.kind is Kind.BOUNDARY:
             step.epoch, step.seed = draw(naturals), draw(st.integers(0, 2**64 - 1))
-            codec.append_boundary(entries, step.epoch, step.seed)
+            step.records_watermarks = draw(st.booleans())
+            codec.append_boundary(entries, step.epoch, step.seed, records_watermarks=step.records_watermarks)
         else:
             if step.kind is Kind.ORDER:
                 step.runs = draw(st.lists(st.tuples(naturals, naturals), min_size=1, max_size=5))
                 codec.append_order(entries, step.runs)
             else:
-                step.fired_at = draw(integers)
-                codec.append_timer(entries, step.fired_at)
+                step.fired_at, step.watermark = draw(integers), draw(st.none() | integers)
+                codec.append_timer(entries, step.fired_at, step.watermark)
             chunks += draw(st.just([]))
             for chunk in _fill(draw, step, entries):
                 chunks.append(chunk)
@@ -255,6 +256,18 @@ def golden_log(end: Callable[[bytearray, int, int], None] = end_of_old) -> dict[
     }
 
 
+def golden_watermarks() -> dict[str, str]:
+    """What steps say of event time."""
+    boundary, before, moves = bytearray(), bytearray(), bytearray()
+    codec.append_boundary(boundary, 300, 7, "2", records_watermarks=True)
+    codec.append_timer(before, 1_700_000_000_000_000, -5)
+    codec.append_timer(moves, 1_700_000_000_000_000, 1_699_999_990_000_000)
+    for step in (before, moves):
+        codec.append_sent(step, 0, 0)
+    chunks = {"boundary": boundary, "watermark before 1970": before, "watermark": moves}
+    return {name: codec.seal(chunk).hex() for name, chunk in chunks.items()}
+
+
 def golden_deltas() -> dict[str, str]:
     return {name: deltas.encode_delta(encode_all(entries)).hex() for name, entries in GOLDEN_ENTRIES.items()}
 
@@ -286,6 +299,7 @@ def encode_all(entries: Iterable[DeltaEntry]) -> list[bytes]:
     [
         ("core_determinants.json", golden_log),
         ("core_determinants_sent.json", lambda: golden_log(codec.append_sent)),
+        ("core_determinants_watermark.json", golden_watermarks),
         ("core_deltas_v2.json", golden_deltas),
     ],
 )

@@ -90,8 +90,8 @@ def seed_is_drawn_again(patch: Patch) -> None:
     real = EpochBoundary.begin
     fresh = itertools.count(1)
 
-    def begin(self: EpochBoundary, epoch: int, seed: int, program: str) -> None:
-        real(self, epoch, seed, program)
+    def begin(self: EpochBoundary, *given: Any, **named: Any) -> None:
+        real(self, *given, **named)
         self._services.random.seed(next(fresh))
 
     patch.setattr(EpochBoundary, "begin", begin)
@@ -166,7 +166,7 @@ def recovered_log_is_not_saved(patch: Patch) -> None:
     real = Instance.restore
 
     def restore(self: Instance, *args: Any, **kwargs: Any) -> None:
-        ports, self._ports = self._ports, _Nowhere()
+        ports, self._ports = self._ports, _Nowhere(self._ports)
         real(self, *args, **kwargs)
         self._ports = ports
 
@@ -182,6 +182,9 @@ def recovered_log_is_not_saved(patch: Patch) -> None:
 
 
 class _Nowhere:
+    def __init__(self, ports: Any) -> None:
+        self.clock = ports.clock
+
     def persist(self, persist: Persist, *, durable: bool) -> None:
         """Lost."""
 
@@ -488,8 +491,8 @@ def one_row_too_many_is_suppressed(patch: Patch) -> None:
 def records_that_wait_are_taken_again(patch: Patch) -> None:
     real = InputGate.restore
 
-    def restore(self: InputGate, snapshot: Any) -> None:
-        real(self, snapshot)
+    def restore(self: InputGate, snapshot: Any, now: int) -> None:
+        real(self, snapshot, now)
         self.frontier.covered = {channel: at - 1 for channel, at in self.frontier.covered.items()}
 
     patch.setattr(InputGate, "restore", restore)
@@ -558,7 +561,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
         planted(bugs.increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
         planted(
-            bugs.promoted_passive_standby_is_not_sent_what_came_since, first=730, rates=CRASHES, **PASSIVE
+            bugs.promoted_passive_standby_is_not_sent_what_came_since, first=1140, rates=CRASHES, **PASSIVE
         ),
         planted(
             bugs.promoted_standby_takes_over_what_is_checkpointed,
@@ -584,7 +587,7 @@ PLANTED: dict[str, Planted] = {
         planted(exact_clock_is_read_again, first=3, rates=CRASHES, **OTHERS),
         planted(call_is_made_again, rates=CRASHES, calls=True, **OTHERS),
         planted(seed_is_drawn_again, rates=CRASHES, **OTHERS),
-        planted(order_is_forgotten, rates=CRASHES, **OTHERS),
+        planted(order_is_forgotten, first=7, rates=CRASHES, **OTHERS),
         planted(timers_are_not_repeated, rates=CRASHES, timers=True, **OTHERS),
         planted(timers_fire_one_record_late, rates=CRASHES, timers=True, **OTHERS),
         planted(divergence_is_not_reported, rates=CRASHES, faults=20, impure=True),
@@ -626,7 +629,7 @@ PLANTED: dict[str, Planted] = {
         planted(snapshot_misses_the_last_bundle, rates=CRASHES, snapshot_rate=0.4, bundle=1, **OTHERS),
         planted(
             snapshot_is_taken_although_its_rows_were_lost,
-            first=40,
+            first=780,
             rates={Fault.LINK_BREAK: 0.03},
             seeds=600,
             snapshot_rate=0.9,

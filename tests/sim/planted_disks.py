@@ -176,7 +176,7 @@ DISKS: dict[str, Planted] = {
         ),
         planted(
             what_has_acted_is_done_anew,
-            first=52,
+            first=175,
             rates={
                 Fault.CHECKPOINT_OLDER: 0.8,
                 Fault.DRIVER_LOSS: 0.02,

@@ -24,9 +24,9 @@ def new_version_repeats_the_old_epoch(patch: Patch) -> None:
     _nothing_is_ever_seen(patch)
     real = EpochBoundary.begin
 
-    def begin(self: EpochBoundary, epoch: int, seed: int, program: str) -> None:
+    def begin(self: EpochBoundary, epoch: int, seed: int, program: str, **named: Any) -> None:
         assert self._programs is not None
-        real(self, epoch, seed, self._programs.scheduled(epoch))
+        real(self, epoch, seed, self._programs.scheduled(epoch), **named)
 
     patch.setattr(EpochBoundary, "begin", begin)
 
@@ -82,7 +82,11 @@ def state_is_not_migrated_after_a_restore(patch: Patch) -> None:
 
 def version_of_an_epoch_is_not_recorded(patch: Patch) -> None:
     real = codec.append_boundary
-    patch.setattr(codec, "append_boundary", lambda out, epoch, seed, program="": real(out, epoch, seed))
+    patch.setattr(
+        codec,
+        "append_boundary",
+        lambda out, epoch, seed, program="", **named: real(out, epoch, seed, **named),
+    )
 
 
 def an_earlier_version_need_not_bring_state_up_to_date(patch: Patch) -> None:

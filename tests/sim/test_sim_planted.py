@@ -8,6 +8,7 @@ from planted_batches import BATCHES
 from planted_commits import COMMITS
 from planted_counters import COUNTERS
 from planted_disks import DISKS
+from planted_event_time import EVENT_TIME
 from planted_fan_out import FAN_OUT
 from planted_fencing import FENCING
 from planted_holders import HOLDING
@@ -44,6 +45,7 @@ PLANTED = {
     **SWITCHES,
     **FAN_OUT,
     **SINKS,
+    **EVENT_TIME,
 }
 
 

@@ -182,15 +182,63 @@ def test_an_event_time_timer_follows_the_watermark(place: Place, mode: str) -> N
         yield key[0], timer.at.replace(tzinfo=None), f"due {timer.name}"
 
     schema = "k string, at timestamp, what string"
-    stream = place.causal(EVENTS).withWatermark("at", "10 seconds")
+    stream = place.causal(EVENTS).withWatermark("at", "10 seconds", idle_after="1 second")
     place.start(stream.groupBy("k").process(record, schema, name="timed", on_timer=due), mode)
     place.write([at(0)], partitions=2)
     place.await_rows(1)
-    place.write([at(20), at(3)], partitions=2)
-    rows = place.await_rows(5)  # the watermark is 10: the timers of 0 and 3, due at 5 and 8, have passed
-    assert {row["what"] for row in rows} == {"row 00", "row 20", "row 03", "due 00", "due 03"}
-    place.write([at(40)], partitions=2)
-    assert [row["what"] for row in place.await_rows(7)[-2:]] == ["row 40", "due 20"]
+    place.write([at(20), at(18)], partitions=2)
+    rows = place.await_rows(
+        4
+    )  # one partition has come to 20, the other one to 18: the timer due at 5 has passed
+    assert {row["what"] for row in rows} == {"row 00", "row 20", "row 18", "due 00"}
+    place.write([at(40)], partitions=2)  # the other partition is idle
+    assert [row["what"] for row in place.await_rows(7)[4:]] == ["row 40", "due 18", "due 20"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_time_passes_for_instances_that_no_row_comes_to(place: Place, mode: str) -> None:
+    """Their key occurred once. The source tells all of them how far it has come, and so do operators in between. Every
+    instance is killed once, and goes on from where time was."""
+
+    def record(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.timer(at=row.at + dt.timedelta(seconds=5), name="close", event=True)
+        return [(key[0], "row", ctx.random.getrandbits(30))]
+
+    def due(key: Any, timer: Any, ctx: Any) -> Any:
+        yield key[0], timer.name, ctx.random.getrandbits(30)
+
+    def held(key: Any, row: Any, ctx: Any) -> Any:
+        """Has the event time of the operator before it, since nothing else is said."""
+        if row.what == "row":
+            ctx.timer(at=dt.datetime(2024, 1, 1, 0, 0, 20, tzinfo=dt.UTC), name="last", event=True)
+        ctx.state["draws"] = [*ctx.state.get("draws", ()), row.draw]
+        return [(key[0], row.what, row.draw)]
+
+    def last(key: Any, timer: Any, ctx: Any) -> Any:
+        yield key[0], timer.name, sum(ctx.state["draws"])
+
+    schema = "k string, what string, draw long"
+    stream = place.causal(EVENTS, partitions=1).withWatermark("at", "1 second", idle_after="1 second")
+    first = stream.groupBy("k").process(record, schema, name="first", on_timer=due, parallelism=3)
+    second = first.groupBy("k").process(held, schema, name="second", on_timer=last, parallelism=3)
+    place.start(second, mode)
+    keys = "abcdefgh"
+    place.write([{**at(0), "k": key} for key in keys], partitions=1)
+    place.await_rows(len(keys))
+    for node, instance in ((2, 0), (3, 1), (2, 2), (3, 0)):
+        place.kill(node, instance)
+    place.write([{**at(10), "k": "a"}], partitions=1)
+    place.await_rows(2 * len(keys) + 1)  # a row, and what closes each key
+    place.kill(2, 1)
+    place.kill(3, 2)
+    place.write([{**at(30), "k": "b"}], partitions=1)
+    place.until(lambda: sum(row["what"] == "last" for row in place.rows()) == len(keys), "all are told")
+    rows = place.rows()
+    for key in keys:
+        own = [row for row in rows if row["k"] == key]
+        draws = [row["draw"] for row in own if row["what"] != "last"]
+        (told,) = [row["draw"] for row in own if row["what"] == "last"]
+        assert told in (sum(draws), sum(draws[:-1]), sum(draws[:-2])), "a row may come behind it"
 
 
 def test_an_event_time_timeout_of_a_group(place: Place) -> None:

@@ -77,8 +77,11 @@ class Rig:
         ]
         self.start_on(source.selectExpr(*identity, *columns), **script)
 
-    def start_on(self, identified: DataFrame, *, realtime: str = "2 seconds", **script: Any) -> None:
-        user = StructType(identified.schema.fields[3:])
+    def start_on(
+        self, identified: DataFrame, *, realtime: str = "2 seconds", timed: bool = False, **script: Any
+    ) -> None:
+        """`timed`: a column of event times stands behind the destination."""
+        user = StructType(identified.schema.fields[3 + timed :])
         arrow = to_arrow_schema(user, timezone="UTC")
         self.replicas = Replicas(
             self.socket, {OPERATOR: arrow, SINK: arrow}, sinks=frozenset({SINK}), **script
@@ -86,7 +89,8 @@ class Rig:
         assert self.spark._jvm is not None
         packing = self.spark._jvm.org.clonos.spark.PackingStage
         limits = (self.settings.get("bundle_rows", 4096), self.settings.get("bundle_bytes", 1 << 20))
-        packed = DataFrame(packing.apply(identified._jdf, 1, *limits), self.spark)
+        told = ([0], [0], [self.parallelism]) if timed else ([], [], [])
+        packed = DataFrame(packing.apply(identified._jdf, 1, *told, *limits), self.spark)
         operator = self.stage(exchanged(packed), OPERATOR)
         writer = self.stage(exchanged(operator), SINK).writeStream
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))

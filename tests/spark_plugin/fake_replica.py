@@ -1,8 +1,9 @@
 """Replicas for tests of the conduit: they speak the wire, echo rows, and can be told to fail.
 
 An instance gives one output row per input row, numbered through all epochs, and writes eight bytes of "causal log" per
-bundle. Everything is deterministic, so a replacement that is fed the same bundles repeats the same rows, and whatever
-the conduit loses, repeats or reorders shows in `violations` or in the rows that arrive downstream.
+bundle. All its destinations are told the highest watermark of a bundle that has one. Everything is deterministic, so a
+replacement that is fed the same bundles repeats the same rows, and whatever the conduit loses, repeats or reorders
+shows in `violations` or in the rows that arrive downstream.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from clonos.protocol.ids import Epoch
-from clonos.wire.block import Block, pack_block, parse_block
+from clonos.wire.block import Block, pack_block, parse_block, watermark_block
 
 HELLO, RESUME, WELCOME, BUNDLE, TICK, END, OUTPUT, CHECKPOINTED, ENDED, HEARTBEAT, ERROR = range(1, 12)
 
@@ -91,6 +92,7 @@ class Instance:
     bundles: int = 0
     ticks: int = 0
     rows: int = 0
+    watermarks: list[tuple[int, int]] = field(default_factory=list)  # sender, and what it said, as it came
     bundle_rows: list[int] = field(default_factory=list)
     checksums: dict[tuple[int, int], int] = field(default_factory=dict)
     collected: set[tuple[int, int]] = field(default_factory=set)
@@ -230,9 +232,7 @@ class Replicas:
         blocks = [parse_block(memoryview(raw)) for raw in pieces(payload[16:])]
         self.check(len(blocks) == count, "blocks do not fit")
         self.check(all(block.epoch == epoch for block in blocks), "a block of another epoch")
-        batch = pa.concat_batches(
-            [pa.ipc.read_record_batch(pa.py_buffer(block.rows), self.users[node]) for block in blocks]
-        )
+        batch = self._rows(node, blocks)
         batch.validate(full=True)
         self.check(batch.num_rows == rows == sum(block.count for block in blocks), "rows do not fit")
         checksum = zlib.crc32(payload)
@@ -254,6 +254,9 @@ class Replicas:
             raise Closed("scripted")
         if self.delay:
             time.sleep(self.delay)
+        instance.watermarks += [
+            (block.sender, block.watermark) for block in blocks if block.watermark is not None
+        ]
         instance.rows += rows
         instance.bundle_rows.append(rows)
         first = state.output + 1
@@ -268,7 +271,10 @@ class Replicas:
             wire.send(OUTPUT, struct.pack("<QQQIII", seq, state.output, log_start, len(entry), 0, 0) + entry)
         else:
             seen = min(rows, max(0, emitted_output - first + 1))
-            out = self._echo(node, number, epoch, batch.slice(seen), first + seen)
+            watermark = max(
+                (block.watermark for block in blocks if block.watermark is not None), default=None
+            )
+            out = self._echo((number << 6) | node, epoch, batch.slice(seen), first + seen, watermark)
             head = struct.pack("<QQQIII", seq, state.output, log_start, len(entry), rows - seen, len(out))
             wire.send(OUTPUT, head + entry + b"".join(out))
         if what == "die_after":
@@ -277,22 +283,28 @@ class Replicas:
             instance.within[epoch] = Snapshot(state.seq, state.output, state.log)
             wire.send(CHECKPOINTED, struct.pack("<QQ", seq, state.log))
 
-    def _echo(self, node: int, number: int, epoch: int, batch: pa.RecordBatch, first: int) -> list[bytes]:
-        """The rows again, numbered from `first`, as a block for each destination."""
+    def _rows(self, node: int, blocks: list[Block]) -> pa.RecordBatch:
+        user = self.users[node]
+        found = [pa.ipc.read_record_batch(pa.py_buffer(block.rows), user) for block in blocks if block.count]
+        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], user)
+
+    def _echo(
+        self, sender: int, epoch: int, batch: pa.RecordBatch, first: int, watermark: int | None
+    ) -> list[bytes]:
+        """The rows again, numbered from `first`, as a block for each destination; a watermark for each of them."""
         made = []
         for destination in range(self.parallelism):
             rows = [row for row in range(batch.num_rows) if (first + row) % self.parallelism == destination]
             if rows:
-                message = batch.take(pa.array(rows)).serialize()
-                block = Block(
-                    Epoch(epoch),
-                    (number << 6) | node,
-                    [first + row for row in rows],
-                    b"d",
-                    memoryview(message),
-                )
-                packed = pack_block(block)
-                made.append(struct.pack("<iI", destination, len(packed)) + packed)
+                message = memoryview(batch.take(pa.array(rows)).serialize())
+                numbers = [first + row for row in rows]
+                block = Block(Epoch(epoch), sender, numbers, b"d", message, watermark)
+            elif watermark is not None:
+                block = watermark_block(Epoch(epoch), sender, watermark)
+            else:
+                continue
+            packed = pack_block(block)
+            made.append(struct.pack("<iI", destination, len(packed)) + packed)
         return made
 
     def _collect(self, node: int, blocks: list[Block], batch: pa.RecordBatch) -> None:

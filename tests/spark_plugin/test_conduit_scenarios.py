@@ -150,6 +150,8 @@ def random_event(random: Random, sent: int, emitted_output: int) -> dict[str, An
     last = first + rows - 1
     choices: list[tuple[int, dict[str, Any]]] = [
         (8, {"event": "rows", "rows": random.randrange(1, 12), "bytes": random.randrange(1, 900)}),
+        (2, {"event": "rows", "rows": 0, "bytes": random.randrange(1, 900)}),
+        (2, {"event": "watermarks"}),
         (6, {"event": "time"}),
         (
             5,
@@ -216,7 +218,7 @@ def random_scenario(seed: int) -> list[dict[str, Any]]:
         steps.append(step)
         actions = machine.handle(as_event(step), now)
         sent = max([sent, *(action.seq for action in actions if isinstance(action, conduit.Send))])
-        if any(isinstance(action, conduit.PassOn) for action in actions):
+        if any(isinstance(action, conduit.PassOn) and action.rows for action in actions):
             emitted_output = step["emitted_output"]
         seal = next((action for action in actions if isinstance(action, conduit.Seal)), None)
         if seal is not None:

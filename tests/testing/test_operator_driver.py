@@ -568,10 +568,39 @@ def test_what_connected_streams_have_in_common() -> None:
             clonos.connect(CARDS, other).groupBy(**keys)
     with pytest.raises(QueryDefinitionError, match="connected with each other"):
         clonos.connect(CARDS, "other")  # type: ignore[arg-type]
-    with pytest.raises(QueryDefinitionError, match="have no watermark yet"):
-        clonos.connect(stream("at timestamp").withWatermark("at", "1 second"), other)
     grouped = clonos.connect(CARDS, other).groupBy(left=["amount"], right="number")
     old = {"1": nothing}
     with pytest.raises(QueryDefinitionError, match="given by both of its functions"):
         grouped.process(nothing, nothing, "a int", name="op", version="2", previous=old)
     grouped.process(nothing, nothing, "a int", name="op", version="2", previous={"1": (nothing, nothing)})
+
+
+def test_of_two_inputs_with_event_time_the_slower_one_counts() -> None:
+    """One that is silent holds the other back, until it is idle."""
+    orders = stream("id int, at timestamp").withWatermark("at", "10 seconds")
+    payments = stream("id int, paid timestamp").withWatermark("paid", "0 seconds", idle_after="1 minute")
+
+    def ordered(key: Any, row: Any, ctx: Any) -> None:
+        ctx.timer(at=row.at, event=True, name="due")
+
+    def fires(key: Any, timer: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        yield (key[0], round((ctx.watermark - noon).total_seconds()))
+
+    matched = (
+        clonos.connect(orders, payments)
+        .groupBy("id")
+        .process(ordered, lambda key, row, ctx: None, "id int, passed int", name="match", on_timer=fires)
+    )
+    noon = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
+    with OperatorDriver(matched) as driver:
+        assert driver.feed([(1, noon), (2, noon + dt.timedelta(seconds=30))]) == []
+        assert driver.watermark is None
+        assert driver.feed([(1, noon + dt.timedelta(seconds=5))], input="right") == [(1, 5)]
+        assert driver.watermark == noon + dt.timedelta(seconds=5)
+        driver.kill()
+        assert driver.watermark == noon + dt.timedelta(seconds=5)
+        assert driver.feed([(3, noon + dt.timedelta(seconds=60))]) == []
+        assert driver.advance(59) == []
+        assert driver.advance(1) == [(2, 50)]
+        driver.kill()
+        assert driver.end_epoch() == []

@@ -53,7 +53,8 @@ TOLD = [
     chunk((codec.append_effect_done, Outcome("pay-1", True, values.encode("ok"))), (codec.append_sent, 0, 0)),
 ]
 SKIPPED = chunk((codec.append_order, [(UPSTREAM, 1)]), (codec.append_skip, 0), (codec.append_sent, 0, 0))
-WHOLE = [BEGIN, CALLED, *TOLD, SKIPPED]
+MOVED = chunk((codec.append_timer, 1_700_000_000_000_000, 1_699_999_990_000_000), (codec.append_sent, 0, 0))
+WHOLE = [BEGIN, CALLED, *TOLD, SKIPPED, MOVED]
 
 
 def store(path: Path, chunks: list[bytes], *, at: int = 0, deltas: tuple[bytes, ...] = ()) -> LogStore:
@@ -90,13 +91,14 @@ def test_a_store_is_read_while_its_owner_lives(tmp_path: Path, capsys: pytest.Ca
         "2 rows, digest 000000ab",
         "effect 'pay-1' -> 'ok'",
         "passed over: record 1 of the step",
+        "due at 2023-11-14T22:13:20Z | watermark 2023-11-14T22:13:10Z",
         "received, log of 1/3:",
         "log of 1/4 reaches 50",
     ):
         assert part in text, text
     assert clonos_log("inspect", tmp_path / "log", "--json") == 0
     said = json.loads(capsys.readouterr().out)
-    assert [step["step"] for step in said["steps"]] == ["BOUNDARY", "ORDER", "ORDER", "ORDER"]
+    assert [step["step"] for step in said["steps"]] == ["BOUNDARY", "ORDER", "ORDER", "ORDER", "TIMER"]
     assert {step["epoch"] for step in said["steps"]} == {7}
     assert said["steps"][1]["order"] == [{"channel": UPSTREAM, "from": "1/3", "count": 2}]
     assert said["received"][0]["steps"][0]["seed"] == 255

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from hypothesis import given, strategies as st
 
 from clonos.errors import ProtocolError
 from clonos.protocol.ids import Epoch
-from clonos.wire.block import HEADER_BYTES, Block, pack_block, parse_block
+from clonos.wire.block import HEADER_BYTES, Block, Kind, pack_block, parse_block, watermark_block
 
-BLOCK = Block(Epoch(3), 0x101, [7, 8], b"delta", b"rows")
+BLOCK = Block(Epoch(3), 0x101, [7, 8], b"delta", b"rows", 1_700_000_000_000_000)
+MARK = watermark_block(Epoch(3), 0x101, 1_700_000_000_000_000)
+PACKED = {kind: pack_block(block) for kind, block in ((Kind.ROWS, BLOCK), (Kind.WATERMARK, MARK))}
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 ascending = st.lists(st.integers(LOWEST, HIGHEST), min_size=1, max_size=200, unique=True).map(sorted)
+watermarks = st.one_of(st.none(), st.integers(LOWEST + 1, HIGHEST))
 near = st.lists(st.integers(0, 300), min_size=1, max_size=200, unique=True).map(sorted)
 
 
@@ -36,11 +40,17 @@ def sealed(raw: bytes) -> bytes:
 def test_golden_bytes() -> None:
     """A difference here means a new format version."""
     assert pack_block(BLOCK).hex() == (
-        "b1010100" + "59317754"
+        "b2010100" + "d3960b20"
         "0300000000000000" + "0101000000000000" + "0700000000000000" + "0800000000000000"
-        "02000000" + "05000000" + "04000000" + "00000000"
+        "02000000" + "05000000" + "04000000" + "00000000" + "00401e18240a0600"
         "64656c7461000000" + "726f777300000000"
     )  # fmt: skip
+    assert pack_block(MARK).hex() == (
+        "b2020000" + "410b45e2"
+        "0300000000000000" + "0101000000000000" + "ffffffffffffffff" + "ffffffffffffffff"
+        "00000000" + "00000000" + "00000000" + "00000000" + "00401e18240a0600"
+    )  # fmt: skip
+    assert pack_block(replace(BLOCK, watermark=None))[56:64].hex() == "0000000000000080"
     sparse = Block(Epoch(0), 1, [7, 9], b"", b"rows")
     assert pack_block(sparse)[HEADER_BYTES:].hex() == "00000000" + "02000000" + "726f777300000000"
     far = Block(Epoch(0), 1, [7, 7 + 2**32], b"", b"rows")
@@ -71,19 +81,64 @@ def test_numbers_take_up_as_little_as_they_can(given: list[int], width: int, tim
         assert raw[3] == width
 
 
-@given(st.one_of(ascending, near), st.binary(max_size=30), st.binary(min_size=1, max_size=30), st.booleans())
-def test_what_is_packed_is_parsed(given: list[int], delta: bytes, rows: bytes, as_array: bool) -> None:
+@given(
+    st.one_of(ascending, near),
+    st.binary(max_size=30),
+    st.binary(min_size=1, max_size=30),
+    st.booleans(),
+    watermarks,
+)
+def test_what_is_packed_is_parsed(
+    given: list[int], delta: bytes, rows: bytes, as_array: bool, watermark: int | None
+) -> None:
     column: Any = np.array(given, np.int64) if as_array else given
-    raw = pack_block(Block(Epoch(9), 65, column, delta, rows))
+    raw = pack_block(Block(Epoch(9), 65, column, delta, rows, watermark))
     found = parsed(raw)
     assert len(raw) % 8 == 0
     assert (found.epoch, found.sender, numbers(found), found.count) == (9, 65, given, len(given))
     assert (bytes(found.ride_along), bytes(found.rows)) == (delta, rows)
+    assert (found.watermark, found.kind) == (watermark, Kind.ROWS)
 
 
-@given(st.integers(0, len(pack_block(BLOCK)) - 1), st.integers(1, 255))
-def test_no_changed_byte_is_taken_for_what_was_sent(at: int, by: int) -> None:
-    raw = bytearray(pack_block(BLOCK))
+@given(st.integers(0, 2**64 - 1), st.integers(LOWEST, HIGHEST), st.integers(LOWEST + 1, HIGHEST))
+def test_a_watermark_travels_alone(epoch: int, sender: int, watermark: int) -> None:
+    raw = pack_block(watermark_block(Epoch(epoch), sender, watermark))
+    found = parsed(raw)
+    assert len(raw) == HEADER_BYTES == 64
+    assert (found.epoch, found.sender, found.watermark, found.kind) == (
+        epoch, sender, watermark, Kind.WATERMARK,
+    )  # fmt: skip
+    assert (found.count, bytes(found.ride_along), bytes(found.rows)) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(MARK, watermark=None),
+        replace(MARK, watermark=LOWEST),  # on the wire: none
+        replace(MARK, watermark=HIGHEST + 1),
+        replace(MARK, rows=b"rows"),
+        replace(MARK, ride_along=b"delta"),
+        replace(BLOCK, watermark=LOWEST),
+        replace(BLOCK, rows=b""),
+    ],
+)
+def test_what_no_receiver_takes_is_not_packed(wrong: Block) -> None:
+    with pytest.raises(ProtocolError, match="block"):
+        pack_block(wrong)
+
+
+@given(st.sampled_from(Kind), st.integers(0, len(PACKED[Kind.WATERMARK]) - 1), st.integers(1, 255))
+def test_no_changed_byte_is_taken_for_what_was_sent(kind: Kind, at: int, by: int) -> None:
+    raw = bytearray(PACKED[kind])
+    raw[at] ^= by
+    with pytest.raises(ProtocolError, match="block"):
+        parsed(bytes(raw))
+
+
+@given(st.integers(HEADER_BYTES, len(PACKED[Kind.ROWS]) - 1), st.integers(1, 255))
+def test_no_changed_byte_of_the_rows_is_taken_for_what_was_sent(at: int, by: int) -> None:
+    raw = bytearray(PACKED[Kind.ROWS])
     raw[at] ^= by
     with pytest.raises(ProtocolError, match="block"):
         parsed(bytes(raw))
@@ -93,15 +148,17 @@ def test_no_changed_byte_is_taken_for_what_was_sent(at: int, by: int) -> None:
 def test_garbage_is_refused(raw: bytes) -> None:
     for made in (
         raw,
-        b"\xb1\x01\x01\x00" + raw,
-        sealed(b"\xb1\x01\x01\x04" + raw.ljust(HEADER_BYTES, b"\0")),
+        b"\xb2\x01\x01\x00" + raw,
+        b"\xb2\x02\x00\x00" + raw,
+        sealed(b"\xb2\x01\x01\x04" + raw.ljust(HEADER_BYTES, b"\0")),
+        sealed(b"\xb2\x02\x00\x00" + raw.ljust(HEADER_BYTES, b"\0")),
     ):
         with pytest.raises(ProtocolError):
             parsed(made)
 
 
-def changed(at: int, *fields: int, layout: str = "<I") -> bytes:
-    raw = bytearray(pack_block(BLOCK))
+def changed(at: int, *fields: int, layout: str = "<I", kind: Kind = Kind.ROWS) -> bytes:
+    raw = bytearray(PACKED[kind])
     struct.pack_into(layout, raw, at, *fields)
     return sealed(bytes(raw))
 
@@ -110,8 +167,18 @@ def changed(at: int, *fields: int, layout: str = "<I") -> bytes:
     ("raw", "words"),
     [
         (pack_block(BLOCK)[:40], "fewer than its header"),
-        (b"\xb2" + pack_block(BLOCK)[1:], "format 0xb2; this release reads 0xb1"),
-        (changed(1, 2, layout="<B"), "of kind 2"),
+        (b"\xb1" + pack_block(BLOCK)[1:], "format 0xb1; this release reads 0xb2"),
+        (changed(1, 3, layout="<B"), "of kind 3"),
+        (changed(1, 2, layout="<B"), "of kind 2, encoding 1"),
+        (changed(1, 1, layout="<B", kind=Kind.WATERMARK), "of kind 1, encoding 0"),
+        (changed(3, 4, layout="<B", kind=Kind.WATERMARK), "number width 4"),
+        (changed(24, 0, layout="<q", kind=Kind.WATERMARK), "without rows says they go from 0 to -1"),
+        (changed(32, 7, layout="<q", kind=Kind.WATERMARK), "without rows says they go from -1 to 7"),
+        (changed(40, 1, kind=Kind.WATERMARK), "without rows has 1 of them"),
+        (changed(44, 8, kind=Kind.WATERMARK), "8 bytes that ride along"),
+        (changed(48, 8, kind=Kind.WATERMARK), "in 8 bytes"),
+        (changed(56, LOWEST, layout="<q", kind=Kind.WATERMARK), "neither rows nor a watermark"),
+        (sealed(PACKED[Kind.WATERMARK] + bytes(8)), "has 72 bytes"),
         (changed(2, 7, layout="<B"), "encoding 7"),
         (changed(3, 3, layout="<B"), "number width 3"),
         (changed(32, 9, layout="<q"), "2 consecutive rows from 7 to 9"),
@@ -119,7 +186,7 @@ def changed(at: int, *fields: int, layout: str = "<I") -> bytes:
         (changed(40, 1), "1 consecutive rows from 7 to 8"),
         (changed(44, 500), "500 bytes that ride along"),
         (changed(48, 0), "in 0 bytes"),
-        (sealed(pack_block(BLOCK) + bytes(8)), "has 80 bytes"),
+        (sealed(pack_block(BLOCK) + bytes(8)), "has 88 bytes"),
     ],
 )
 def test_what_is_wrong_is_said(raw: bytes, words: str) -> None:

@@ -44,18 +44,19 @@ class EpochBoundary:
         epoch = self._place.epoch
         if self.last != epoch:
             program = self._programs.scheduled(epoch) if self._programs is not None else ""
-            self.begin(epoch, self._ports.entropy(), program)
+            self.begin(epoch, self._ports.entropy(), program, records_watermarks=self._runner.has_event_time)
 
-    def begin(self, epoch: Epoch, seed: int, program: str) -> None:
+    def begin(self, epoch: Epoch, seed: int, program: str, *, records_watermarks: bool) -> None:
+        """With `records_watermarks`, steps say how the watermark moves; in older versions it followed from records."""
         if self._programs is not None:
             if self._runner.holds and program != self._programs.written:
                 raise self.gathered_records_lost()
             self._programs.enter(program)
         entries = bytearray()
-        codec.append_boundary(entries, epoch, seed, program)
+        codec.append_boundary(entries, epoch, seed, program, records_watermarks=records_watermarks)
         self._log.append(codec.seal(entries))
         self.last = epoch
-        self._runner.gathered = False
+        self._runner.begin_epoch(records_watermarks=records_watermarks)
         self._services.epoch_watermark = self._services.watermark
         self._services.random.seed(seed)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from clonos.protocol.engine.channel_watermarks import ChannelWatermarks
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot, still_awaited
 from clonos.protocol.engine.save_queue import SaveQueue
@@ -26,7 +27,14 @@ from clonos.protocol.recovery.causal.resumption import resume_failed
 class InputGate:
     """Arrivals, the frontier of what was consumed, and the records between the two."""
 
-    def __init__(self, journal: DeltaJournal, save_queue: SaveQueue, place: InstancePlace) -> None:
+    def __init__(
+        self,
+        journal: DeltaJournal,
+        save_queue: SaveQueue,
+        place: InstancePlace,
+        watermarks: ChannelWatermarks,
+    ) -> None:
+        self.watermarks = watermarks
         self.waiting = Waiting()
         self.frontier = Frontier()
         self.awaited_input: dict[int, int] = {}  # by channel, the position up to which records come again
@@ -41,12 +49,13 @@ class InputGate:
         """By channel, the last position that has come to any incarnation of the attempt."""
         return self._arrivals.arrived
 
-    def restore(self, snapshot: InstanceSnapshot) -> None:
+    def restore(self, snapshot: InstanceSnapshot, now: int) -> None:
         self.frontier = Frontier(dict(snapshot.covered))
         self.began = dict(snapshot.began)
         self._arrivals = Arrivals(self._place.where(), snapshot.began, snapshot.arrived)
         self.awaited_input = dict(snapshot.awaited_input)
         self.waiting = Waiting(snapshot.pending)
+        self.watermarks.restore(snapshot.claims, snapshot.input_watermarks, now)
 
     def restore_deltas(self, held: Iterable[bytes], received: Iterable[bytes]) -> None:
         """`held` are in the log store, `received` came to another host, and have to be saved here."""
@@ -55,8 +64,9 @@ class InputGate:
         for raw in received:
             self._receive(raw)
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, now: int, *, realtime: bool) -> None:
         """An epoch begins that is not the one before."""
+        self.watermarks.begin_epoch(now, realtime=realtime)
         self.began = self._arrivals.arrived
 
     def begin_attempt(self) -> None:

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from clonos.protocol.destination import Routing
+from clonos.protocol.engine.channel_watermarks import ChannelWatermarks, EventInput
 from clonos.protocol.engine.epoch_boundary import EpochBoundary
 from clonos.protocol.engine.input_gate import InputGate
 from clonos.protocol.engine.instance_log import InstanceLog
@@ -37,11 +38,13 @@ from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot as InstanceSnapshot
 from clonos.protocol.engine.operator_runner import KeysOf, OperatorRunner, WatermarkOf
 from clonos.protocol.engine.output_stage import OutputStage
+from clonos.protocol.engine.output_watermarks import OutputWatermarks
 from clonos.protocol.engine.recorder_ports import RecorderPorts
 from clonos.protocol.engine.replay import Replay
 from clonos.protocol.engine.save_queue import SaveQueue
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.engine.step_executor import StepExecutor
+from clonos.protocol.event_time import later
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber, log_after
 from clonos.protocol.ports import (
     Action as Action,
@@ -76,7 +79,8 @@ class InstanceConfig:
     per_epoch: bool = (
         False  # the operator gathers an epoch's records; they and timers are processed at its end
     )
-    watermark_of: WatermarkOf | None = None  # latest event time less the delay, microseconds
+    event_inputs: tuple[EventInput, ...] = ()  # those with event time
+    watermark_of: WatermarkOf | None = None  # as `engine.operator_runner` says
     programs: Programs | None = None  # the operator, where its function may change from one epoch to another
 
 
@@ -94,8 +98,9 @@ class Instance:
         journal = DeltaJournal(config.depth, fold_from=config.fold_from)
         save_queue = SaveQueue()
         log = InstanceLog(config.origin, journal, save_queue, place)
-        gate = InputGate(journal, save_queue, place)
-        output = OutputStage(ports, config.routing, log, journal, place)
+        gate = InputGate(journal, save_queue, place, ChannelWatermarks(config.event_inputs))
+        watermarks = OutputWatermarks(config.routing, services)
+        output = OutputStage(ports, config.routing, log, journal, place, watermarks)
         runner = OperatorRunner(
             operator,
             services,
@@ -103,6 +108,7 @@ class Instance:
             place,
             keys_of=config.keys_of,
             watermark_of=config.watermark_of,
+            has_event_time=bool(config.event_inputs),
             per_epoch=config.per_epoch,
         )
         boundary = EpochBoundary(config.programs, ports, services, runner, log, place)
@@ -125,12 +131,14 @@ class Instance:
         self._log = log
         self._gate = gate
         self._output = output
+        self._output_watermarks = watermarks
         self._runner = runner
         self._boundary = boundary
         self._executor = executor
         self._replay = Replay(gate, executor, boundary, log, output, place)
         self._services = services
         self._ports = ports
+        self._realtime = False
 
     # ---------------------------------------------------------------- life
 
@@ -153,7 +161,7 @@ class Instance:
         if snapshot is not None:
             if snapshot.holds:
                 raise self._boundary.gathered_records_lost()
-            self._gate.restore(snapshot)
+            self._gate.restore(snapshot, self._event_clock())
             self._boundary.restore(snapshot)
             self._runner.restore(snapshot)
             self._output.restore(snapshot)
@@ -191,7 +199,12 @@ class Instance:
         self._replay.lead()
 
     def open_epoch(
-        self, epoch: Epoch, *, emitted_output: OutputNumber = NO_OUTPUT, ends_at: LogOffset | None = None
+        self,
+        epoch: Epoch,
+        *,
+        realtime: bool,
+        emitted_output: OutputNumber = NO_OUTPUT,
+        ends_at: LogOffset | None = None,
     ) -> list[Action]:
         """A task attempt of `epoch` begins. Rows numbered up to `emitted_output` have been handed on already.
 
@@ -201,9 +214,12 @@ class Instance:
         self._replay.open_epoch(ends_at)
         if epoch != self._place.epoch:
             self._log.begin_epoch()
-            self._gate.begin_epoch()
+            self._gate.begin_epoch(self._event_clock(), realtime=realtime)
+            self._output_watermarks.begin_epoch()
             self._place.epoch = epoch
+        self._realtime = realtime
         self._output.suppressed_upto = emitted_output
+        self._output_watermarks.begin_attempt()
         self._gate.begin_attempt()
         self._replay.advance()
         return self._saved_first()
@@ -216,17 +232,32 @@ class Instance:
             self._replay.advance()
         elif rows:
             self._executor.consume(runs, positions, rows)
+        if bundle.watermarks and self._gate.watermarks:
+            self._gate.watermarks.claim(bundle.watermarks, self._ports.clock())
         return self._saved_first()
 
     def tick(self, now: int) -> list[Action]:
-        """Time has passed; `now` in microseconds. Fires processing-time timers when live."""
+        """Time has passed; `now` in microseconds. Fires timers when live; in real time event time passes, too."""
         if self._replay.state is not RecoveryState.LIVE:
             return []
         due = self._runner.next_due()
-        if due is None or due > now:
-            return []
-        self._executor.fire(now)
+        watermark = self._next_watermark(now) if self._realtime else None
+        if watermark is not None or (due is not None and due <= now):
+            self._executor.fire(now, watermark)
+        if self._realtime:
+            self._output.tell_watermarks()
         return self._saved_first()
+
+    def _event_clock(self) -> int:
+        """By which channels are idle; where there is event time."""
+        return self._ports.clock() if self._gate.watermarks else 0
+
+    def _next_watermark(self, now: int) -> int | None:
+        """The one that event time has come to, where it is a later one."""
+        if not self._runner.records_watermarks:
+            return None
+        reached = self._gate.watermarks.reached(now, realtime=self._realtime)
+        return reached if later(self._services.watermark, reached) != self._services.watermark else None
 
     def flush(self) -> list[Action]:
         """What has not been saved or handed on yet. Must be carried out before a snapshot is taken."""
@@ -254,6 +285,9 @@ class Instance:
             gathered=self._runner.gathered,
             holds=self._runner.holds,
             log=self._log.since(log_since),
+            claims=self._gate.watermarks.kept,
+            input_watermarks=self._gate.watermarks.kept_inputs,
+            records_watermarks=self._runner.records_watermarks,
             began=dict(self._gate.began),
             arrived=self._gate.arrived,
         )
@@ -261,8 +295,11 @@ class Instance:
     def end_epoch(self) -> list[Action]:
         """All input has come. What has not been saved or handed on yet, as before a snapshot. Raises ResumeFailed."""
         self._gate.check_complete()
-        if self._replay.state is RecoveryState.LIVE and self._runner.has_more_at_epoch_end:
-            self._executor.fire(self._ports.clock())
+        if self._replay.state is RecoveryState.LIVE:
+            watermark = self._next_watermark(self._event_clock())
+            if watermark is not None or self._runner.has_more_at_epoch_end:
+                self._executor.fire(self._ports.clock(), watermark)
+        self._output.tell_watermarks()
         return self.flush()
 
     def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:

@@ -41,6 +41,10 @@ class InstanceSnapshot:
     epoch_watermark: int | None = None  # with which the epoch began
     gathered: bool = False  # the epoch's end has been processed
     holds: bool = False  # what the epoch's records are gathered in, and is not part of this
+    claims: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """By channel, what its sender has said of event time, and whether in this epoch (`engine.channel_watermarks`)."""
+    input_watermarks: dict[int, int] = field(default_factory=dict)  # by node
+    records_watermarks: bool = False  # the epoch's steps say how the watermark moves
     began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
 

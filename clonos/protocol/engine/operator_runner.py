@@ -23,7 +23,8 @@ WatermarkOf = Callable[[list[Row]], int | None]
 
 class OperatorRunner:
     """The operator, with its event time. With `per_epoch` it gathers an epoch's records; they and timers are processed
-    at the epoch's end. `watermark_of` is the latest event time of records less the delay, in microseconds."""
+    at the epoch's end. `watermark_of` is for epochs that an older version has begun, which did not record how the
+    watermark moves: it followed from the records, as their latest event time less the delay, in microseconds."""
 
     def __init__(
         self,
@@ -34,9 +35,11 @@ class OperatorRunner:
         *,
         keys_of: KeysOf,
         watermark_of: WatermarkOf | None,
+        has_event_time: bool,
         per_epoch: bool,
     ) -> None:
         self.per_epoch = per_epoch
+        self.has_event_time = has_event_time
         self.processed = 0  # records that this incarnation has consumed
         self.holds = False  # the operator has gathered records that no snapshot has
         self.gathered = False  # the end of this epoch was processed
@@ -46,11 +49,17 @@ class OperatorRunner:
         self._place = place
         self._keys_of = keys_of
         self._watermark_of = watermark_of
+        self.records_watermarks = False  # of this epoch
+
+    def begin_epoch(self, *, records_watermarks: bool) -> None:
+        self.gathered = False
+        self.records_watermarks = records_watermarks
 
     def restore(self, snapshot: InstanceSnapshot) -> None:
         self._services.random.setstate(snapshot.random_state)
         self._services.watermark = snapshot.watermark
         self._services.epoch_watermark, self.gathered = snapshot.epoch_watermark, snapshot.gathered
+        self.records_watermarks = snapshot.records_watermarks
 
     @property
     def has_more_at_epoch_end(self) -> bool:
@@ -93,25 +102,27 @@ class OperatorRunner:
         self._place.leave()
         self._gate.cover(runs, positions)
         self.processed += len(rows)
-        if self._watermark_of is not None and ran:
+        if not self.records_watermarks and self._watermark_of is not None and ran:
             self._services.watermark = later(self._services.watermark, self._watermark_of(ran))
 
     # ------------------------------------------------------------------ timers
 
-    def fire(self, now: int) -> list[Row]:
-        """Processing-time timers that are due; with `per_epoch`, the whole end of the epoch."""
-        return self.end_gathering(now) if self.per_epoch else self.fire_timers(now)
+    def fire(self, now: int, watermark: int | None) -> list[Row]:
+        """Timers that are due, when the watermark has moved; with `per_epoch`, the whole end of the epoch."""
+        produced = self._end_gathering() if self.per_epoch else []
+        self._services.watermark = later(self._services.watermark, watermark)
+        produced += fire(self._operator, self._services.timers, now, False)
+        if self.per_epoch or self.records_watermarks:
+            produced += self._fire_event_timers()
+        return produced
 
-    def end_gathering(self, now: int) -> list[Row]:
-        """Records with the watermark of the epoch's beginning, then timers with the new one, as Spark does."""
+    def _end_gathering(self) -> list[Row]:
+        """Records with the watermark of the epoch's beginning, as Spark does."""
         reached, self._services.watermark = self._services.watermark, self._services.epoch_watermark
         produced = self._operator.gathered()
         self._services.watermark = reached
         self.holds, self.gathered = False, True
-        return produced + self.fire_timers(now) + self._fire_event_timers()
-
-    def fire_timers(self, now: int) -> list[Row]:
-        return fire(self._operator, self._services.timers, now, False)
+        return produced
 
     def _fire_event_timers(self) -> list[Row]:
         return fire(self._operator, self._services.event_timers, self._services.watermark, True)

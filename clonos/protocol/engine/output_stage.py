@@ -6,6 +6,7 @@ per destination carries the delta that the destination lacks.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 from clonos.errors import GapError
@@ -14,6 +15,7 @@ from clonos.protocol.destination import NOWHERE, Destinations, Routing
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
+from clonos.protocol.engine.output_watermarks import OutputWatermarks
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber, output_after, outputs_after
 from clonos.protocol.ports import Emit, Encoded, InstancePorts, Row
 from clonos.protocol.recovery.causal.delta_journal import DeltaJournal
@@ -29,12 +31,14 @@ class OutputStage:
         log: InstanceLog,
         journal: DeltaJournal,
         place: InstancePlace,
+        watermarks: OutputWatermarks,
     ) -> None:
         self.numbered = NO_OUTPUT  # the output number of the last row produced
         self.suppressed_upto = NO_OUTPUT  # that of the last row that an earlier life has handed on
         self.sent: dict[int, OutputNumber] = {}  # by destination, that of the last row for it
         self.suppresses_all = False
         self._due: list[Emit] = []
+        self._watermarks = watermarks
         self._ports = ports
         self._routing = routing
         self._log = log
@@ -70,15 +74,19 @@ class OutputStage:
         for column in destinations:
             self.sent.update(zip(column, outputs_after(before, count), strict=True))
         self.sent.pop(NOWHERE, None)
+        deltas: dict[int, bytes] = {}
+        said: dict[int, int] = {}
+        if encoded is not None and count:
+            self._watermarks.produced(encoded)
         if covered:
             produced, destinations = produced[covered:], [column[covered:] for column in destinations]
             encoded = self._ports.encode(produced) if produced else None
-        deltas: dict[int, bytes] = {}
         if produced:
             for target in dict.fromkeys(chain.from_iterable(destinations)):
                 delta = self._journal.delta_for(target) if target != NOWHERE else None
                 if delta is not None:
                     deltas[target] = delta
+            said = self._watermarks.with_rows(destinations)
             self._log.handed_on = self._log.end
         emit = Emit(
             output_after(before, covered + 1),
@@ -89,6 +97,7 @@ class OutputStage:
             log_start,
             log,
             self.emitted_output,
+            said,
         )
         self._due.append(emit)
 
@@ -96,6 +105,12 @@ class OutputStage:
         """What of the own log no row has been sent with."""
         if self._log.has_unsent:
             self.release(None, [], [])
+
+    def tell_watermarks(self) -> None:
+        """What of event time no row has told. A standby tells nothing."""
+        if not self.suppresses_all and (said := self._watermarks.due()):
+            self.release(None, [], [])
+            self._due[-1] = replace(self._due[-1], watermarks=said)
 
     def take_due(self) -> list[Emit]:
         """What is to be handed on, in order. The caller does."""

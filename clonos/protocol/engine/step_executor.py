@@ -67,16 +67,20 @@ class StepExecutor:
             )
         return None
 
-    def fire(self, now: int) -> None:
-        """Timers, for the first time; of an operator that gathers, the end of the epoch."""
-        self._fire(self._new_recorder(self._recorder_ports), now)
+    def fire(self, now: int, watermark: int | None) -> None:
+        """Timers, for the first time; of an operator that gathers, the end of the epoch. `watermark` is what event time
+        comes to, None where it stays."""
+        self._fire(self._new_recorder(self._recorder_ports), now, watermark)
 
     def repeat(self, step: Step) -> None:
         """A recorded step, whose records have come."""
         if step.kind is Kind.BOUNDARY:
-            self._boundary.begin(step.epoch, step.seed, step.program)
+            self._boundary.begin(
+                step.epoch, step.seed, step.program, records_watermarks=step.records_watermarks
+            )
         elif step.kind is Kind.TIMER:
-            self._fire(StepReplayer(self._recorder_ports, step, self._place.where()), step.fired_at)
+            replayer = StepReplayer(self._recorder_ports, step, self._place.where())
+            self._fire(replayer, step.fired_at, step.watermark)
         else:
             self._repeat_records(step)
 
@@ -94,9 +98,9 @@ class StepExecutor:
             run = partial(self._runner.run, runs, positions, rows)
         self._execute(replayer, run)
 
-    def _fire(self, recorder: StepRecorder, now: int) -> None:
-        recorder.open_timer(now)
-        self._execute(recorder, partial(self._runner.fire, now))
+    def _fire(self, recorder: StepRecorder, now: int, watermark: int | None) -> None:
+        recorder.open_timer(now, watermark)
+        self._execute(recorder, partial(self._runner.fire, now, watermark))
 
     def _execute(self, recorder: StepRecorder, run: Callable[[], list[Row]]) -> None:
         self._services.step = recorder

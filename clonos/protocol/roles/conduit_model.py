@@ -69,6 +69,7 @@ from clonos.protocol.messages import (
     Stop as Stop,
     Tick as Tick,
     Time as Time,
+    Watermarks as Watermarks,
     Welcome as Welcome,
 )
 from clonos.protocol.recovery.causal.replacement import Failover
@@ -209,7 +210,7 @@ class Conduit:
             times.append(self._ticked_at + limits.tick_ms)
         if self.state is State.CONNECTING:
             times.append(self._connecting_since + limits.connect_ms)
-        waits = self._pending_rows > 0 and link.sent == self._last
+        waits = self._pending_bytes > 0 and link.sent == self._last
         if self.state is State.OPEN and waits and link.has_room_for(self._pending_bytes):
             times.append(self._pending_since + self._patience)
         return min((time for time in times if time is not None), default=None)
@@ -257,6 +258,8 @@ class Conduit:
         match event:
             case Output():
                 self._output(event, now)
+            case Watermarks():
+                self._actions.append(PassOn(0))
             case FlushLog(log_start, log):
                 self._flush_log(log_start, log)
             case Checkpointed(seq, log_offset):
@@ -316,7 +319,7 @@ class Conduit:
         self._pump(now)
 
     def _rows(self, rows: int, size: int, now: int) -> None:
-        if self._pending_rows == 0 and rows > 0:
+        if self._pending_bytes == 0 and size > 0:
             self._pending_since = now
         self._pending_rows, self._pending_bytes = rows, size
         self._pump(now)
@@ -351,7 +354,7 @@ class Conduit:
         self._pump_standby()
         if self._sealing:
             return
-        if self._pending_rows > 0:
+        if self._pending_bytes > 0:  # also of blocks that have watermarks and no rows
             if self._due(now) and link.has_room_for(self._pending_bytes):
                 self._sealing = True
                 self._actions.append(Seal(self._last + 1))
@@ -370,7 +373,7 @@ class Conduit:
 
     @property
     def _patience(self) -> int:
-        """How long rows wait for company: the longer the further the replica is behind. One more small bundle would
+        """How long blocks wait for company: the longer the further the replica is behind. One more small bundle would
         only wait there, and cost it a wake-up and a log entry; so load makes bundles larger, not more."""
         return self.limits.flush_ms * (self._under_way - self.limits.idle_bundles + 1)
 

@@ -102,7 +102,10 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         if not request.realtime:
             yield from self._ports.keep_plan(request.epoch)
         opened = self.live.open_epoch(
-            request.epoch, emitted_output=request.emitted_output, ends_at=self.incarnation.ends_at
+            request.epoch,
+            realtime=request.realtime,
+            emitted_output=request.emitted_output,
+            ends_at=self.incarnation.ends_at,
         )
         yield from self.perform(opened)
         # An epoch may be over before the conduit's first tick.
@@ -115,7 +118,10 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
             request
         )  # for later replicas of the instance: a standby repeats what others have run
         yield from self.incarnation.stand_by(request)
-        yield from self.perform(self.live.open_epoch(request.epoch, ends_at=self.incarnation.ends_at))
+        opened = self.live.open_epoch(
+            request.epoch, realtime=request.realtime, ends_at=self.incarnation.ends_at
+        )
+        yield from self.perform(opened)
         yield from self.follow(request.log_start, request.log)
 
     def follow(self, log_start: LogOffset, log: bytes) -> Steps:

@@ -98,3 +98,5 @@ def singly(records: Bundle) -> Iterator[Bundle]:
     for at, row in enumerate(records.rows):
         channel, position = int(records.channels[at]), int(records.positions[at])
         yield Bundle([channel], [position], [row], records.deltas if at == 0 else ())
+    if records.watermarks:
+        yield Bundle([], [], [], watermarks=records.watermarks)

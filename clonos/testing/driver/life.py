@@ -11,7 +11,7 @@ import copy
 import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from clonos.operators.rows import RowDecoder, RowEncoder, is_right
 from clonos.operators.state_variables import TTL_TIMER
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.engine.services import CausalServices
-from clonos.protocol.ids import Epoch, LogOffset, Origin, OutputNumber
+from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin, OutputNumber
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.programs import Programs
@@ -38,10 +38,12 @@ from clonos.values.key_codec import unpack
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica import snapshot_metadata
 from clonos_standby.replica.batches import EncodedRows, OutputWriter, SplitRows
-from clonos_standby.replica.instance_config import instance_config
+from clonos_standby.replica.instance_config import instance_config, watermark_of_rows
 from clonos_standby.replica.outcomes import Outcomes
 
 _LEFT, _RIGHT = 0, 1  # channels
+INPUTS: Final = (NodeId(_LEFT), NodeId(_RIGHT))
+"""The nodes whose channels they are."""
 _STATE_CACHE = 10_000
 
 
@@ -176,16 +178,35 @@ class Life:
     # driving
 
     def open_epoch(self, epoch: Epoch, emitted_output: OutputNumber) -> list[Row]:
-        return self._perform(self.instance.open_epoch(epoch, emitted_output=emitted_output))
+        opened = self.instance.open_epoch(
+            epoch, realtime=not self.config.per_epoch, emitted_output=emitted_output
+        )
+        return self._perform(opened)
 
     def take(self, first: int, rows: list[Row]) -> list[Row]:
         """Records as one bundle, at positions from `first` on."""
         positions = list(range(first, first + len(rows)))
         channels = [_RIGHT if is_right(row) else _LEFT for row in rows]
-        return self._perform(self.instance.take(Bundle(channels, positions, rows)))
+        return self._perform(
+            self.instance.take(Bundle(channels, positions, rows, (), self._watermarks(rows)))
+        )
+
+    def _watermarks(self, rows: list[Row]) -> dict[int, int]:
+        """How far event time has come by these records, as their senders would say it."""
+        node, said = self._node, {}
+        right = node.right.event_time if node.right is not None else None
+        for channel, event_time in ((_LEFT, node.event_time), (_RIGHT, right)):
+            latest = watermark_of_rows(event_time, node.zone)
+            given = [row for row in rows if is_right(row) == (channel == _RIGHT)]
+            if latest is not None and (reached := latest(given)) is not None:
+                said[channel] = reached
+        return said
 
     def tick(self, now: int) -> list[Row]:
         return self._perform(self.instance.tick(now))
+
+    def pass_event_time(self, now: int) -> list[Row]:
+        return self.tick(now) if self.config.event_inputs else []
 
     def next_due(self) -> int | None:
         """When the next processing-time timer is due that need not wait for the epoch's end."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from clonos.api.streams import CausalStream
 from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionError, Where
 from clonos.operators.process import Timer
+from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, epoch_after, output_after
@@ -25,7 +26,7 @@ from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.testing.driver import differences
 from clonos.testing.driver.differences import Seen
-from clonos.testing.driver.life import Life, RowForms
+from clonos.testing.driver.life import INPUTS, Life, RowForms
 from clonos.values.grouping_keys import key_of
 from clonos_standby.cluster.spec import NodeSpec
 from clonos_standby.replica.batches import EncodedRows, SplitRows
@@ -103,7 +104,7 @@ class OperatorDriver:
             self._keys.update(dict.fromkeys(self._life.config.keys_of(given)))
             first, self._position = self._position + 1, self._position + len(given)
             self._fed += given
-            return self._life.take(first, given)
+            return self._life.take(first, given) + self._life.pass_event_time(self._now)
 
         return self._driven(run)
 
@@ -111,8 +112,8 @@ class OperatorDriver:
         """Let time pass, in seconds or as a timedelta; the rows of the processing-time timers that fire, in order.
 
         A timer fires when the clock has come to its due time, so functions see the times one after the other. With
-        `per="batch"` timers wait for `end_epoch`. Event time is not moved by this: it passes with the rows that are
-        fed (`watermark`).
+        `per="batch"` timers wait for `end_epoch`. Event time is not moved by this, but for an input that becomes idle
+        (`idle_after`): it passes with the rows that are fed (`watermark`).
         """
         span = seconds if isinstance(seconds, dt.timedelta) else dt.timedelta(seconds=seconds)
         if span < dt.timedelta(0):
@@ -125,7 +126,7 @@ class OperatorDriver:
                 self._now = max(self._now, due)
                 said += self._life.tick(self._now)
             self._now = until
-            return said
+            return said + self._life.pass_event_time(until)
 
         return self._driven(run)
 
@@ -201,7 +202,8 @@ class OperatorDriver:
 
     @property
     def watermark(self) -> dt.datetime | None:
-        """The event-time watermark, UTC: the latest event time that was fed, less the delay of `withWatermark`."""
+        """The event-time watermark, UTC: the latest event time that was fed, less the delay of `withWatermark`; of two
+        inputs that have one the earlier, and none before both have. With `per="batch"` it moves when an epoch ends."""
         reached = self._life.services.watermark
         return None if reached is None else _EPOCH + reached * _MICROSECOND
 
@@ -265,7 +267,17 @@ def _node_of(operator: CausalStream) -> NodeSpec:
             "Of several operators in a row, give each its own driver",
         )
     plan = plans[0]
-    return operator_spec(plan, _NODE, plan.binding.name, operator.timezone, [Target((), 1)])
+    inputs = zip(
+        INPUTS, (plan.event_time, plan.right.event_time if plan.right is not None else None), strict=True
+    )
+    return operator_spec(
+        plan,
+        _NODE,
+        plan.binding.name,
+        operator.timezone,
+        [Target((), 1)],
+        event_inputs=[EventInput(node, 1, each.idle_after) for node, each in inputs if each is not None],
+    )
 
 
 def _as_key(key: Any) -> tuple[Any, ...]:

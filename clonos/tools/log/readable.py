@@ -52,6 +52,8 @@ def step_said(step: Step, epoch: Epoch | None) -> dict[str, Any]:
         ]
     else:
         said["fired_at"] = moment(step.fired_at)
+        if step.watermark is not None:
+            said["watermark"] = moment(step.watermark)
     if step.clocks:
         said["clock"] = moment(step.clocks[0])
     if step.instants:
@@ -134,6 +136,8 @@ def line_of(said: dict[str, Any]) -> str:
         parts.append(", ".join(f"{run['count']} of {run['from']}" for run in said["order"]))
     if "fired_at" in said:
         parts.append(f"due at {said['fired_at']}")
+    if "watermark" in said:
+        parts.append(f"| watermark {said['watermark']}")
     if "clock" in said:
         parts.append(f"| clock {said['clock']}")
     if "instants" in said:

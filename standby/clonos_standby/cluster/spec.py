@@ -10,12 +10,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
 import pyarrow as pa
 
 from clonos.errors import ConfigurationError, ProtocolError
+from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.ids import NO_OUTPUT, OutputNumber
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.side_output import MAIN, OutputName
@@ -23,6 +24,9 @@ from clonos.protocol.versions.upgrade import Schedule
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.spec_file import VERSION, read_document
 from clonos_standby.server.log import LogFormat
+
+EventColumn: TypeAlias = tuple[int, int]
+"""A column of event time, and the delay of its watermark in microseconds."""
 
 
 class RouteKind(enum.Enum):
@@ -38,6 +42,8 @@ class Route:
     parallelism: int
     columns: tuple[int, ...] = ()
     output: OutputName = MAIN
+    has_event_time: bool = False  # the reader is told how far event time has come
+    event_time: EventColumn | None = None  # by which column; None: as the operator has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class RightInput:
     schema: pa.Schema
     key: tuple[int, ...]
     upstream: frozenset[int]
+    event_time: EventColumn | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +73,8 @@ class NodeSpec:
     routes: tuple[Route, ...] = ()  # by reader, in the order of their numbers
     depth: int = FULL
     recording: bool = True
-    event_time: tuple[int, int] | None = None  # column, delay in microseconds
+    event_time: EventColumn | None = None
+    event_inputs: tuple[EventInput, ...] = ()  # the nodes that say how far event time has come
     version: str = "1"
     previous: Mapping[str, Callable[[], Any]] = field(
         default_factory=dict

@@ -18,7 +18,7 @@ from clonos.protocol.frontier import Column
 from clonos.protocol.ids import Epoch, Origin, channel_origin
 from clonos.protocol.side_output import MAIN, OutputName, SideRow, output_of
 from clonos.values.digest import digest_of
-from clonos.wire.block import Block, pack_block, parse_block
+from clonos.wire.block import Block, pack_block, parse_block, watermark_block
 from clonos.wire.framing import MAX_LENGTH
 from clonos.wire.messages import Bundle as BundleFrame, OutputBlock
 from clonos_standby.cluster.spec import RightInput
@@ -56,10 +56,14 @@ class BundleReader:
         for block in blocks:
             if block.epoch != epoch:
                 raise ProtocolError(f"a block of epoch {block.epoch} in bundle {frame.seq} of epoch {epoch}")
+        watermarks = {block.sender: block.watermark for block in blocks if block.watermark is not None}
+        blocks = [block for block in blocks if block.count]
+        if not blocks:
+            return Bundle([], [], [], watermarks=watermarks)
         rows = self._rows(blocks)
         deltas = [bytes(block.ride_along) for block in blocks if block.ride_along]
         channels, positions = _columns(blocks, count)
-        return Bundle(channels, positions, rows, deltas)
+        return Bundle(channels, positions, rows, deltas, watermarks)
 
     def _rows(self, blocks: list[Block]) -> list[tuple[Any, ...]]:
         if self._right is None:
@@ -191,7 +195,8 @@ class OutputWriter:
         return encoded
 
     def blocks(self, emit: Emit, epoch: Epoch) -> list[OutputBlock]:
-        """The blocks of an Emit that has rows, by destination, each in the order of output numbers."""
+        """The blocks of an Emit, by destination, each in the order of output numbers. Destinations that are only
+        told of event time get one without rows."""
         if emit.deltas and sum(map(len, emit.deltas.values())) > MAX_LENGTH:
             raise ProtocolError(
                 f"the determinants of {emit.count} output rows are larger than a frame may be ({MAX_LENGTH} bytes)",
@@ -199,12 +204,20 @@ class OutputWriter:
                 hint="Lower spark.clonos.bundle.rows, or let ctx.call return less: what it returned is in them",
             )
         made: list[OutputBlock] = []
-        for destination, numbers, rows in self._by_destination(emit):
+        told = dict(emit.watermarks)
+        for destination, numbers, rows in self._by_destination(emit) if emit.count else ():
             delta = emit.deltas.get(destination, b"")
+            watermark = told.pop(destination, None)
+            left = len(numbers)
             for part, message in self._within_limits(numbers, rows):
-                block = Block(epoch, self._channel, part, delta, message)
+                left -= len(part)
+                behind = watermark if left == 0 else None  # all rows are before it
+                block = Block(epoch, self._channel, part, delta, message, behind)
                 made.append(OutputBlock(destination, pack_block(block)))
                 delta = b""
+        for destination, watermark in told.items():
+            block = watermark_block(epoch, self._channel, watermark)
+            made.append(OutputBlock(destination, pack_block(block)))
         return made
 
     def _by_destination(self, emit: Emit) -> Iterator[tuple[int, Column, pa.RecordBatch]]:

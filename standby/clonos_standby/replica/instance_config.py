@@ -6,15 +6,18 @@ import datetime as dt
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clonos.operators.rows import is_right, zone_of
 from clonos.operators.types import key_kind
 from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
 from clonos.protocol.ids import InstanceId, Origin
+from clonos.protocol.side_output import MAIN
 from clonos.protocol.versions.programs import Programs
 from clonos.values.grouping_keys import key_of
-from clonos_standby.cluster.spec import NodeSpec, Route, RouteKind
+from clonos_standby.cluster.spec import EventColumn, NodeSpec, Route, RouteKind
+from clonos_standby.replica.batches import EncodedRows, SplitRows
 
 
 def instance_config(
@@ -26,7 +29,13 @@ def instance_config(
         origin=origin,
         routing=Routing(
             [
-                Reader(_router(node, route, origin.instance), route.parallelism, route.output)
+                Reader(
+                    _router(node, route, origin.instance),
+                    route.parallelism,
+                    route.output,
+                    route.has_event_time,
+                    _latest_of(route, node.zone),
+                )
                 for route in node.routes
             ],
             has_side_outputs=bool(node.side_outputs),
@@ -36,7 +45,8 @@ def instance_config(
         recording=node.recording,
         record_at_a_time=operator.record_at_a_time,
         per_epoch=operator.per_epoch,
-        watermark_of=_watermark_of(node.event_time, node.zone),
+        event_inputs=node.event_inputs,
+        watermark_of=watermark_of_rows(node.event_time, node.zone),
         programs=operator,
     )
 
@@ -82,7 +92,27 @@ def _keys_of(
     return lambda rows: [tuple([row[c] for c in columns]) for row in rows]
 
 
-def _watermark_of(event_time: tuple[int, int] | None, zone: str) -> Callable[[list[Row]], int | None] | None:
+def _latest_of(route: Route, zone: str) -> Callable[[EncodedRows | SplitRows], int | None] | None:
+    """What the rows of an output say of event time."""
+    if route.event_time is None:
+        return None
+    column, delay = route.event_time
+
+    def reached(rows: EncodedRows | SplitRows) -> int | None:
+        part = rows.parts.get(route.output) if isinstance(rows, SplitRows) else rows
+        if part is None or (isinstance(rows, EncodedRows) and route.output != MAIN):
+            return None
+        latest = pc.max(part.arrays[column])
+        if latest.type.tz is None:  # a wall clock's, in the zone of the query
+            latest = pc.assume_timezone(latest, zone, ambiguous="earliest", nonexistent="earliest")
+        moment: int | None = latest.value
+        return None if moment is None else moment - delay
+
+    return reached
+
+
+def watermark_of_rows(event_time: EventColumn | None, zone: str) -> Callable[[list[Row]], int | None] | None:
+    """The latest event time of records less the delay; None where none of them has one."""
     if event_time is None:
         return None
     column, delay = event_time

@@ -419,7 +419,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             self._recovery = None
 
     def frame(self, acked_input: int, emit: Emit) -> Packed:
-        blocks = self._writer.blocks(emit, self._session.request.epoch) if emit.count else []
+        blocks = self._writer.blocks(emit, self._session.request.epoch)
         self._output_bytes += sum(len(block) for _, block in blocks)
         self._delta_bytes += sum(map(len, emit.deltas.values()))
         rows = sum(len(column) - column.count(NOWHERE) for column in emit.destinations)

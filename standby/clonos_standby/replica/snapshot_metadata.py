@@ -43,6 +43,9 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             "log": snapshot.log,
             "began": snapshot.began,
             "arrived": snapshot.arrived,
+            "claims": {channel: list(claim) for channel, claim in snapshot.claims.items()},
+            "input_watermarks": snapshot.input_watermarks,
+            "records_watermarks": snapshot.records_watermarks,
             **({"program": snapshot.program} if snapshot.program else {}),
             "epoch_watermark": snapshot.epoch_watermark,
             "gathered": snapshot.gathered,
@@ -82,6 +85,9 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             gathered=said.get("gathered", False),
             holds=said.get("holds", False),
             live_since=_live_since(said),
+            claims={channel: (at, spoke) for channel, (at, spoke) in said.get("claims", {}).items()},
+            input_watermarks=said.get("input_watermarks", {}),
+            records_watermarks=said.get("records_watermarks", False),
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error

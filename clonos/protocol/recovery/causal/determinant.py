@@ -4,7 +4,8 @@ An instance works in *steps*: a bundle of records, the firing of timers, or the 
 with the event itself (ORDER, TIMER or BOUNDARY), goes on with what the user function's services returned (CLOCK,
 INSTANT, CALL, EFFECT), and closes with SENT, which holds what the step produced so that a replay can be checked
 against it. PROGRAM behind BOUNDARY says which version of the function runs the epoch. SKIP before SENT says that a
-record was passed over instead of run, which no replay could find out. The causal log of an instance is its steps in
+record was passed over instead of run, which no replay could find out. WATERMARK behind TIMER is how far event time has
+come, as senders and idle channels had it at that moment. The causal log of an instance is its steps in
 order. Within a step the outcomes of one kind are kept in order; between kinds no order is needed, because a function
 that asks in another order asks for another outcome and is caught by the counts, the names or the digest.
 
@@ -39,6 +40,7 @@ class Kind(enum.IntEnum):
     SKIP = 11  # the step ends early: so many of its records were run, the next one was passed over
     SENT = 12  # number of output rows, digest of what is sent: the rows and where they go
     PROGRAM = 13  # of a BOUNDARY: the version of the function that runs the epoch, unless it is the first one
+    WATERMARK = 14  # of a TIMER: the watermark that it moves to; of a BOUNDARY: 0, for such entries follow
 
 
 Run = tuple[int, int]
@@ -73,6 +75,8 @@ class Step:
     program: str = ""  # BOUNDARY: version of the function; of none, the first that the checkpoint had
     runs: list[Run] = field(default_factory=list)  # ORDER
     fired_at: int = 0  # TIMER, microseconds
+    watermark: int | None = None  # TIMER, microseconds; None where it stays
+    records_watermarks: bool = False  # BOUNDARY: older versions took them from the records
     clocks: deque[int] = field(default_factory=deque)  # microseconds
     instants: deque[int] = field(default_factory=deque)  # microseconds
     calls: deque[Outcome] = field(default_factory=deque)

@@ -33,7 +33,9 @@ def seal(entries: bytes | bytearray) -> bytes:
     return bytes(head + entries)
 
 
-def append_boundary(out: bytearray, epoch: Epoch, seed: int, program: str = "") -> None:
+def append_boundary(
+    out: bytearray, epoch: Epoch, seed: int, program: str = "", *, records_watermarks: bool = False
+) -> None:
     out.append(Kind.BOUNDARY)
     append_varint(out, epoch)
     out.append(Kind.SEED)
@@ -41,6 +43,8 @@ def append_boundary(out: bytearray, epoch: Epoch, seed: int, program: str = "") 
     if program:
         out.append(Kind.PROGRAM)
         _append_text(out, program)
+    if records_watermarks:
+        _append_watermark(out, 0)
 
 
 def append_order(out: bytearray, runs: Sequence[Run]) -> None:
@@ -72,9 +76,11 @@ def append_instants(out: bytearray, readings: Sequence[int]) -> None:
         before = reading
 
 
-def append_timer(out: bytearray, fired_at: int) -> None:
+def append_timer(out: bytearray, fired_at: int, watermark: int | None = None) -> None:
     out.append(Kind.TIMER)
     append_varint(out, zigzag(fired_at))
+    if watermark is not None:
+        _append_watermark(out, watermark)
 
 
 def append_call(out: bytearray, outcome: Outcome) -> None:
@@ -111,6 +117,11 @@ def _append_end(out: bytearray, kind: Kind, outputs: int, digest: int) -> None:
     out.append(kind)
     append_varint(out, outputs)
     out += _U32.pack(digest)
+
+
+def _append_watermark(out: bytearray, watermark: int) -> None:
+    out.append(Kind.WATERMARK)
+    append_varint(out, zigzag(watermark))
 
 
 def _append_text(out: bytearray, text: str) -> None:
@@ -218,11 +229,15 @@ def _read_opening(reader: _Reader, kind: Kind, offset: LogOffset) -> Step:
         step.seed = _U64.unpack(reader.take(8))[0]
         if reader.skip_if(Kind.PROGRAM):
             step.program = reader.text()
+        if reader.skip_if(Kind.WATERMARK):
+            step.records_watermarks = reader.varint() == 0
         step.complete = True
     elif kind is Kind.ORDER:
         step.runs = [(reader.varint(), reader.varint()) for _ in range(reader.varint())]
     else:
         step.fired_at = unzigzag(reader.varint())
+        if reader.skip_if(Kind.WATERMARK):
+            step.watermark = unzigzag(reader.varint())
     return step
 
 

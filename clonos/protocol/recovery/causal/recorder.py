@@ -60,8 +60,8 @@ class StepRecorder:
     def open_order(self, runs: Sequence[Run]) -> None:
         codec.append_order(self._entries, runs)
 
-    def open_timer(self, fired_at: int) -> None:
-        codec.append_timer(self._entries, fired_at)
+    def open_timer(self, fired_at: int, watermark: int | None) -> None:
+        codec.append_timer(self._entries, fired_at, watermark)
 
     def clock(self) -> int:
         """The step's clock: read once, at the first call. Costs one entry per step."""
@@ -172,7 +172,7 @@ class UnrecordedStep(StepRecorder):
     def open_order(self, runs: Sequence[Run]) -> None:
         """Nothing is kept."""
 
-    def open_timer(self, fired_at: int) -> None:
+    def open_timer(self, fired_at: int, watermark: int | None) -> None:
         """Nothing is kept."""
 
     def clock(self) -> int:

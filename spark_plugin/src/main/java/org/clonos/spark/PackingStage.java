@@ -1,15 +1,14 @@
 package org.clonos.spark;
 
 import java.io.Serializable;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.types.StructType;
-import org.clonos.spark.block.BlockRow;
 import org.clonos.spark.block.BlockWriter;
 import org.clonos.spark.block.PackingTask;
+import org.clonos.spark.block.Readers;
 import scala.collection.Iterator;
 import scala.runtime.AbstractFunction1;
 
@@ -19,13 +18,19 @@ public final class PackingStage {
 
   /**
    * The Dataset of the source's blocks. Every one of the readers gets all rows, in the partition that its destination
-   * says. A block has at most so many rows, and as few as there are when it is made.
+   * says. A block has at most so many rows, and as few as there are when it is made. The {@code timed} readers are told
+   * watermarks, in every one of their partitions ({@link Readers}).
    */
-  public static Dataset<Row> apply(Dataset<Row> input, int readers, int maxRows, long maxBytes) {
-    List<String> hidden = new ArrayList<>(List.of("_clonos_channel bigint", "_clonos_position bigint"));
-    for (int reader = 0; reader < readers; reader++) {
-      hidden.add(BlockRow.DESTINATION + "_" + reader + " int");
-    }
+  public static Dataset<Row> apply(
+      Dataset<Row> input,
+      int number,
+      List<Integer> timed,
+      List<Integer> firsts,
+      List<Integer> counts,
+      int maxRows,
+      long maxBytes) {
+    Readers readers = Readers.of(number, timed, firsts, counts);
+    List<String> hidden = readers.hidden();
     List<String> columns =
         Arrays.stream(input.schema().fields())
             .map(field -> field.name() + " " + field.dataType().catalogString())
@@ -45,11 +50,11 @@ public final class PackingStage {
     private static final long serialVersionUID = 1L;
 
     private final StructType user;
-    private final int readers;
+    private final Readers readers;
     private final int maxRows;
     private final long maxBytes;
 
-    PackingFunction(StructType user, int readers, int maxRows, long maxBytes) {
+    PackingFunction(StructType user, Readers readers, int maxRows, long maxBytes) {
       this.user = user;
       this.readers = readers;
       this.maxRows = maxRows;

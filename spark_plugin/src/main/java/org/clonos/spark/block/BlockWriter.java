@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.Channels;
+import java.util.List;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.VectorUnloader;
@@ -43,33 +44,37 @@ public final class BlockWriter implements AutoCloseable {
     return ArrowUtils.toArrowSchema(schema, "UTC", true, false, ArrowUtils.toArrowSchema$default$5());
   }
 
-  byte[] block(long epoch, RowGroups.Group group) throws IOException {
-    byte[] rows = message(group);
-    long[] positions = group.positions();
+  /** A block of rows, or, where there are none, of the watermark alone. */
+  byte[] block(long epoch, RowGroups.Taken taken) throws IOException {
+    if (taken.rows().isEmpty()) {
+      return Block.watermark(epoch, taken.channel(), taken.watermark());
+    }
+    byte[] rows = message(taken.rows());
+    long[] positions = taken.positions();
     int width = consecutive(positions) ? CONSECUTIVE : ABSOLUTE;
     int numbers = width * positions.length;
     ByteBuffer out =
         ByteBuffer.allocate(Block.HEADER + numbers + up(rows.length)).order(ByteOrder.LITTLE_ENDIAN);
     out.put((byte) Block.VERSION).put((byte) Block.ROWS).put((byte) Block.ARROW).put((byte) width).putInt(0);
-    out.putLong(epoch).putLong(group.channel()).putLong(positions[0]).putLong(positions[positions.length - 1]);
-    out.putInt(positions.length).putInt(0).putInt(rows.length).putInt(0);
+    out.putLong(epoch).putLong(taken.channel()).putLong(positions[0]).putLong(positions[positions.length - 1]);
+    out.putInt(positions.length).putInt(0).putInt(rows.length).putInt(0).putLong(taken.watermark());
     if (width == ABSOLUTE) {
       out.asLongBuffer().put(positions);
       out.position(out.position() + numbers);
     }
     out.put(rows);
     byte[] block = out.array();
-    out.putInt(Integer.BYTES, Block.checksum(block));
+    out.putInt(Block.CHECKSUM, Block.checksum(block));
     return block;
   }
 
-  private byte[] message(RowGroups.Group group) throws IOException {
-    for (InternalRow row : group.rows()) {
+  private byte[] message(List<InternalRow> rows) throws IOException {
+    for (InternalRow row : rows) {
       for (int i = 0; i < writers.length; i++) {
         writers[i].write(row, firstColumn + i);
       }
     }
-    root.setRowCount(group.rows().size());
+    root.setRowCount(rows.size());
     for (ArrowFieldWriter writer : writers) {
       writer.finish();
     }

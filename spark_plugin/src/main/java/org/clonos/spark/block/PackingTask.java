@@ -29,19 +29,21 @@ public final class PackingTask extends TaskIterator {
   private final BufferAllocator allocator;
   private final BlockWriter writer;
   private final Thread pullThread;
-  private final ArrayDeque<RowGroups.Group> taken = new ArrayDeque<>();
+  private final ArrayDeque<RowGroups.Taken> taken = new ArrayDeque<>();
 
-  /** Starts on the rows of the current task: channel, position, a destination for each reader, then the user's columns. */
-  public static Iterator<Object> start(Iterator<Object> input, StructType user, int readers, int maxRows, long maxBytes) {
+  /** Starts on the rows of the current task: the columns that the readers ask for, then the user's. */
+  public static Iterator<Object> start(
+      Iterator<Object> input, StructType user, Readers readers, int maxRows, long maxBytes) {
     return new PackingTask(TaskContext.get(), input, user, readers, maxRows, maxBytes);
   }
 
-  private PackingTask(TaskContext task, Iterator<Object> input, StructType user, int readers, int maxRows, long maxBytes) {
+  private PackingTask(
+      TaskContext task, Iterator<Object> input, StructType user, Readers readers, int maxRows, long maxBytes) {
     super(task);
     epoch = BatchId.of(task, "a source");
     groups = new RowGroups(readers, maxRows, maxBytes);
     allocator = ArrowUtils.rootAllocator().newChildAllocator("clonos-source", 0, Long.MAX_VALUE);
-    writer = new BlockWriter(user, RowGroups.DESTINATION + readers, allocator);
+    writer = new BlockWriter(user, readers.userColumn(), allocator);
     pullThread = TaskThreads.daemon(new Puller(task, input, groups), "clonos-pull-" + task.taskAttemptId());
     // Where a task fails, its readers are closed by listeners that they add while they read, which come before those
     // that were there already. Listeners of the failure come before all of them.
@@ -69,8 +71,8 @@ public final class PackingTask extends TaskIterator {
 
   @Override
   protected InternalRow give() throws IOException {
-    RowGroups.Group group = taken.poll();
-    return BlockRow.of(group.destination(), writer.block(epoch, group));
+    RowGroups.Taken next = taken.poll();
+    return BlockRow.of(next.destination(), writer.block(epoch, next));
   }
 
   private void stop() {

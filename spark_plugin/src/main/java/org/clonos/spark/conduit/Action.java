@@ -34,7 +34,7 @@ public sealed interface Action {
   /** Send TICK. */
   record Tick() implements Action {}
 
-  /** Hand the rows of the OUTPUT just seen on to Spark. */
+  /** Hand the blocks of the OUTPUT just seen on to Spark; so many rows are in them. */
   record PassOn(int rows) implements Action {}
 
   /** Tell the replica up to where the conduit has its log. */

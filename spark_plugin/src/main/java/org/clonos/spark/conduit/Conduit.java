@@ -350,13 +350,12 @@ final class Conduit implements Runnable {
     }
     byte[] log = new byte[logLength];
     in.get(log);
-    if (rows == 0) {
-      happen(new Event.Output(ackedInput, emittedOutput, logStart, log, 0, 0, 0));
-      return;
-    }
     OutputBlocks batch = OutputBlocks.read(in, rows, blocks, spec.route());
     happen(
         new Event.Output(ackedInput, emittedOutput, logStart, log, rows, batch.first(), batch.last()), batch);
+    if (rows == 0 && blocks > 0) {
+      happen(new Event.Watermarks(), batch);
+    }
   }
 
   private void flushLog(ByteBuffer in) throws IOException {

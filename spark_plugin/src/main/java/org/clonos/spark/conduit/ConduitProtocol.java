@@ -127,6 +127,8 @@ public final class ConduitProtocol {
   private void connectionEvent(Event event, long now) {
     if (event instanceof Event.Output output) {
       output(output, now);
+    } else if (event instanceof Event.Watermarks) {
+      actions.add(new Action.PassOn(0));
     } else if (event instanceof Event.FlushLog increment) {
       flushLog(increment);
     } else if (event instanceof Event.Checkpointed mark) {
@@ -154,7 +156,7 @@ public final class ConduitProtocol {
     }
     next = Math.min(next, replica.silentAt(limits.heartbeatMs()));
     next = Math.min(next, standby.link.silentAt(limits.heartbeatMs()));
-    if (state == State.OPEN && pendingRows > 0 && replica.sent() == kept.last() && replica.hasRoomFor(pendingBytes)) {
+    if (state == State.OPEN && pendingBytes > 0 && replica.sent() == kept.last() && replica.hasRoomFor(pendingBytes)) {
       next = Math.min(next, pendingSince + patience());
     }
     return next;
@@ -206,7 +208,7 @@ public final class ConduitProtocol {
   }
 
   private void rows(Event.Rows rows, long now) {
-    if (pendingRows == 0 && rows.rows() > 0) {
+    if (pendingBytes == 0 && rows.bytes() > 0) {
       pendingSince = now;
     }
     pendingRows = rows.rows();
@@ -254,7 +256,7 @@ public final class ConduitProtocol {
     if (sealing) {
       return;
     }
-    if (pendingRows > 0) {
+    if (pendingBytes > 0) { // also of blocks that have watermarks and no rows
       if (due(now) && replica.hasRoomFor(pendingBytes)) {
         sealing = true;
         actions.add(new Action.Seal(kept.last() + 1));
@@ -279,7 +281,7 @@ public final class ConduitProtocol {
   }
 
   /**
-   * How long rows wait for company: the longer the further the replica is behind. One more small bundle would only
+   * How long blocks wait for company: the longer the further the replica is behind. One more small bundle would only
    * wait there, and cost it a wake-up and a log entry; so load makes bundles larger, not more.
    */
   private long patience() {

@@ -17,7 +17,7 @@ public sealed interface Event {
   /** WELCOME: the replica takes at most this much beyond what it has taken in, and has recovered its log up to there. */
   record Welcome(int window, long windowBytes, long logEnd) implements Event {}
 
-  /** The bundle under construction now holds this much. */
+  /** The bundle under construction now holds this much; blocks of watermarks have bytes and no rows. */
   record Rows(int rows, long bytes) implements Event {}
 
   /** The bundle under construction was taken and serialized, as {@link Action.Seal} asked. */
@@ -29,6 +29,9 @@ public sealed interface Event {
   /** OUTPUT; {@code first} and {@code last} are the positions of its first and last row, 0 without rows. */
   record Output(long ackedInput, long emittedOutput, long logStart, byte[] log, int rows, long first, long last)
       implements Event {}
+
+  /** The OUTPUT just taken has no rows, but blocks with watermarks. */
+  record Watermarks() implements Event {}
 
   /** FLUSH_LOG: what an effect depends on, ahead of its rows. The replica waits until the conduit says that it has it. */
   record FlushLog(long logStart, byte[] log) implements Event {}

@@ -52,9 +52,11 @@ final class OutputBlocks {
       throw new BadFrame("an OUTPUT for destination " + destination + " of " + route.length);
     }
     blocks.add(BlockRow.of(route[destination], bytes));
-    rows += block.rows();
-    first = Math.min(first, block.first());
-    last = Math.max(last, block.last());
+    if (block.rows() > 0) {
+      rows += block.rows();
+      first = Math.min(first, block.first());
+      last = Math.max(last, block.last());
+    }
   }
 
   int count() {
@@ -69,14 +71,14 @@ final class OutputBlocks {
     return bytes;
   }
 
-  /** The lowest number of its rows. */
+  /** The lowest number of its rows, 0 without rows. */
   long first() {
-    return first;
+    return rows == 0 ? 0 : first;
   }
 
-  /** The highest number of its rows. */
+  /** The highest number of its rows, 0 without rows. */
   long last() {
-    return last;
+    return rows == 0 ? 0 : last;
   }
 
   InternalRow block(int index) {
