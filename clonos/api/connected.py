@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clonos.api.streams import CausalStream, key_columns, keyed
+from clonos.api.grouping_columns import key_columns
+from clonos.api.streams import CausalStream, keyed
 from clonos.errors import QueryDefinitionError
 from clonos.spark.plan import Binding, RightPlan
 from clonos.spark.versions import Previous, parts
@@ -82,6 +83,7 @@ class GroupedConnectedStreams:
     ) -> None:
         self._left = left
         self._left_key = left_key
+        self.keys = left_key, right_key
         self._second = RightPlan(right.plan, right.schema, right_key, right.event_time)
 
     def process(

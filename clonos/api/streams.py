@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos.api.grouping_columns import key_columns
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.writer import CausalStreamWriter
 from clonos.errors import ClonosError, QueryDefinitionError
@@ -33,14 +34,13 @@ from clonos.spark.plan import (
     SideOutputPlan,
     Upstream,
 )
-from clonos.spark.routing import check_key_types
 from clonos.spark.session import require_dataframe, require_session
 from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
 from clonos.spark.versions import Previous, check_previous, factories, parts
 
 _SPARKS_OWN = (
     "select selectExpr where withColumn withColumns withColumnRenamed drop dropDuplicates "
-    "dropDuplicatesWithinWatermark join agg repartition repartitionByRange coalesce limit sort orderBy distinct "
+    "dropDuplicatesWithinWatermark agg repartition repartitionByRange coalesce limit sort orderBy distinct "
     "explode mapInPandas mapInArrow sample intersect subtract unionByName crossJoin"
 ).split()
 _GROUPS_OWN = "agg count sum avg mean min max pivot apply applyInPandas applyInArrow cogroup".split()
@@ -102,6 +102,25 @@ class CausalStream:
         return CausalStream(self._spark, self._upstream + other._upstream, schema, self._event_time)
 
     unionAll = union
+
+    def join(
+        self,
+        other: CausalStream,
+        on: str | list[str],
+        how: str = "inner",
+        *,
+        within: str,
+        name: str = "join",
+        version: str = "1",
+        parallelism: int | None = None,
+        standby: str | None = None,
+    ) -> CausalStream:
+        """The pairs of rows of both with equal columns `on`, whose event times differ by no more than `within`; with
+        `how="left"` also this stream's rows without such a row, when none can come any more. Both have a watermark."""
+        from clonos.api.join import join
+
+        binding = Binding(name, version, parallelism, standby=standby)
+        return join(self, other, on, how, within=within, binding=binding)
 
     def withWatermark(
         self, eventTime: str, delayThreshold: str, *, idle_after: str | None = None
@@ -641,34 +660,6 @@ def keyed(
         previous=factories(previous, of),
         side_outputs=sides,
         right=right,
-    )
-
-
-def key_columns(stream: CausalStream, columns: tuple[Any, ...]) -> tuple[str, ...]:
-    """The columns of a key, given as PySpark takes them. Raises QueryDefinitionError."""
-    given = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
-    names = stream.schema.names
-    key = tuple(column_named(_column_name(column), names, stream._spark) for column in given)
-    if not key:
-        raise QueryDefinitionError("groupBy needs at least one column")
-    if len(set(key)) < len(key):
-        raise QueryDefinitionError(f"a key column is given twice: {', '.join(key)}")
-    check_key_types(stream.schema, key)
-    return key
-
-
-def _column_name(column: Any) -> str:
-    """The name behind a grouping column: text, or a Column that is nothing but a name."""
-    if isinstance(column, str):
-        return column
-    plain = getattr(column, "_jc", None)
-    if plain is not None:
-        text = str(plain.toString())
-        if text.replace("_", "a").isalnum():
-            return text
-    raise QueryDefinitionError(
-        f"groupBy takes column names, not {column!r}",
-        hint="Compute the key with Spark's expressions before causal(), on the source DataFrame",
     )
 
 

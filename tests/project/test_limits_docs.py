@@ -82,7 +82,8 @@ LIMITS: dict[str, str] = {
         standby/test_standby_unreadable.py::test_damage_matters_to_whom_something_out_in_the_world_may_depend_on""",
     "With sharing depth `full`": """
         sim/test_sim_scale.py::test_wire_grows_with_parallelism_and_with_depth_and_shrinks_with_sharing""",
-    "A query has no join": """
+    "Streams are joined by equal columns": """
+        spark/test_spark_join.py::test_a_join_gives_what_sparks_own_gives
         spark/test_spark_refusals.py::test_names_are_given_once_and_a_union_has_a_stream_once
         spark/test_spark_refusals.py::test_two_outputs_of_one_operator_come_together_as_the_hint_says
         spark/test_spark_operators.py::test_two_sources_are_united

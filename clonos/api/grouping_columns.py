@@ -1,0 +1,40 @@
+"""The columns of a key, given as PySpark takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clonos.errors import QueryDefinitionError
+from clonos.spark.routing import check_key_types
+from clonos.spark.types import column_named
+
+if TYPE_CHECKING:
+    from clonos.api.streams import CausalStream
+
+
+def key_columns(stream: CausalStream, columns: tuple[Any, ...]) -> tuple[str, ...]:
+    """The columns of a key, given as PySpark takes them. Raises QueryDefinitionError."""
+    given = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
+    names = stream.schema.names
+    key = tuple(column_named(_column_name(column), names, stream._spark) for column in given)
+    if not key:
+        raise QueryDefinitionError("groupBy needs at least one column")
+    if len(set(key)) < len(key):
+        raise QueryDefinitionError(f"a key column is given twice: {', '.join(key)}")
+    check_key_types(stream.schema, key)
+    return key
+
+
+def _column_name(column: Any) -> str:
+    """The name behind a grouping column: text, or a Column that is nothing but a name."""
+    if isinstance(column, str):
+        return column
+    plain = getattr(column, "_jc", None)
+    if plain is not None:
+        text = str(plain.toString())
+        if text.replace("_", "a").isalnum():
+            return text
+    raise QueryDefinitionError(
+        f"groupBy takes column names, not {column!r}",
+        hint="Compute the key with Spark's expressions before causal(), on the source DataFrame",
+    )

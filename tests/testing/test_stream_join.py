@@ -1,0 +1,100 @@
+"""`a.join(b, on, within=...)` in the test driver: which rows meet, when a row is given up, and every replay alike."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+import clonos
+from clonos.errors import QueryDefinitionError
+from clonos.testing.driver import OperatorDriver, stream
+
+ORDERS = stream("id int, amount int, at timestamp").withWatermark("at", "0 seconds")
+PAYMENTS = stream("id int, paid int, paid_at timestamp").withWatermark("paid_at", "0 seconds")
+NOON = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
+
+
+def at(second: float) -> dt.datetime:
+    return NOON + dt.timedelta(seconds=second)
+
+
+def joined(how: str = "inner") -> OperatorDriver:
+    return OperatorDriver(ORDERS.join(PAYMENTS, "id", how, within="10 seconds"))
+
+
+def pairs(rows: list[Any]) -> list[tuple[Any, ...]]:
+    return [(row.id, row.amount, row.paid) for row in rows]
+
+
+def test_rows_meet_that_are_no_further_apart_than_said() -> None:
+    with joined() as driver:
+        assert driver.feed([(1, 10, at(0)), (1, 11, at(15)), (2, 20, at(0))]) == []
+        met = driver.feed([(1, 100, at(10)), (2, 200, at(10.5)), (3, 300, at(0))], input="right")
+        assert pairs(met) == [(1, 10, 100), (1, 11, 100)], "10 seconds, and 5"
+        assert (met[0].at, met[0].paid_at) == (at(0).replace(tzinfo=None), at(10).replace(tzinfo=None))
+        driver.kill()
+        assert pairs(driver.feed([(2, 21, at(20))])) == [(2, 21, 200)]
+        driver.end_epoch()
+        driver.kill()
+        assert pairs(driver.feed([(2, 201, at(20))], input="right")) == [(2, 21, 201)]
+
+
+def test_what_nothing_can_meet_any_more_is_dropped() -> None:
+    with joined() as driver:
+        driver.feed([(1, 10, at(0)), (1, 11, at(9))])
+        driver.feed([(9, 0, at(30))])
+        assert set(driver.state(1)) == {"left"}, "the right stream has not come so far"
+        driver.feed([(8, 0, at(10))], input="right")
+        assert [kept[1] for kept in driver.state(1)["left"]] == [(11, at(9).replace(tzinfo=None))]
+        driver.feed([(8, 0, at(19))], input="right")
+        assert driver.state(1) in (None, {})
+        assert driver.timers(1) == []
+        assert driver.feed([(8, 1, at(19))]) == [], "late: it is dropped, as Spark drops it"
+        assert driver.state(8).keys() == {"right"}
+
+
+def test_a_left_row_that_has_met_none_is_given_out_when_none_can_come() -> None:
+    with joined("left") as driver:
+        assert pairs(driver.feed([(None, 1, at(0)), (1, 2, None)])) == [(None, 1, None), (1, 2, None)]
+        driver.feed([(1, 10, at(0)), (2, 20, at(0)), (9, 0, at(60))])
+        assert pairs(driver.feed([(1, 100, at(5))], input="right")) == [(1, 10, 100)]
+        driver.kill()
+        assert pairs(driver.feed([(7, 0, at(9))], input="right")) == []
+        assert pairs(driver.feed([(7, 0, at(10))], input="right")) == [(2, 20, None)]
+        assert driver.feed([(None, 1, at(11))], input="right") == []
+        driver.kill()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ORDERS.join(PAYMENTS, "id", "outer", within="1 second"), 'how="inner" or how="left"'),
+        (lambda: stream("id int").join(PAYMENTS, "id", within="1 second"), "has no watermark"),
+        (
+            lambda: ORDERS.join(ORDERS, "id", within="1 second"),
+            "both streams of 'join' have a column 'amount'",
+        ),
+        (lambda: ORDERS.join(PAYMENTS, "amount", within="1 second"), "no column 'amount'"),
+        (lambda: ORDERS.join(PAYMENTS, "id", within="soon"), "soon"),
+        (lambda: ORDERS.join("other", "id", within="1 second"), "joined with a causal stream"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(make: Any, says: str) -> None:
+    with pytest.raises(QueryDefinitionError, match=says):
+        make()
+
+
+def test_a_join_goes_by_the_columns_that_both_have_and_keeps_values_of_all_types() -> None:
+    left = stream("a string, b int, x struct<p: int, q: string>, l timestamp").withWatermark("l", "1 second")
+    right = stream("y array<int>, b int, a string, r timestamp").withWatermark("r", "1 second")
+    stream_ = left.join(right, ["a", "b"], within="1 minute", name="both")
+    assert stream_.columns == ["a", "b", "x", "l", "y", "r"]
+    with OperatorDriver(stream_) as driver:
+        driver.feed([("k", 1, (7, "z"), at(0))])
+        driver.end_epoch()
+        driver.kill()
+        (row,) = driver.feed([([1, 2], 1, "k", at(1))], input="right")
+        assert (row.a, row.b, tuple(row.x), row.y) == ("k", 1, (7, "z"), [1, 2])
+    assert clonos.connect(left, right) is not None
