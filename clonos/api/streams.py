@@ -130,6 +130,8 @@ class CausalStream:
         operator, it holds the others back while nothing comes, unless it is idle after so much time."""
         delay = delay_microseconds(self._spark, delayThreshold)
         idle = None if idle_after is None else delay_microseconds(self._spark, idle_after)
+        if idle == 0:
+            raise QueryDefinitionError("a stream is not idle at once", hint="Give idle_after, say, a minute")
         return self._with_event_time(EventTime(eventTime, delay, idle))
 
     def _with_event_time(self, given: EventTime) -> CausalStream:
@@ -221,7 +223,8 @@ class CausalStream:
             previous,
             side_outputs,
         )
-        return CausalStream(self._spark, kept._upstream, kept.schema, self._event_time)
+        time = None if self._event_time is None else self._event_time._replace(inherited=True)
+        return CausalStream(self._spark, kept._upstream, kept.schema, time)
 
     def _stateless(
         self,
@@ -675,5 +678,6 @@ def _processing(time_mode: Any) -> bool:
 def _no_watermark(name: str, what: str) -> ClonosError:
     return QueryDefinitionError(
         f"{name!r} asks for {what}, and the stream has no watermark",
-        hint="Call withWatermark(column, delay) behind causal(...), before groupBy; one before it is Spark's own",
+        hint="Call withWatermark(column, delay) on the stream that it reads: behind causal(...), or, where an operator "
+        "with columns of its own lies between, behind that; one before causal is Spark's own",
     )

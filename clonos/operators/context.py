@@ -30,6 +30,7 @@ from clonos.values.bundle_state import BundleState
 from clonos.values.key_codec import pack, unpack
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _OUTSIDE = SystemRandom()
 _PACKED_KEYS = 50_000
 
@@ -83,9 +84,9 @@ class Context:
 
     @property
     def watermark(self) -> datetime | None:
-        """The event-time watermark, UTC; None while there is none."""
+        """The event-time watermark, UTC, not before the year 1; None while there is none."""
         watermark = self._services.watermark
-        return None if watermark is None else _EPOCH + timedelta(microseconds=watermark)
+        return None if watermark is None else _EPOCH + timedelta(microseconds=max(watermark, _FIRST_US))
 
     def uuid4(self) -> UUID:
         """A random UUID, drawn from `ctx.random`."""

@@ -47,7 +47,7 @@ def move(world: World, node: NodeId, rng: Random) -> None:
     for origin in [origin for origin in world.sinks if origin.node == node]:
         old = world.sinks[origin]
         old.holder, old.floor = old.holder.raised_to(HIGHEST), HIGHEST
-        world.sinks[origin] = KINDS[kind](world, origin)
+        world.sinks[origin] = KINDS[kind](world, origin, version=old.version + 1)
 
 
 def _has_been(place_of: NodeId, node: NodeId, world: World) -> bool:

@@ -114,11 +114,12 @@ class Binding:
 
 class EventTime(NamedTuple):
     """The event time of a stream: its column, the delay of its watermark, and when it is idle as a whole (None: never).
-    Microseconds."""
+    Microseconds. `inherited`: the watermark is that of the operator before, which has had rows that are dropped."""
 
     column: str
     delay: int
     idle_after: int | None = None
+    inherited: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -159,9 +160,10 @@ class OperatorPlan:
 
     def event_time_for(self, upstream: Upstream) -> EventTime | None:
         """By which column the rows of an upstream node have event time; None: as that node has it, if it has."""
-        return (
-            self.right.event_time if self.right is not None and self._is_right(upstream) else self.event_time
-        )
+        given = self.event_time
+        if self.right is not None and self._is_right(upstream):
+            given = self.right.event_time
+        return None if given is None or given.inherited else given
 
     def hears_of_event_time(self, upstream: Upstream) -> bool:
         """Whether an upstream node says how far event time has come."""

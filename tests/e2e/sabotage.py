@@ -38,8 +38,8 @@ def forget_calls() -> None:
 def forget_seeds() -> None:
     begin = EpochBoundary.begin
 
-    def begin_anyhow(self: Any, epoch: int, seed: int, program: str) -> None:
-        begin(self, epoch, seed, program)
+    def begin_anyhow(self: Any, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
         self._services.random.seed(int.from_bytes(os.urandom(8)))
 
     EpochBoundary.begin = begin_anyhow

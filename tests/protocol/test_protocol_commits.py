@@ -236,11 +236,15 @@ def test_a_sink_that_lost_output_of_a_commit_without_a_record_is_refused() -> No
     finals = {ONE: FinalSnapshot(Point(name(5), 600, {0: 7, 1: 9}, {}), OutputNumber(9))}
     chain = Topology((*CHAIN.nodes[:2], replace(CHAIN.nodes[3], number=3, upstream=(2,))))
     has_all = {Origin(3, 0): {ONE.channel: 7}, Origin(3, 1): {ONE.channel: 9}}
-    check_last_output(found(5, 4, 4, cursors=has_all), chain, 5, finals)
+    before = record(4, 6)
+    check_last_output(found(5, 4, 4, cursors=has_all), before, chain, 5, finals)
     lost = has_all | {Origin(3, 1): {ONE.channel: 8}}
     with pytest.raises(CheckpointMismatch, match=r"instance 1 .* up to number 9 when epoch 5 .* up to 8"):
-        check_last_output(found(5, 4, 4, cursors=lost), chain, 5, finals)
-    check_last_output(found(5, None, None, cursors={}), chain, 5, finals)  # another place
+        check_last_output(found(5, 4, 4, cursors=lost), before, chain, 5, finals)
+    check_last_output(
+        found(5, 4, 4, cursors=lost), record(4, 9), chain, 5, finals
+    )  # the record says what it knows of
+    check_last_output(found(5, 4, None, cursors={}), before, chain, 5, finals)  # another place
 
 
 def test_two_that_have_gone_on_from_one_past_are_kept_apart() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from clonos.protocol.destination import Reader, route_to_one
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.engine.instance import Bundle, Emit, Row
+from clonos.protocol.engine.output_watermarks import ALL_TOLD_EVERY
 from clonos.protocol.ids import NodeId, channel_id
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.determinant import Kind
@@ -155,6 +156,25 @@ def test_in_micro_batch_all_are_told_at_the_end_and_only_what_is_new_in_the_epoc
     assert {to: moment for each in said for to, moment in each.items()} == {0: 50, 1: 50, 2: 50}
     one.open(1)
     assert told(one, one.instance.end_epoch()) == [], "an instance that had nothing is idle to its readers"
+
+
+def test_destinations_hear_that_something_comes_although_nothing_changes() -> None:
+    """To an instance that hears nothing, a channel is idle."""
+    one = with_readers()
+    one.open()
+    taken(one, 1, 50)
+    told(one, one.instance.tick(one.clock()))
+    taken(one, 2, 40)
+    assert told(one, one.instance.tick(one.clock())) == []
+    assert told(one, one.instance.tick(one.clock() + ALL_TOLD_EVERY)) == [{0: 50, 1: 50, 2: 50}]
+    assert told(one, one.instance.tick(one.clock() + 5 * ALL_TOLD_EVERY)) == [], "nothing has come"
+    batch = with_readers(realtime=False)
+    batch.open()
+    taken(batch, 1, 50)
+    told(batch, batch.instance.end_epoch())
+    batch.open(1)
+    said = taken(batch, 2, 40) + told(batch, batch.instance.end_epoch())
+    assert {to for each in said for to in each} == {0, 1, 2}
 
 
 def test_another_attempt_tells_again_what_it_told() -> None:

@@ -52,7 +52,7 @@ def test_queries_outlive_hosts() -> None:
     assert sum(struck.kind is Fault.HOST_LOST for plan in plans for struck in right(plan).struck) > 900
 
 
-@pytest.mark.parametrize("seed", [7, 16])
+@pytest.mark.parametrize("seed", [14, 19])
 def test_the_end_of_an_epoch_is_not_lost_with_its_host(seed: int, monkeypatch: Patch) -> None:
     """Else an instance that has to end its epoch as it did before cannot, and the whole query begins the epoch anew."""
     assert ENDED not in right(micro_batch(seed)).trace

@@ -138,7 +138,7 @@ def test_an_instance_without_standbys_does_a_copied_log_anew_whose_input_is_lost
 
 def test_a_copied_log_with_effects_is_not_done_anew_and_stops_where_its_input_is_lost() -> None:
     """A limit that the documentation states: what an effect did has been seen. Nothing wrong becomes visible."""
-    report = run(replace(wide_storm(5006319), effects=True))
+    report = run(replace(wide_storm(5000883), effects=True))
     assert report.outcome == "beyond", str(report)
 
 

@@ -163,7 +163,9 @@ def test_definitions_that_do_not_fit(stream: Any) -> None:
             build()
 
 
-@pytest.mark.parametrize("name", ["select", "where", "crossJoin", "withColumn", "dropDuplicates", "repartition"])
+@pytest.mark.parametrize(
+    "name", ["select", "where", "crossJoin", "withColumn", "dropDuplicates", "repartition"]
+)
 def test_sparks_own_expressions_come_before_causal(stream: Any, name: str) -> None:
     with pytest.raises(QueryDefinitionError, match=f"Apply {name} to the source DataFrame before causal"):
         getattr(stream, name)("k")

@@ -7,8 +7,10 @@ instance's watermark is the minimum over its inputs. See T. Akidau et al., "The 
 
 A channel that brings nothing must not hold all others back. In micro-batch one is *idle* that has brought nothing in
 the batch, and the watermark moves when the batch ends. In real time one is idle that has brought nothing for a while,
-and an input waits that long for channels that have not spoken yet. An input of which all channels are idle stays where
-it is, as a stream of Spark's with `withWatermark` does, unless it was said when it is to be idle as a whole.
+and an input waits that long for channels that have not spoken yet. That while is the time in which the instance has
+listened: between two epochs, and while the function is busy, nothing could be heard. An input of which all channels
+are idle stays where it is, as a stream of Spark's with `withWatermark` does, unless it was said when it is to be idle
+as a whole. Where all are idle none holds another one back, and the latest claim counts.
 
 When claims come, and which channels are idle, depends on the moment. So nothing is computed from them in a replay: the
 watermark that an instance goes by is recorded with the step that moves it.
@@ -24,6 +26,8 @@ from clonos.protocol.ids import NodeId, channel_origin
 
 IDLE_AFTER: Final = 10_000_000
 """Microseconds. A broker that fails over is silent for longer than a partition that has no records should hold."""
+MOMENT: Final = 200_000
+"""Microseconds: an instance that does not ask how far event time has come for longer was not listening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +47,44 @@ class _Input:
     what: EventInput
     claims: dict[int, int] = field(default_factory=dict)
     spoke: set[int] = field(default_factory=set)  # channels that have claimed something in this epoch
-    heard: dict[int, int] = field(default_factory=dict)  # when, by channel
-    opened: int | None = None
-    first_heard: int | None = None
+    heard: dict[int, int] = field(default_factory=dict)  # by channel, in time listened
+    first_heard: int | None = None  # in time listened
+    silent_since: int | None = None  # by the clock
     reached: int | None = None  # it never goes back
 
-    def is_idle(self, now: int) -> bool:
-        """As a whole."""
+    def is_idle(self, now: int, listened: int, *, realtime: bool) -> bool:
+        """As a whole. In micro-batch it is not while it brings something in a batch, however long that takes."""
         limit = self.what.idle_after
         if limit is None:
             return False
-        last = max(self.heard.values(), default=self.opened)
-        return last is not None and now - last >= limit
+        if realtime:
+            return listened - max(self.heard.values(), default=0) >= limit
+        return not self.spoke and self.silent_since is not None and now - self.silent_since >= limit
 
-    def advance(self, now: int, *, realtime: bool) -> None:
-        if realtime and self._waits(now):
+    def advance(self, listened: int, *, realtime: bool) -> None:
+        if realtime and self._waits(listened):
             return
-        active = [self.claims[channel] for channel in self._active(now, realtime=realtime)]
+        active = [self.claims[channel] for channel in self._active(listened, realtime=realtime)]
         if active:
             self._come_to(min(active))
         elif realtime and self.claims:
-            self._come_to(max(self.claims.values()))  # none of them holds another one back
+            self._come_to(max(self.claims.values()))
 
     def _come_to(self, moment: int) -> None:
         self.reached = moment if self.reached is None else max(self.reached, moment)
 
-    def _active(self, now: int, *, realtime: bool) -> Iterable[int]:
+    def _active(self, listened: int, *, realtime: bool) -> Iterable[int]:
         if not realtime:
             return self.spoke
         limit = self._channel_limit
-        return [channel for channel, at in self.heard.items() if now - at < limit]
+        return [channel for channel, at in self.heard.items() if listened - at < limit]
 
-    def _waits(self, now: int) -> bool:
+    def _waits(self, listened: int) -> bool:
         """For channels that have not spoken yet."""
         if self.what.channels is not None and len(self.claims) >= self.what.channels:
             return False
         first = self.first_heard
-        return self.reached is None and first is not None and now - first < self._channel_limit
+        return self.reached is None and first is not None and listened - first < self._channel_limit
 
     @property
     def _channel_limit(self) -> int:
@@ -91,6 +96,8 @@ class ChannelWatermarks:
 
     def __init__(self, inputs: Iterable[EventInput]) -> None:
         self._inputs = {each.node: _Input(each) for each in inputs}
+        self._listened = 0
+        self._asked_at: int | None = None
 
     def __bool__(self) -> bool:
         """Whether the instance has event time."""
@@ -98,32 +105,43 @@ class ChannelWatermarks:
 
     def begin_epoch(self, now: int, *, realtime: bool) -> None:
         """An epoch begins that is not the one before, which may have ended in a replay."""
+        self._listen(now)
         for each in self._inputs.values():
-            each.advance(now, realtime=realtime)
+            if not realtime:
+                each.advance(self._listened, realtime=False)
             each.spoke.clear()
-            each.opened = now if each.opened is None else each.opened
+            each.silent_since = now if each.silent_since is None else each.silent_since
 
     def claim(self, claims: Mapping[int, int], now: int) -> None:
         """By channel, what senders have said."""
+        self._listen(now)
         for channel, moment in claims.items():
             of = self._inputs.get(channel_origin(channel).node)
             if of is not None:
                 of.claims[channel] = max(moment, of.claims.get(channel, moment))
                 of.spoke.add(channel)
-                of.heard[channel] = now
-                of.first_heard = now if of.first_heard is None else of.first_heard
+                of.heard[channel], of.silent_since = self._listened, now
+                of.first_heard = self._listened if of.first_heard is None else of.first_heard
 
     def reached(self, now: int, *, realtime: bool) -> int | None:
         """The watermark that follows from what is known, None where there is none yet."""
+        self._listen(now)
         for each in self._inputs.values():
-            each.advance(now, realtime=realtime)
-        counted = [each for each in self._inputs.values() if not each.is_idle(now)] or list(
-            self._inputs.values()
-        )
+            each.advance(self._listened, realtime=realtime)
+        counted = [
+            each for each in self._inputs.values() if not each.is_idle(now, self._listened, realtime=realtime)
+        ]
+        if not counted:
+            return max(
+                (each.reached for each in self._inputs.values() if each.reached is not None), default=None
+            )
         reached = [each.reached for each in counted]
-        if not reached or None in reached:
-            return None
-        return min(moment for moment in reached if moment is not None)
+        return None if None in reached else min(moment for moment in reached if moment is not None)
+
+    def _listen(self, now: int) -> None:
+        if self._asked_at is not None:
+            self._listened += min(max(now - self._asked_at, 0), MOMENT)
+        self._asked_at = now
 
     # -------------------------------------------------------------- snapshots
 
@@ -145,7 +163,8 @@ class ChannelWatermarks:
         for channel, (moment, spoke) in kept.items():
             of = self._inputs.get(channel_origin(channel).node)
             if of is not None:
-                of.claims[channel], of.heard[channel] = moment, now
+                of.claims[channel], of.heard[channel] = moment, self._listened
+                of.first_heard, of.silent_since = self._listened, now
                 if spoke:
                     of.spoke.add(channel)
         for node, moment in inputs.items():

@@ -234,6 +234,7 @@ class Instance:
             self._executor.consume(runs, positions, rows)
         if bundle.watermarks and self._gate.watermarks:
             self._gate.watermarks.claim(bundle.watermarks, self._ports.clock())
+            self._output_watermarks.heard()
         return self._saved_first()
 
     def tick(self, now: int) -> list[Action]:
@@ -245,7 +246,7 @@ class Instance:
         if watermark is not None or (due is not None and due <= now):
             self._executor.fire(now, watermark)
         if self._realtime:
-            self._output.tell_watermarks()
+            self._output.tell_watermarks(now, at_end=False)
         return self._saved_first()
 
     def _event_clock(self) -> int:
@@ -299,7 +300,7 @@ class Instance:
             watermark = self._next_watermark(self._event_clock())
             if watermark is not None or self._runner.has_more_at_epoch_end:
                 self._executor.fire(self._ports.clock(), watermark)
-        self._output.tell_watermarks()
+        self._output.tell_watermarks(self._event_clock(), at_end=True)
         return self.flush()
 
     def truncate(self, truncation_points: Mapping[Origin, LogOffset]) -> None:

@@ -106,9 +106,9 @@ class OutputStage:
         if self._log.has_unsent:
             self.release(None, [], [])
 
-    def tell_watermarks(self) -> None:
+    def tell_watermarks(self, now: int, *, at_end: bool) -> None:
         """What of event time no row has told. A standby tells nothing."""
-        if not self.suppresses_all and (said := self._watermarks.due()):
+        if not self.suppresses_all and (said := self._watermarks.due(now, at_end=at_end)):
             self.release(None, [], [])
             self._due[-1] = replace(self._due[-1], watermarks=said)
 

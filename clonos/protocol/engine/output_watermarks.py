@@ -1,8 +1,9 @@
 """What an instance tells the instances that read it of event time.
 
-Rows take along how far event time has come behind them. Destinations that no rows go to are told now and then, and at
-the end of an epoch: without that, an instance whose keys do not occur would never see time pass. Nothing is told that
-has not changed in the epoch: to its reader, a channel that says nothing in a batch is idle.
+Rows take along how far event time has come behind them. Destinations that no rows go to are told at a tick, and at the
+end of an epoch: without that, an instance whose keys do not occur would never see time pass. While something comes they
+are told also that nothing has changed, for to its reader a channel that says nothing is idle. An instance that is idle
+itself says nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Final
 
 from clonos.protocol.destination import Destinations, Reader, Routing
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.event_time import later
 from clonos.protocol.ports import Encoded
+
+ALL_TOLD_EVERY: Final = 1_000_000
+"""Microseconds."""
 
 
 @dataclass(slots=True)
@@ -27,6 +32,8 @@ class _Told:
     of_rows: int | None = None
     of_rows_before: int | None = None  # when the epoch began
     told: dict[int, int] = field(default_factory=dict)  # by destination
+    stirred: bool = False  # something has come since all were told
+    all_told_at: int = 0
 
     @property
     def reached(self) -> int | None:
@@ -38,6 +45,15 @@ class _Told:
         before = self.services.epoch_watermark if inherits else self.of_rows_before
         known = self.told.get(destination, before)
         return known is None or reached > known
+
+    def due(self, now: int, *, at_end: bool) -> dict[int, int]:
+        reached = self.reached
+        if reached is None:
+            return {}
+        if self.stirred and (at_end or now - self.all_told_at >= ALL_TOLD_EVERY):
+            self.stirred, self.all_told_at = False, now
+            return self.tell(to for to in self.destinations if not at_end or self.told.get(to) != reached)
+        return self.tell(to for to in self.destinations if self.is_news(to, reached))
 
     def tell(self, destinations: Iterable[int]) -> dict[int, int]:
         reached = self.reached
@@ -67,7 +83,14 @@ class OutputWatermarks:
         """A step has produced rows, whether or not they leave."""
         for each in self._readers:
             if each.reader.watermark_of is not None:
-                each.of_rows = later(each.of_rows, each.reader.watermark_of(rows))
+                reached = each.reader.watermark_of(rows)
+                each.stirred = each.stirred or reached is not None
+                each.of_rows = later(each.of_rows, reached)
+
+    def heard(self) -> None:
+        """The instance has heard of event time itself."""
+        for each in self._readers:
+            each.stirred = each.stirred or each.reader.watermark_of is None
 
     def with_rows(self, destinations: Destinations) -> dict[int, int]:
         """What is told with rows that go to these destinations now."""
@@ -78,11 +101,9 @@ class OutputWatermarks:
                 said |= each.tell(target for target in targets if target in each.destinations)
         return said
 
-    def due(self) -> dict[int, int]:
-        """What destinations have not been told yet."""
+    def due(self, now: int, *, at_end: bool) -> dict[int, int]:
+        """What destinations are to be told without rows; `at_end` of an epoch."""
         said: dict[int, int] = {}
         for each in self._readers:
-            reached = each.reached
-            if reached is not None:
-                said |= each.tell(to for to in each.destinations if each.is_news(to, reached))
+            said |= each.due(now, at_end=at_end)
         return said

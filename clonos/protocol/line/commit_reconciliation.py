@@ -187,15 +187,18 @@ def _check_sinks(found: Found, newest: CommitRecord) -> None:
             _check_shown(found, newest.epoch, origin, channel, number)
 
 
-def check_last_output(found: Found, topology: Topology, epoch: Epoch, finals: FinalSnapshots) -> None:
-    """Spark has committed an epoch, and no record says so: final snapshots say what the sinks have been sent. Raises
-    CheckpointMismatch."""
+def check_last_output(
+    found: Found, newest: CommitRecord, topology: Topology, epoch: Epoch, finals: FinalSnapshots
+) -> None:
+    """Spark has committed an epoch, and no record says so: final snapshots say what the sinks have been sent behind the
+    newest record. Raises CheckpointMismatch."""
     known = known_sinks(found)
     for sink in topology.instances(NodeKind.SINK):
         for sender, final in finals.items() if sink.node in known else ():
             to = topology.destination(sender.node, sink)
             number = final.point.sent.get(to) if to is not None else None
-            if number is not None:
+            recorded = newest.ends.get(sender)
+            if number is not None and (recorded is None or number > recorded.emitted):
                 _check_shown(found, epoch, sink, sender.channel, number)
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from clonos.errors import ClonosError, LogCorrupt
 from clonos.protocol.fence import NO_GENERATION, Fence, Generation, generation_of
-from clonos.protocol.ids import NO_EPOCH, Epoch, NodeId, Origin
+from clonos.protocol.ids import Epoch, NodeId, Origin
 from clonos.protocol.line.commit_reconciliation import Course, Found, check_last_output, reconcile
 from clonos.protocol.line.commit_record import CommitRecord, Ended
 from clonos.protocol.line.final_snapshot import FinalSnapshots, check_finals
@@ -137,10 +137,10 @@ class CommitRecords:
         """Where the query goes on. Changes nothing. Raises CheckpointMismatch, LogCorrupt, SnapshotCorrupt."""
         found = self._store.found()
         course = reconcile(found)
-        recorded = course.newest.epoch if course.newest is not None else NO_EPOCH
-        if course.committed > recorded:
-            finals = self._store.final_snapshots(course.committed)
-            check_last_output(found, self._topology, course.committed, finals)
+        newest, committed = course.newest, course.committed
+        if newest is not None and committed > newest.epoch:
+            finals = self._store.final_snapshots(committed)
+            check_last_output(found, newest, self._topology, committed, finals)
         return course
 
     def settle(self, course: Course, generation: Generation) -> None:

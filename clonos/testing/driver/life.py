@@ -19,6 +19,7 @@ from clonos.errors import ConfigurationError, DivergenceError
 from clonos.operators.process import Timer
 from clonos.operators.rows import RowDecoder, RowEncoder, is_right
 from clonos.operators.state_variables import TTL_TIMER
+from clonos.protocol.engine.channel_watermarks import MOMENT
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.ids import Epoch, LogOffset, NodeId, Origin, OutputNumber
@@ -205,8 +206,13 @@ class Life:
     def tick(self, now: int) -> list[Row]:
         return self._perform(self.instance.tick(now))
 
-    def pass_event_time(self, now: int) -> list[Row]:
-        return self.tick(now) if self.config.event_inputs else []
+    def pass_event_time(self, since: int, now: int) -> list[Row]:
+        """The instance listens all the time."""
+        said: list[Row] = []
+        if self.config.event_inputs:
+            for moment in (*range(since + MOMENT, now, MOMENT), now):
+                said += self.tick(moment)
+        return said
 
     def next_due(self) -> int | None:
         """When the next processing-time timer is due that need not wait for the epoch's end."""

@@ -104,7 +104,7 @@ class OperatorDriver:
             self._keys.update(dict.fromkeys(self._life.config.keys_of(given)))
             first, self._position = self._position + 1, self._position + len(given)
             self._fed += given
-            return self._life.take(first, given) + self._life.pass_event_time(self._now)
+            return self._life.take(first, given) + self._life.pass_event_time(self._now, self._now)
 
         return self._driven(run)
 
@@ -121,12 +121,12 @@ class OperatorDriver:
         until = self._now + span // _MICROSECOND
 
         def run() -> list[Row]:
-            said: list[Row] = []
+            said, since = list[Row](), self._now
             while (due := self._life.next_due()) is not None and due <= until:
                 self._now = max(self._now, due)
                 said += self._life.tick(self._now)
             self._now = until
-            return said + self._life.pass_event_time(until)
+            return said + self._life.pass_event_time(since, until)
 
         return self._driven(run)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,9 @@ from clonos.protocol.versions.programs import Programs
 from clonos.values.grouping_keys import key_of
 from clonos_standby.cluster.spec import EventColumn, NodeSpec, Route, RouteKind
 from clonos_standby.replica.batches import EncodedRows, SplitRows
+
+_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 def instance_config(
@@ -97,15 +101,17 @@ def _latest_of(route: Route, zone: str) -> Callable[[EncodedRows | SplitRows], i
     if route.event_time is None:
         return None
     column, delay = route.event_time
+    local = zone_of(zone) or dt.UTC
 
     def reached(rows: EncodedRows | SplitRows) -> int | None:
         part = rows.parts.get(route.output) if isinstance(rows, SplitRows) else rows
         if part is None or (isinstance(rows, EncodedRows) and route.output != MAIN):
             return None
         latest = pc.max(part.arrays[column])
-        if latest.type.tz is None:  # a wall clock's, in the zone of the query
-            latest = pc.assume_timezone(latest, zone, ambiguous="earliest", nonexistent="earliest")
         moment: int | None = latest.value
+        if moment is not None and latest.type.tz is None:  # a wall clock's, in the zone of the query
+            wall = _START + moment * _MICROSECOND
+            moment = (wall.replace(tzinfo=local) - _START) // _MICROSECOND
         return None if moment is None else moment - delay
 
     return reached
@@ -117,14 +123,12 @@ def watermark_of_rows(event_time: EventColumn | None, zone: str) -> Callable[[li
         return None
     column, delay = event_time
     local = zone_of(zone) or dt.UTC
-    start = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    microsecond = dt.timedelta(microseconds=1)
 
     def reached(rows: list[Row]) -> int | None:
         latest = max((row[column] for row in rows if row[column] is not None), default=None)
         if latest is None:
             return None
         aware: dt.datetime = latest if latest.tzinfo is not None else latest.replace(tzinfo=local)
-        return (aware - start) // microsecond - delay
+        return (aware - _START) // _MICROSECOND - delay
 
     return reached

@@ -24,34 +24,38 @@ final class Watermarks {
     private final long channel;
     private final int first;
     private final long[] told;
+    private final long[] toldIn;
     private long highest = Block.NO_WATERMARK;
+    private boolean spoke;
 
     private Watermark(Key key) {
       channel = key.channel();
       first = readers.firsts()[key.reader()];
       told = new long[readers.counts()[key.reader()]];
       Arrays.fill(told, Block.NO_WATERMARK);
+      toldIn = new long[told.length];
     }
 
     void advance(long eventTime) {
-      if (eventTime > highest) {
-        highest = eventTime;
-        untold = true;
-      }
+      highest = Math.max(highest, eventTime);
+      spoke = true;
+      untold = true;
     }
 
     /** The watermark now, of which the destination is told. */
     long tell(int destination) {
+      toldIn[destination - first] = round;
       told[destination - first] = highest;
       return highest;
     }
 
     private void tellOthers(Collection<RowGroups.Taken> into) {
-      for (int at = 0; at < told.length; at++) {
-        if (told[at] < highest) {
+      for (int at = 0; at < toldIn.length && spoke; at++) {
+        if (toldIn[at] < round || told[at] < highest) {
           into.add(new RowGroups.Taken(channel, first + at, List.of(), tell(first + at)));
         }
       }
+      spoke = false;
     }
   }
 
@@ -59,6 +63,7 @@ final class Watermarks {
   private final int[] timeColumns;
   private final Map<Key, Watermark> all = new HashMap<>();
   private boolean untold;
+  private long round = 1;
   private long roundAt = System.nanoTime() - INTERVAL;
 
   Watermarks(Readers readers) {
@@ -71,7 +76,7 @@ final class Watermarks {
     return timeColumns[reader] < 0 ? null : all.computeIfAbsent(new Key(channel, reader), Watermark::new);
   }
 
-  /** Whether a watermark has advanced since the last round: a destination may not know. */
+  /** Whether rows have come since the last round: a destination may not know. */
   boolean untold() {
     return untold;
   }
@@ -85,7 +90,10 @@ final class Watermarks {
     return Math.min(longest, TimeUnit.NANOSECONDS.toMillis(left) + 1);
   }
 
-  /** Tells all destinations what they do not know, unless the last round was just now; {@code last}: in any case. */
+  /**
+   * Tells all destinations of the channels that rows have come of, unless the last round was just now; {@code last}: in
+   * any case. Also where the watermark has not changed: to an instance that hears nothing, a channel is idle.
+   */
   void round(boolean last, Collection<RowGroups.Taken> into) {
     long now = System.nanoTime();
     if (!untold || (!last && now - roundAt < INTERVAL)) {
@@ -96,5 +104,6 @@ final class Watermarks {
     for (Watermark watermark : all.values()) {
       watermark.tellOthers(into);
     }
+    round++;
   }
 }
