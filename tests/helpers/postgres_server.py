@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
+
 UNPRIVILEGED = ("postgres", "nobody")
 
 
@@ -81,7 +83,11 @@ class PostgresServer:
         """The URL of a new, empty database."""
         self._databases += 1
         name = f"test_{self._databases}"
-        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "clonos", name)
+        # Over the driver: a program started from a process that has many threads may die before it begins.
+        with psycopg.connect(
+            host="127.0.0.1", port=self.port, user="clonos", dbname="postgres", autocommit=True
+        ) as open_:
+            open_.execute(f"CREATE DATABASE {name}")
         return self.url.replace("/postgres", f"/{name}")
 
     def start(self) -> None:
