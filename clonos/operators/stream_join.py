@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC
 from typing import Any, Final
 
 from clonos.operators.process import Timer
-from clonos.operators.rows import zone_of
+from clonos.operators.rows import instant, zone_of
 from clonos.protocol.event_time import is_late
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 EXPIRE: Final = "expire"
 """The name of the timers."""
 _LEFT, _RIGHT = "left", "right"
@@ -52,7 +50,7 @@ class StreamJoin:
         self._sides = {_LEFT: left, _RIGHT: right}
         self._within = within
         self._outer = outer
-        self._zone_name = zone
+        self._zone = zone_of(zone) or UTC
         self._no_values = (None,) * len(right.values)
 
     def left(self, key: tuple[Any, ...], row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
@@ -74,13 +72,13 @@ class StreamJoin:
     def _arrives(self, name: str, key: tuple[Any, ...], row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
         side = self._sides[name]
         values = tuple(_plain(row[index]) for index in side.values)
-        moment = self._moment(row[side.event_time])
-        if moment is None or None in key:  # equal to nothing
+        at = row[side.event_time]
+        if at is None or None in key:  # equal to nothing
             if name == _LEFT and self._outer:
                 yield key + values + self._no_values
             return
-        watermark = ctx.watermark
-        if watermark is not None and is_late(moment, (watermark - _EPOCH) // _MICROSECOND):
+        moment, watermark = instant(at, self._zone), ctx.watermark
+        if watermark is not None and is_late(moment, instant(watermark, UTC)):
             return
         others = ctx.state.get(_RIGHT if name == _LEFT else _LEFT, [])
         met = [each for each in others if abs(each[0] - moment) <= self._within]
@@ -99,13 +97,3 @@ class StreamJoin:
             ctx.state[name] = rows
         else:
             ctx.state.pop(name, None)
-
-    def _moment(self, at: datetime | None) -> int | None:
-        if at is None:
-            return None
-        aware = at if at.tzinfo is not None else at.replace(tzinfo=self._zone)
-        return (aware - _EPOCH) // _MICROSECOND
-
-    @property
-    def _zone(self) -> tzinfo:
-        return zone_of(self._zone_name) or UTC

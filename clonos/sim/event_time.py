@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.engine.instance import Row
+from clonos.protocol.event_time import later
 from clonos.protocol.ids import NodeId
 from clonos.protocol.topology import Node, NodeKind
 from clonos.sim.records import Mark, Record, Rows
@@ -57,10 +58,10 @@ def with_marks(plan: Plan, source: NodeId, sent: list[tuple[int, Record]]) -> li
     readers = plan.dataflow.topology.downstream(source)
     destinations = range(sum(reader.parallelism for reader in readers))
     given: list[tuple[int, Record | Mark]] = []
+    reached: int | None = None
     for at, (to, record) in enumerate(sent):
         given.append((to, record))
-        if at == len(sent) - 1 or rng.random() < _SAYS:
-            reached = watermark_of([record.row for _, record in sent[: at + 1]])
-            assert reached is not None
-            given += [(to, Mark(reached, record.channel)) for to in destinations]
+        reached = later(reached, watermark_of([record.row]))
+        if reached is not None and (at == len(sent) - 1 or rng.random() < _SAYS):
+            given += [(each, Mark(reached, record.channel)) for each in destinations]
     return given

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clonos.operators.rows import is_right, zone_of
+from clonos.operators.rows import instant, is_right, zone_of
 from clonos.operators.types import key_kind
 from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
@@ -20,8 +20,7 @@ from clonos.values.grouping_keys import key_of
 from clonos_standby.cluster.spec import EventColumn, NodeSpec, Route, RouteKind
 from clonos_standby.replica.batches import EncodedRows, SplitRows
 
-_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_WALL_START: Final = dt.datetime(1970, 1, 1)
 
 
 def instance_config(
@@ -110,8 +109,7 @@ def _latest_of(route: Route, zone: str) -> Callable[[EncodedRows | SplitRows], i
         latest = pc.max(part.arrays[column])
         moment: int | None = latest.value
         if moment is not None and latest.type.tz is None:  # a wall clock's, in the zone of the query
-            wall = _START + moment * _MICROSECOND
-            moment = (wall.replace(tzinfo=local) - _START) // _MICROSECOND
+            moment = instant(_WALL_START + dt.timedelta(microseconds=moment), local)
         return None if moment is None else moment - delay
 
     return reached
@@ -126,9 +124,6 @@ def watermark_of_rows(event_time: EventColumn | None, zone: str) -> Callable[[li
 
     def reached(rows: list[Row]) -> int | None:
         latest = max((row[column] for row in rows if row[column] is not None), default=None)
-        if latest is None:
-            return None
-        aware: dt.datetime = latest if latest.tzinfo is not None else latest.replace(tzinfo=local)
-        return (aware - _START) // _MICROSECOND - delay
+        return None if latest is None else instant(latest, local) - delay
 
     return reached
