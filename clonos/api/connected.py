@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from clonos.api.grouped import keyed
 from clonos.api.grouping_columns import key_columns
-from clonos.api.streams import CausalStream, keyed
+from clonos.api.streams import CausalStream
 from clonos.errors import QueryDefinitionError
 from clonos.spark.plan import Binding, RightPlan
 from clonos.spark.versions import Previous, parts

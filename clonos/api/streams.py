@@ -12,19 +12,17 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from clonos.api.grouping_columns import key_columns
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.writer import CausalStreamWriter
-from clonos.errors import ClonosError, QueryDefinitionError
-from clonos.extras import needs
+from clonos.errors import QueryDefinitionError
 from clonos.protocol.side_output import OutputName
 from clonos.spark.facts import described
 from clonos.spark.identity import identify
-from clonos.spark.parity import covered, tell_what_differs
 from clonos.spark.plan import (
     Binding,
     EventTime,
@@ -36,14 +34,16 @@ from clonos.spark.plan import (
 )
 from clonos.spark.session import require_dataframe, require_session
 from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
-from clonos.spark.versions import Previous, check_previous, factories, parts
+from clonos.spark.versions import Previous, check_previous, factories
+
+if TYPE_CHECKING:
+    from clonos.api.grouped import GroupedCausalStream
 
 _SPARKS_OWN = (
     "select selectExpr where withColumn withColumns withColumnRenamed drop dropDuplicates "
     "dropDuplicatesWithinWatermark agg repartition repartitionByRange coalesce limit sort orderBy distinct "
     "explode mapInPandas mapInArrow sample intersect subtract unionByName crossJoin"
 ).split()
-_GROUPS_OWN = "agg count sum avg mean min max pivot apply applyInPandas applyInArrow cogroup".split()
 
 
 def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStream:
@@ -57,7 +57,7 @@ def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStrea
     require_dataframe(df)
     require_session(df.sparkSession)
     check_columns(df.schema, "the source", df.sparkSession)
-    _arrow(df.schema)
+    arrow(df.schema)
     plan = replace(identify(df, channel, position), described=described(df, channel, position))
     return CausalStream(df.sparkSession, (plan,), df.schema)
 
@@ -83,6 +83,8 @@ class CausalStream:
 
     def groupBy(self, *columns: Any) -> GroupedCausalStream:
         """Group by key columns, given as PySpark takes them; what follows runs once per key."""
+        from clonos.api.grouped import GroupedCausalStream
+
         return GroupedCausalStream(self, key_columns(self, columns))
 
     groupby = groupBy
@@ -236,7 +238,7 @@ class CausalStream:
         previous: Previous,
         side_outputs: Mapping[str, Any] | None,
     ) -> CausalStream:
-        _check_function(fn, binding.name)
+        check_function(fn, binding.name)
         check_previous(previous, binding)
         zone, sides = self.timezone, side_schemas(side_outputs, binding.name)
         if sides and pure:
@@ -247,7 +249,7 @@ class CausalStream:
         kept = {"pure": pure, "tz": zone, "side_outputs": arrow_schemas(sides)}
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
-            return lambda given, name: partial(kind, function, _arrow(schema), name=name, **kept)
+            return lambda given, name: partial(kind, function, arrow(schema), name=name, **kept)
 
         return self._then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
 
@@ -273,7 +275,7 @@ class CausalStream:
         for side, columns in (side_outputs or {}).items():
             check_columns(columns, f"the side output {side!r} of {binding.name!r}", self._spark)
         for made in (operator, *(previous or {}).values()):
-            made(_arrow(self.schema), binding.name)()
+            made(arrow(self.schema), binding.name)()
         plan = OperatorPlan(
             self._upstream,
             self.schema,
@@ -339,345 +341,12 @@ class CausalStream:
         raise AttributeError(f"a causal stream has no {name!r}")
 
 
-class GroupedCausalStream:
-    """A causal stream by key."""
-
-    def __init__(self, stream: CausalStream, key: tuple[str, ...]) -> None:
-        self._stream = stream
-        self._key = key
-
-    def process(
-        self,
-        fn: Callable[..., Any],
-        output: Any,
-        *,
-        name: str,
-        version: str = "1",
-        parallelism: int | None = None,
-        on_timer: Callable[..., Any] | None = None,
-        standby: str | None = None,
-        on_poison: str = "fail",
-        previous: Previous = None,
-        migrate: Callable[[dict[Any, Any], str], dict[Any, Any]] | None = None,
-        side_outputs: Mapping[str, Any] | None = None,
-    ) -> CausalStream:
-        """Record at a time: `fn(key, row, ctx)` gives an iterable of output rows, or None.
-
-        `on_timer(key, timer, ctx)` is called for timers set with `ctx.timer`. `name` binds state to the operator;
-        raise `version` when the function changes on purpose. A record that ends every process that takes it ends the
-        query, or, with `on_poison="dead_letter"`, is passed over and kept (docs/dead-letters.md). With
-        `standby="hot"` or `"passive"` each instance has a standby, which takes its place when it is lost
-        (docs/standbys.md).
-
-        With a new `version`, `previous={"1": old_fn}` (or a tuple with its `on_timer` and `migrate`) repeats what the
-        old one has begun, and `migrate(state, old_version)` gives the state that the new one goes on from
-        (docs/upgrading.md).
-
-        With `side_outputs={"late": schema}` the function may also call `ctx.side_output("late", row)`; these rows are
-        the stream `side_output("late")` of the result.
-        """
-        from clonos.operators.process import ProcessOperator
-
-        binding = Binding(
-            name,
-            version,
-            parallelism,
-            ticks=on_timer is not None,
-            standby=standby,
-            on_poison=on_poison,
-        )
-        return keyed(
-            self._stream,
-            self._key,
-            ProcessOperator,
-            lambda given: parts(given, on_timer, None),
-            (fn, on_timer, migrate),
-            output,
-            binding,
-            previous=previous,
-            side_outputs=side_outputs,
-        )
-
-    def applyInPandasWithState(
-        self,
-        func: Callable[..., Any],
-        outputStructType: Any,
-        stateStructType: Any,
-        outputMode: str,
-        timeoutConf: str,
-        *,
-        name: str | None = None,
-        version: str = "1",
-        parallelism: int | None = None,
-        standby: str | None = None,
-        on_poison: str = "fail",
-        previous: Previous = None,
-        migrate: Callable[[tuple[Any, ...], str], tuple[Any, ...]] | None = None,
-        per: str | None = None,
-    ) -> CausalStream:
-        """PySpark's: `func(key, pdfs, state)` gives an iterator of frames, once per key and bundle,
-        or, with `per="batch"`, once per key and micro-batch.
-
-        Without a `name` the operator is called after the function. With a new `version`, `previous={"1": old_func}`
-        (or a pair with its state's schema) repeats what the old one has begun, and `migrate(state, old_version)` gives
-        the state that the new one goes on from (docs/upgrading.md).
-        """
-        from clonos.operators.group_state import EVENT_TIME, PROCESSING_TIME
-
-        binding = Binding.after(
-            func,
-            name,
-            version,
-            parallelism,
-            ticks=timeoutConf == PROCESSING_TIME,
-            standby=standby,
-            on_poison=on_poison,
-            per=covered(per),
-        )
-        _check_function(func, binding.name)
-        check_previous(previous, binding)
-        if timeoutConf == EVENT_TIME and self._stream._event_time is None:
-            raise _no_watermark(binding.name, EVENT_TIME)
-        tell_what_differs(binding, per)
-        given = (func, outputStructType, stateStructType, outputMode, timeoutConf)
-        return self._with_group_state(binding, *given, previous=previous, migrate=migrate, per=covered(per))
-
-    def _with_group_state(
-        self,
-        binding: Binding,
-        func: Callable[..., Any],
-        output: Any,
-        kept_state: Any,
-        output_mode: str,
-        timeout: str,
-        *,
-        previous: Previous,
-        migrate: Callable[[tuple[Any, ...], str], tuple[Any, ...]] | None,
-        per: str,
-    ) -> CausalStream:
-        from clonos.operators.group_state import GroupStateOperator
-
-        needs("pandas", "applyInPandasWithState")
-        event_time = self._stream._event_time
-        zone, schema, state = self._stream.timezone, struct_type(output), struct_type(kept_state)
-
-        def of(given: Any) -> OperatorFactory:
-            fn, kept, brought = parts(given, state, None)
-            return lambda given, name: partial(
-                GroupStateOperator,
-                fn,
-                input=given,
-                key=self._key,
-                output=_arrow(schema),
-                state=_arrow(struct_type(kept)),
-                output_mode=output_mode,
-                timeout=timeout,
-                name=name,
-                tz=zone,
-                has_watermark=event_time is not None,
-                migrate=brought,
-                event_time=None if event_time is None else event_time[0],
-                per=per,
-            )
-
-        made = of((func, state, migrate))
-        return self._stream._then(self._key, made, schema, binding, previous=factories(previous, of))
-
-    def transformWithState(
-        self,
-        statefulProcessor: Any,
-        outputStructType: Any,
-        outputMode: str,
-        timeMode: str,
-        initialState: Any = None,
-        eventTimeColumnName: str = "",
-        *,
-        name: str | None = None,
-        version: str = "1",
-        parallelism: int | None = None,
-        standby: str | None = None,
-        on_poison: str = "fail",
-        previous: Previous = None,
-        migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
-        per: str | None = None,
-    ) -> CausalStream:
-        """PySpark's: a `StatefulProcessor` over rows, once per key and bundle,
-        or, with `per="batch"`, once per key and micro-batch.
-
-        Without a `name` the operator is called after the processor's class. `eventTimeColumnName` is the output's
-        event time, with the delay of the input's watermark. With a new `version`, `previous={"1": old_processor}`
-        repeats what the old one has begun, and `migrate={"variable": fn(value, old_version)}` gives the values that
-        the new one goes on from (docs/upgrading.md).
-        """
-        binding = Binding.after(
-            statefulProcessor,
-            name,
-            version,
-            parallelism,
-            ticks=_processing(timeMode),
-            standby=standby,
-            on_poison=on_poison,
-            per=covered(per),
-        )
-        given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
-        return self._transform(binding, *given, pandas=False, previous=previous, migrate=migrate, per=per)
-
-    def transformWithStateInPandas(
-        self,
-        statefulProcessor: Any,
-        outputStructType: Any,
-        outputMode: str,
-        timeMode: str,
-        initialState: Any = None,
-        eventTimeColumnName: str = "",
-        *,
-        name: str | None = None,
-        version: str = "1",
-        parallelism: int | None = None,
-        standby: str | None = None,
-        on_poison: str = "fail",
-        previous: Previous = None,
-        migrate: Mapping[str, Callable[[tuple[Any, ...], str], tuple[Any, ...]]] | None = None,
-        per: str | None = None,
-    ) -> CausalStream:
-        """As `transformWithState`, with pandas frames for rows."""
-        binding = Binding.after(
-            statefulProcessor,
-            name,
-            version,
-            parallelism,
-            ticks=_processing(timeMode),
-            standby=standby,
-            on_poison=on_poison,
-            per=covered(per),
-        )
-        given = (statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
-        return self._transform(binding, *given, pandas=True, previous=previous, migrate=migrate, per=per)
-
-    def _transform(
-        self,
-        binding: Binding,
-        processor: Any,
-        output: Any,
-        output_mode: str,
-        time_mode: str,
-        initial_state: Any,
-        event_time: str,
-        *,
-        pandas: bool,
-        previous: Previous,
-        migrate: Mapping[str, Any] | None,
-        per: str | None,
-    ) -> CausalStream:
-        from clonos.operators.transform_with_state import TransformWithStateOperator
-
-        needs("pandas", "transformWithStateInPandas" if pandas else "transformWithState")
-        watermark = self._stream._event_time
-        by_event_time = isinstance(time_mode, str) and time_mode.lower() == "eventtime"
-        if by_event_time and watermark is None:
-            raise _no_watermark(binding.name, "timeMode EventTime")
-        if event_time and not by_event_time:
-            raise QueryDefinitionError(
-                f"{binding.name!r} names an event time column, which needs timeMode EventTime"
-            )
-        tell_what_differs(binding, per)
-        zone, schema = self._stream.timezone, struct_type(output)
-
-        check_previous(previous, binding)
-
-        def of(given: Any) -> OperatorFactory:
-            function, brought = parts(given, None)
-            return lambda given, name: partial(
-                TransformWithStateOperator,
-                function,
-                input=given,
-                key=self._key,
-                output=_arrow(schema),
-                output_mode=output_mode,
-                time_mode=time_mode,
-                initial_state=initial_state,
-                pandas=pandas,
-                name=name,
-                tz=zone,
-                migrate=brought,
-                event_time=None if watermark is None else watermark[0],
-                per=covered(per),
-            )
-
-        made = self._stream._then(
-            self._key, of((processor, migrate)), schema, binding, previous=factories(previous, of)
-        )
-        if event_time and watermark is not None:
-            made = made._with_event_time(watermark._replace(column=event_time))
-        return made
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _GROUPS_OWN:
-            raise QueryDefinitionError(
-                f"{name} is not supported on a causal stream",
-                hint="Use process, applyInPandasWithState or transformWithState",
-            )
-        raise AttributeError(f"a grouped causal stream has no {name!r}")
-
-
-def _arrow(schema: Any) -> pa.Schema:
+def arrow(schema: Any) -> pa.Schema:
     from clonos.operators.types import arrow_schema
 
     return arrow_schema(schema)
 
 
-def keyed(
-    stream: CausalStream,
-    key: tuple[str, ...],
-    kind: type,
-    split: Callable[[Any], tuple[Any, ...]],
-    given: Any,
-    output: Any,
-    binding: Binding,
-    *,
-    previous: Previous,
-    side_outputs: Mapping[str, Any] | None,
-    right: RightPlan | None = None,
-) -> CausalStream:
-    """The stream of an operator of this kind, which takes records one by one and keeps state by key. `split` gives the
-    functions of one version, `given` or one of `previous`: those that the operator takes, on_timer, and migrate."""
-    *functions, on_timer, migrate = split(given)
-    for function in (*functions, *(each for each in (on_timer, migrate) if each is not None)):
-        _check_function(function, binding.name)
-    check_previous(previous, binding)
-    zone, schema = stream.timezone, struct_type(output)
-    sides = side_schemas(side_outputs, binding.name)
-
-    def of(given: Any) -> OperatorFactory:
-        *functions, timer, brought = split(given)
-        kept = {"name": binding.name, "on_timer": timer, "tz": zone, "migrate": brought}
-        return lambda given, _: partial(
-            kind, *functions, _arrow(schema), side_outputs=arrow_schemas(sides), **kept
-        )
-
-    return stream._then(
-        key,
-        of(given),
-        schema,
-        binding,
-        previous=factories(previous, of),
-        side_outputs=sides,
-        right=right,
-    )
-
-
-def _check_function(fn: Any, name: str) -> None:
+def check_function(fn: Any, name: str) -> None:
     if not callable(fn):
         raise QueryDefinitionError(f"{name!r} needs a function, not {fn!r}")
-
-
-def _processing(time_mode: Any) -> bool:
-    return isinstance(time_mode, str) and time_mode.lower() == "processingtime"
-
-
-def _no_watermark(name: str, what: str) -> ClonosError:
-    return QueryDefinitionError(
-        f"{name!r} asks for {what}, and the stream has no watermark",
-        hint="Call withWatermark(column, delay) on the stream that it reads: behind causal(...), or, where an operator "
-        "with columns of its own lies between, behind that; one before causal is Spark's own",
-    )
