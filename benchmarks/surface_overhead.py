@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,15 @@ from clonos.operators.group_state import GroupStateOperator  # noqa: E402
 from clonos.operators.process import MapOperator, ProcessOperator  # noqa: E402
 from clonos.operators.rows import RowDecoder, RowEncoder  # noqa: E402
 from clonos.operators.transform_with_state import TransformWithStateOperator  # noqa: E402
+from clonos.operators.window_contents import Aggregate  # noqa: E402
+from clonos.operators.window_operator import EventTimes, WindowOperator  # noqa: E402
+from clonos.operators.windows import TimeWindows  # noqa: E402
 
 IN = pa.schema([("card", pa.string()), ("amount", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 NESTED = pa.schema([("card", pa.string()), ("seen", pa.list_(pa.int64()))])
 OUT = pa.schema([("card", pa.string()), ("n", pa.int64()), ("draw", pa.float64())])
 KEYS = 100
+TIMES = EventTimes(2, is_local=False, zone=UTC)
 
 
 def nothing(key: Any, row: Any, ctx: Any) -> None:
@@ -58,6 +63,10 @@ def listing(key: Any, row: Any, ctx: Any) -> Any:
 def clocked(key: Any, row: Any, ctx: Any) -> Any:
     ctx.now()
     return ledger(key, row, ctx)
+
+
+def added(kept: Any, row: Any, ctx: Any) -> Any:
+    return (kept or 0) + row.amount
 
 
 def summing(key: Any, pdfs: Any, state: Any) -> Iterator[Any]:
@@ -126,6 +135,9 @@ def main() -> None:
         "process, ledger with ctx.now()": ProcessOperator(clocked, OUT, name="p"),
         "process, a list in the row": ProcessOperator(listing, NESTED, name="p"),
         "map, pure, returning a tuple": MapOperator(lambda row: (row[0], 1, 0.5), OUT, name="m", pure=True),
+        "window, an aggregate": WindowOperator(
+            TimeWindows(10**9, 10**9), Aggregate(added, nothing), OUT, times=TIMES, late=None, name="w"
+        ),
         "transformWithState, rows": TransformWithStateOperator(Counter(), input=IN, output=OUT, name="t"),
         "applyInPandasWithState": GroupStateOperator(
             summing, input=IN, output=OUT, state="n BIGINT", name="g"

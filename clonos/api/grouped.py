@@ -8,6 +8,7 @@ from typing import Any
 
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.streams import CausalStream, arrow, check_function
+from clonos.api.windowed import WindowedCausalStream, session_windows, time_windows
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.extras import needs
 from clonos.spark.parity import covered, tell_what_differs
@@ -24,6 +25,20 @@ class GroupedCausalStream:
     def __init__(self, stream: CausalStream, key: tuple[str, ...]) -> None:
         self._stream = stream
         self._key = key
+
+    def window(
+        self, windowDuration: str, slideDuration: str | None = None, startTime: str | None = None
+    ) -> WindowedCausalStream:
+        """By windows of event time, too: tumbling, or sliding with a `slideDuration`, as PySpark's `functions.window`
+        has them. Then `process`, `aggregate` or `count`. The stream has a watermark."""
+        windows = time_windows(self._stream._spark, windowDuration, slideDuration, startTime)
+        return WindowedCausalStream(self._stream, self._key, windows)
+
+    def session_window(self, gapDuration: str) -> WindowedCausalStream:
+        """By sessions, too, which end where nothing has come for so long in event time, as PySpark's
+        `functions.session_window` has them. Then `process`, `aggregate` or `count`. The stream has a watermark."""
+        windows = session_windows(self._stream._spark, gapDuration)
+        return WindowedCausalStream(self._stream, self._key, windows)
 
     def process(
         self,

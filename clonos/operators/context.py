@@ -217,6 +217,11 @@ class KeyedContext(Context):
         current.only_here("ctx.timer")
         if not self._timed:
             raise QueryDefinitionError("ctx.timer needs a function to call", hint="Declare it with on_timer=")
+        if event and self._services.watermark is None and not self._services.has_event_time:
+            raise QueryDefinitionError(
+                "a timer of event time would never fire: no input of the operator has a watermark",
+                hint="Call withWatermark(column, delay) on the stream that it reads",
+            )
         due = self._due(delay, at, event)
         if self._in_timers:
             # one that is due at once would be fired at once, and might set itself again, for ever

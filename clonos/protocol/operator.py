@@ -81,6 +81,11 @@ class Services(Protocol):
         ...
 
     @property
+    def has_event_time(self) -> bool:
+        """Whether a watermark ever comes."""
+        ...
+
+    @property
     def watermark(self) -> int | None: ...
 
     @property

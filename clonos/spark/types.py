@@ -74,24 +74,34 @@ def delay_microseconds(spark: Any, text: str) -> int:
     """A watermark's delay such as '10 minutes', read by Spark itself."""
     if not isinstance(text, str):
         raise QueryDefinitionError(f"a delay is text such as '10 minutes', not {text!r}")
-    jvm = spark._jvm
-    if jvm is None:  # a session of `clonos.testing.driver`
-        return _not_negative(duration_ms(text) * 1000, text)
-    try:
-        interval = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.fromIntervalString(text)
-        unit = jvm.java.util.concurrent.TimeUnit.MICROSECONDS
-        delay: int = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils.getDuration(
-            interval, unit, _DAYS_PER_MONTH
-        )
-    except Exception as error:
-        raise QueryDefinitionError(f"{text!r} is not an interval", hint="For example '10 minutes'") from error
-    return _not_negative(delay, text)
-
-
-def _not_negative(delay: int, text: str) -> int:
+    delay = _microseconds(spark, text, _DAYS_PER_MONTH)
     if delay < 0:
         raise QueryDefinitionError(f"the watermark's delay {text!r} is negative")
     return delay
+
+
+def window_microseconds(spark: Any, text: str, what: str) -> int:
+    """The size, slide, gap or start of windows, read by Spark itself. Months have no length."""
+    if not isinstance(text, str):
+        raise QueryDefinitionError(f"{what} is text such as '10 minutes', not {text!r}")
+    span = _microseconds(spark, text, 0)
+    if span != _microseconds(spark, text, _DAYS_PER_MONTH):
+        raise QueryDefinitionError(
+            f"{what} {text!r} has months, which differ in length", hint="Give it in days"
+        )
+    return span
+
+
+def _microseconds(spark: Any, text: str, days_per_month: int) -> int:
+    jvm = spark._jvm
+    if jvm is None:  # a session of `clonos.testing.driver`
+        return duration_ms(text) * 1000
+    try:
+        utils = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
+        unit = jvm.java.util.concurrent.TimeUnit.MICROSECONDS
+        return int(utils.getDuration(utils.fromIntervalString(text), unit, days_per_month))
+    except Exception as error:
+        raise QueryDefinitionError(f"{text!r} is not an interval", hint="For example '10 minutes'") from error
 
 
 def column_named(name: Any, names: list[str], spark: Any) -> str:

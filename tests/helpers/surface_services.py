@@ -67,6 +67,7 @@ class FakeServices:
         self.random = Random(seed)
         self.watermark: int | None = None
         self.epoch_watermark: int | None = None
+        self.has_event_time = True
         self.time = START
         self.clock_reads = 0
         self.calls: list[tuple[str, tuple[Any, ...]]] = []

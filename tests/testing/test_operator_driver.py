@@ -604,3 +604,20 @@ def test_of_two_inputs_with_event_time_the_slower_one_counts() -> None:
         assert driver.advance(1) == [(2, 50)]
         driver.kill()
         assert driver.end_epoch() == []
+
+
+def test_a_timer_of_event_time_is_refused_where_no_watermark_ever_comes() -> None:
+    def waits(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.timer(at=row.at, event=True)
+
+    def fired(key: Any, timer: Any, ctx: Any) -> Any:
+        yield (timer.due_us,)
+
+    def driver(given: Any) -> OperatorDriver:
+        return OperatorDriver(given.groupBy("id").process(waits, "due long", name="wait", on_timer=fired))
+
+    rows, noon = stream("id int, at timestamp"), dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
+    with driver(rows) as alone, pytest.raises(QueryDefinitionError, match="would never fire"):
+        alone.feed([(1, noon)])
+    with driver(rows.withWatermark("at", "0 seconds")) as hinted:  # what the hint says
+        assert len(hinted.feed([(1, noon)])) == 1

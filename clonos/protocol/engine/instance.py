@@ -125,6 +125,7 @@ class Instance:
             record_at_a_time=config.record_at_a_time,
         )
         services.where = place.of_row
+        services.has_event_time = bool(config.event_inputs)
         self._place = place
         self._journal = journal
         self._save_queue = save_queue

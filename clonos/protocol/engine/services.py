@@ -40,6 +40,7 @@ class CausalServices:
         self.random = random
         self.watermark: int | None = None
         self.epoch_watermark: int | None = None
+        self.has_event_time = True  # the instance says whether any of its inputs has
         self.step: StepRecorder | None = None
         self.where: Callable[[int | None], Where] = lambda row: Where()
         self._outcomes = outcomes

@@ -1,0 +1,231 @@
+"""A causal stream by key and windows of event time: `groupBy(...).window(...)` and `.session_window(...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from clonos.api.side_outputs import arrow_schemas, side_schemas
+from clonos.api.streams import CausalStream, arrow, check_function
+from clonos.errors import QueryDefinitionError
+from clonos.operators.rows import is_zoned, zone_of
+from clonos.operators.window_contents import Aggregate, AllRows, Contents
+from clonos.operators.window_operator import EventTimes, WindowOperator
+from clonos.operators.windows import SessionWindows, TimeWindows, Windows
+from clonos.spark.plan import Binding, OperatorFactory
+from clonos.spark.types import struct_type, window_microseconds
+from clonos.spark.versions import Previous, check_previous, factories
+
+ContentsFactory: TypeAlias = Callable[[pa.Schema], Contents]
+"""From the schema of the rows."""
+
+
+def time_windows(spark: Any, size: str, slide: str | None, start: str | None) -> TimeWindows:
+    """Raises QueryDefinitionError where Spark refuses such windows, too."""
+    of_size = window_microseconds(spark, size, "the window's duration")
+    of_slide = of_size if slide is None else window_microseconds(spark, slide, "the window's slide")
+    offset = 0 if start is None else window_microseconds(spark, start, "the window's start")
+    if of_size <= 0 or of_slide <= 0:
+        raise QueryDefinitionError(f"windows of {size!r} every {slide or size!r} are not longer than nothing")
+    if of_slide > of_size:
+        raise QueryDefinitionError(
+            f"windows of {size!r} every {slide!r} would leave rows out",
+            hint="The slide is at most the duration",
+        )
+    if abs(offset) >= of_slide:
+        raise QueryDefinitionError(
+            f"windows every {slide or size!r} cannot start at {start!r}",
+            hint="The start is less than the slide",
+        )
+    return TimeWindows(of_size, of_slide, offset)
+
+
+def session_windows(spark: Any, gap: str) -> SessionWindows:
+    """Raises QueryDefinitionError. A gap that a column says, or of nothing, is refused."""
+    of_gap = window_microseconds(spark, gap, "the session's gap")
+    if of_gap <= 0:
+        raise QueryDefinitionError(f"the gap of sessions, {gap!r}, is not longer than nothing")
+    return SessionWindows(of_gap)
+
+
+class WindowedCausalStream:
+    """A causal stream by key and window. What comes of a window comes once, when the watermark has come to its end."""
+
+    def __init__(self, stream: CausalStream, key: tuple[str, ...], windows: Windows) -> None:
+        if stream.event_time is None:
+            raise QueryDefinitionError(
+                "windows are of event time, and the stream has no watermark",
+                hint="Call withWatermark(column, delay) on the stream that is grouped, behind causal(...) or the "
+                "operator whose rows it has",
+            )
+        self._stream = stream
+        self._key = key
+        self._windows = windows
+        self._column = stream.event_time.column
+
+    def process(
+        self,
+        fn: Callable[..., Any],
+        output: Any,
+        *,
+        name: str,
+        version: str = "1",
+        parallelism: int | None = None,
+        standby: str | None = None,
+        on_poison: str = "fail",
+        previous: Previous = None,
+        side_outputs: Mapping[str, Any] | None = None,
+        late: str | None = None,
+    ) -> CausalStream:
+        """`fn(key, window, rows, ctx)` gives an iterable of output rows, or None: once for each window that has rows.
+
+        `window` has `start` and `end`, as the rows have their event time; `rows` are in the order of their arrival.
+        `ctx.state` is the key's, for all of its windows. With `late="name"` rows for which no window is open any more,
+        and those without event time, are the side output of that name; otherwise they are dropped.
+
+        With a new `version`, `previous={"1": old_fn}` repeats what the old one has begun; `(old_fn, old)` where the
+        windows were others, too, `old` being what `.window(...)` had given. Windows that are open end where they would.
+        """
+        binding = Binding(name, version, parallelism, standby=standby, on_poison=on_poison)
+        zone = zone_of(self._stream.timezone)
+
+        def contents(functions: tuple[Any, ...]) -> ContentsFactory:
+            (function,) = functions
+            return lambda schema: AllRows(function, schema, zone, name)
+
+        return self._then((fn,), contents, output, binding, previous, side_outputs, late)
+
+    def aggregate(
+        self,
+        add: Callable[..., Any],
+        finish: Callable[..., Any],
+        output: Any,
+        *,
+        name: str,
+        merge: Callable[[Any, Any], Any] | None = None,
+        version: str = "1",
+        parallelism: int | None = None,
+        standby: str | None = None,
+        on_poison: str = "fail",
+        previous: Previous = None,
+        side_outputs: Mapping[str, Any] | None = None,
+        late: str | None = None,
+    ) -> CausalStream:
+        """As `process`, but rows are not kept: `add(kept, row, ctx)` gives what is kept after a row (`kept` is None at
+        first), `finish(key, window, kept, ctx)` the output rows. Sessions need `merge(one, other)`, too: what is kept
+        of two that a row has made one, the earlier one first. `previous={"1": (old_add, old_finish, old_merge)}`.
+        """
+        binding = Binding(name, version, parallelism, standby=standby, on_poison=on_poison)
+        merges = isinstance(self._windows, SessionWindows)
+        if merges and merge is None:
+            raise QueryDefinitionError(
+                f"{name!r} adds up sessions, and two of them become one when a row comes between them",
+                hint="Give merge=, a function of what is kept of the two",
+            )
+
+        def contents(functions: tuple[Any, ...]) -> ContentsFactory:
+            return lambda schema: Aggregate(*functions)
+
+        functions = (add, finish, merge) if merges else (add, finish)
+        return self._then(functions, contents, output, binding, previous, side_outputs, late)
+
+    def count(
+        self,
+        *,
+        name: str = "count",
+        version: str = "1",
+        parallelism: int | None = None,
+        standby: str | None = None,
+        late: str | None = None,
+    ) -> CausalStream:
+        """How many rows each window has: the columns of the key, `window` (of sessions `session_window`), `count`."""
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        schema = self._stream.schema
+        kind = schema[self._column].dataType
+        called = "session_window" if isinstance(self._windows, SessionWindows) else "window"
+        output = StructType(
+            [
+                *[schema[column] for column in self._key],
+                StructField(
+                    called, StructType([StructField("start", kind), StructField("end", kind)]), False
+                ),
+                StructField("count", LongType(), False),
+            ]
+        )
+        return self.aggregate(
+            lambda kept, row, ctx: (kept or 0) + 1,
+            lambda key, window, kept, ctx: [(*key, window, kept)],
+            output,
+            merge=lambda one, other: one + other,
+            name=name,
+            version=version,
+            parallelism=parallelism,
+            standby=standby,
+            late=late,
+        )
+
+    def _then(
+        self,
+        functions: tuple[Any, ...],
+        contents: Callable[[tuple[Any, ...]], ContentsFactory],
+        output: Any,
+        binding: Binding,
+        previous: Previous,
+        side_outputs: Mapping[str, Any] | None,
+        late: str | None,
+    ) -> CausalStream:
+        """Of each version's functions `contents` makes what keeps the rows of a window."""
+        check_previous(previous, binding)
+        stream, columns, zone = self._stream, struct_type(output), self._stream.timezone
+        sides = side_schemas(side_outputs, binding.name)
+        if late is not None:
+            if late in sides:
+                raise QueryDefinitionError(f"{binding.name!r} has two side outputs {late!r}")
+            sides |= side_schemas({late: stream.schema}, binding.name)
+
+        def of(given: Any) -> OperatorFactory:
+            windows, own = self._parts(given, len(functions), binding)
+            made = contents(own)
+            return lambda rows, _: partial(
+                WindowOperator,
+                windows,
+                made(rows),
+                arrow(columns),
+                times=self._times(rows),
+                late=late,
+                name=binding.name,
+                tz=zone,
+                side_outputs=arrow_schemas(sides),
+            )
+
+        return stream._then(
+            self._key,
+            of(functions),
+            columns,
+            binding,
+            previous=factories(previous, of),
+            side_outputs=sides,
+        )
+
+    def _times(self, given: pa.Schema) -> EventTimes:
+        column = given.get_field_index(self._column)
+        return EventTimes(column, not is_zoned(given.field(column).type), zone_of(self._stream.timezone))
+
+    def _parts(self, given: Any, count: int, binding: Binding) -> tuple[Windows, tuple[Any, ...]]:
+        """The windows and the functions of one version."""
+        functions = list(given) if isinstance(given, tuple) else [given]
+        windows = self._windows
+        if functions and isinstance(functions[-1], WindowedCausalStream):
+            windows = functions.pop()._windows
+        if len(functions) != count:
+            raise QueryDefinitionError(
+                f"a version of {binding.name!r} has {count} functions, not {len(functions)}",
+                hint="docs/upgrading.md says what belongs to one",
+            )
+        for function in functions:
+            check_function(function, binding.name)
+        return windows, tuple(functions)

@@ -1,0 +1,96 @@
+"""What is kept of a window until it ends: its rows, or what they have been added up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import tzinfo
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from clonos.operators.rows import Row, row_type
+from clonos.operators.values import Codec
+from clonos.operators.window_context import WindowContext
+from clonos.operators.windows import Span, Window
+
+Key = tuple[Any, ...]
+Kept = Any
+"""Of a window that has no row yet it is None."""
+
+_ROWS_PER_PIECE: Final = 256
+_ROWS: Final = "rows"
+
+
+class Contents(Protocol):
+    def add(self, key: Key, span: Span, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
+        """What is kept after a row."""
+
+    def merge(self, one: Kept, other: Kept) -> Kept:
+        """Of two windows that are one now, the earlier one first."""
+
+    def finish(self, key: Key, window: Window, kept: Kept, ctx: WindowContext) -> Any:
+        """The output rows of a window that has ended."""
+
+    def pieces(self, key: Key, kept: Kept) -> list[Key]:
+        """Under which other keys more of it is kept."""
+
+
+class Aggregate:
+    """`add(kept, row, ctx)` gives what is kept after a row, `finish(key, window, kept, ctx)` the output rows, and
+    `merge(one, other)` what is kept of two sessions that are one now."""
+
+    def __init__(
+        self, add: Callable[..., Any], finish: Callable[..., Any], merge: Callable[..., Any] | None = None
+    ) -> None:
+        self._add = add
+        self._finish = finish
+        self._merge = merge
+
+    def add(self, key: Key, span: Span, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
+        return self._add(kept, row, ctx)
+
+    def merge(self, one: Kept, other: Kept) -> Kept:
+        assert self._merge is not None, "sessions without it are refused when the query is defined"
+        return self._merge(one, other)
+
+    def finish(self, key: Key, window: Window, kept: Kept, ctx: WindowContext) -> Any:
+        return self._finish(key, window, kept, ctx)
+
+    def pieces(self, key: Key, kept: Kept) -> list[Key]:
+        return []
+
+
+class AllRows:
+    """`fn(key, window, rows, ctx)` gives the output rows.
+
+    Rows are kept in pieces, each under a key of its own, so that a row that comes writes one piece anew and not the
+    whole window. Of the window itself the names of its pieces are kept, and how many rows the last one has. A piece is
+    called after the window in which it began, which no other one that is open can be called after.
+    """
+
+    def __init__(self, fn: Callable[..., Any], input: pa.Schema, zone: tzinfo | None, operator: str) -> None:
+        self._fn = fn
+        self._codec = Codec(input, zone, f"a row that waits in a window of {operator!r}")
+        self._class = row_type(tuple(input.names))
+
+    def add(self, key: Key, span: Span, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
+        pieces, rows = kept or ([], 0)
+        if rows % _ROWS_PER_PIECE == 0:
+            pieces, rows = [*pieces, [*(pieces[0][:2] if pieces else span), len(pieces)]], 0
+        ctx.state_under((*key, *pieces[-1])).setdefault(_ROWS, []).append(self._codec.store(tuple(row)))
+        return [pieces, rows + 1]
+
+    def merge(self, one: Kept, other: Kept) -> Kept:
+        return [one[0] + other[0], other[1]]
+
+    def finish(self, key: Key, window: Window, kept: Kept, ctx: WindowContext) -> Any:
+        return self._fn(key, window, list(self._rows(key, kept, ctx)), ctx)
+
+    def pieces(self, key: Key, kept: Kept) -> list[Key]:
+        return [(*key, *piece) for piece in kept[0]]
+
+    def _rows(self, key: Key, kept: Kept, ctx: WindowContext) -> Iterator[Row]:
+        """They are given out, and kept no longer."""
+        for piece in self.pieces(key, kept):
+            for values in ctx.state_under(piece).pop(_ROWS):
+                yield tuple.__new__(self._class, self._codec.load(values))
