@@ -19,7 +19,7 @@ from bytewax.dataflow import Dataflow
 from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 
-from clonos.sources.log_writer import partitions_of
+from clonos.storage.embedded_log import partitions_of
 from clonos.testing.ledger import extend
 from peers_kit.tail import START, Tail
 

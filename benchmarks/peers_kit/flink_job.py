@@ -26,7 +26,7 @@ from pyflink.datastream.functions import SourceFunction
 from pyflink.datastream.state import ValueStateDescriptor
 from pyflink.java_gateway import get_gateway
 
-from clonos.sources.log_writer import partitions_of
+from clonos.storage.embedded_log import partitions_of
 from clonos.testing.ledger import extend
 
 SETTINGS = {

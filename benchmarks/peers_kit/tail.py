@@ -6,7 +6,7 @@ import os
 import struct
 from pathlib import Path
 
-from clonos.sources.log_writer import MAGIC
+from clonos.storage.embedded_log import MAGIC
 
 START = len(MAGIC)
 _HEADER = struct.Struct("<IIq")

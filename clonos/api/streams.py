@@ -105,6 +105,21 @@ class CausalStream:
 
     unionAll = union
 
+    def iterate(
+        self,
+        body: Callable[[CausalStream], tuple[CausalStream, CausalStream]],
+        log: str,
+        *,
+        name: str = "loop",
+        partitions: int = 1,
+    ) -> CausalStream:
+        """A loop. `body` takes this stream together with the rows that come back, and returns two streams: those that
+        go round again, with the same columns, and the output. What goes round is kept in an embedded log of so many
+        partitions, in a folder of the query's own (docs/api.md)."""
+        from clonos.api.iterate import iterate
+
+        return iterate(self, body, log, name=name, partitions=partitions)
+
     def join(
         self,
         other: CausalStream,

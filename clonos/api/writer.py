@@ -16,7 +16,7 @@ from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
 from clonos.spark.location import check_same, qualified
 from clonos.spark.parity import check_streams
-from clonos.spark.plan import SinkPlan, Upstream
+from clonos.spark.plan import SinkPlan, Upstream, with_back_edges
 from clonos.spark.session import is_stopped, require_plugin, require_session
 from clonos.spark.settings import PREFIX, Settings, read_settings
 from clonos.spark.upgrade import UpgradeReport, explain
@@ -152,7 +152,7 @@ class CausalStreamWriter:
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
             self._check_slots(compiled)
-            check_streams(tuple(node for sink in self._sinks for node in sink.upstream))
+            check_streams(tuple(node for sink in with_back_edges(self._sinks) for node in sink.upstream))
         if compiled.only_named():
             require_plugin(
                 self._spark, "the source's channels have names, for whose numbers tasks ask the driver"

@@ -14,13 +14,15 @@ from clonos.extras import needs
 if TYPE_CHECKING:
     from clonos.sinks.call_sink import CallableSink
     from clonos.sinks.jsonl_sink import JsonlSink
+    from clonos.sinks.log_sink import LogSink
     from clonos.sinks.sql_sink import SqlSink
 
-__all__ = ["CallableSink", "JsonlSink", "SqlSink", "call", "jsonl", "sql"]
+__all__ = ["CallableSink", "JsonlSink", "LogSink", "SqlSink", "call", "jsonl", "log", "sql"]
 
 _CLASSES = {
     "CallableSink": "clonos.sinks.call_sink",
     "JsonlSink": "clonos.sinks.jsonl_sink",
+    "LogSink": "clonos.sinks.log_sink",
     "SqlSink": "clonos.sinks.sql_sink",
 }
 
@@ -63,6 +65,20 @@ def jsonl(
     from clonos.sinks.jsonl_sink import JsonlSink
 
     return JsonlSink(path, id_column=id_column, patience=patience, durable=durable)
+
+
+def log(
+    path: str | os.PathLike[str],
+    partitions: int = 1,
+    *,
+    id_column: str = "clonos_id",
+    patience: float = 30.0,
+    durable: bool = True,
+) -> LogSink:
+    """Rows into an embedded log, which is the source of another query; see `LogSink`."""
+    from clonos.sinks.log_sink import LogSink
+
+    return LogSink(path, partitions, id_column=id_column, patience=patience, durable=durable)
 
 
 def call(

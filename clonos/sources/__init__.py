@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from clonos.sources.log_writer import LogWriter, Record, read
+from clonos.sources.log_writer import LogWriter
+from clonos.storage.embedded_log import Record, read
 
 __all__ = ["LogWriter", "Record", "read"]

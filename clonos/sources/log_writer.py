@@ -1,48 +1,31 @@
-"""Writes and reads the embedded log.
+"""Writes the embedded log (`clonos.storage.embedded_log`).
 
-A log is a directory with `_meta.json` (version, number of partitions) and one file `<n>.log` per partition. A file is
-the magic `CLNSLOG1` followed by entries, little-endian:
-
-    u32 length of the payload, u32 crc32(payload), i64 append time in microseconds since 1970, payload
-
-The position of a record is the byte offset of its entry: it identifies the record for ever, because a file only ever
-grows. Every entry is appended by one write, so what a crash can leave behind is an incomplete last entry. Readers
-leave that alone; the next writer cuts it off before it appends. One writer at a time holds the directory.
+Every entry is appended by one write, so what a crash can leave behind is an incomplete last entry, which the next
+writer cuts off before it appends. One writer at a time holds the directory.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import struct
 import time
-import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, repeat
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from clonos.errors import ConfigurationError, InputError, LogCorrupt
-from clonos.storage.durable_files import replace_file
-
-MAGIC = b"CLNSLOG1"
-VERSION = 1
-MAX_PAYLOAD = 128 << 20
-_HEADER = struct.Struct("<IIq")
-_META = "_meta.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record as it lies in the log. `appended` is microseconds since 1970."""
-
-    partition: int
-    position: int
-    appended: int
-    payload: bytes
+from clonos.storage.embedded_log import (
+    ENTRY_HEADER,
+    MAGIC,
+    META,
+    create_log,
+    encode_entries,
+    end_of_last_entry,
+    other_partitions,
+    partitions_of,
+)
 
 
 class LogWriter:
@@ -71,20 +54,17 @@ class LogWriter:
             ) from None
 
     def _open_meta(self, wanted: int | None) -> int:
-        meta = self.path / _META
+        meta = self.path / META
         if meta.exists():
             existing = partitions_of(self.path)
             if wanted not in (None, existing):
-                raise ConfigurationError(
-                    f"the log {self.path} has {existing} partitions, not {wanted}",
-                    hint="The number of partitions is fixed when a log is created",
-                )
+                raise other_partitions(self.path, existing, wanted)
             return existing
         if wanted is None or wanted < 1:
             raise ConfigurationError(
                 f"the log {self.path} is new: it needs a number of partitions, at least 1"
             )
-        replace_file(meta, (json.dumps({"version": VERSION, "partitions": wanted}) + "\n").encode())
+        create_log(self.path, wanted)
         return wanted
 
     def _open_partition(self, number: int) -> int:
@@ -98,7 +78,7 @@ class LogWriter:
             os.ftruncate(file, 0)
             os.write(file, MAGIC)
             return len(MAGIC)
-        end = _end_of_last_entry(path)
+        end = end_of_last_entry(path)
         if end < size:
             os.ftruncate(file, end)
         return end
@@ -111,19 +91,11 @@ class LogWriter:
         """Appends records with one write and returns their positions."""
         if not 0 <= partition < self.partitions:
             raise InputError(f"the log {self.path} has partitions 0..{self.partitions - 1}, not {partition}")
-        now = time.time_ns() // 1000
-        lengths = list(map(len, payloads))
-        if lengths and max(lengths) > MAX_PAYLOAD:
-            raise InputError(
-                f"a record of {max(lengths)} bytes; the log {self.path} takes up to {MAX_PAYLOAD}"
-            )
-        parts: list[bytes] = [b""] * (2 * len(lengths))
-        parts[::2] = map(_HEADER.pack, lengths, map(zlib.crc32, payloads), repeat(now))
-        parts[1::2] = payloads
+        data = encode_entries(payloads, time.time_ns() // 1000)
         *positions, position = accumulate(
-            (_HEADER.size + length for length in lengths), initial=self._ends[partition]
+            (ENTRY_HEADER.size + len(payload) for payload in payloads), initial=self._ends[partition]
         )
-        self._write(partition, b"".join(parts))
+        self._write(partition, data)
         self._ends[partition] = position
         return positions
 
@@ -156,60 +128,3 @@ class LogWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def partitions_of(path: str | os.PathLike[str]) -> int:
-    """The number of partitions of an existing log."""
-    meta = Path(path) / _META
-    try:
-        body = json.loads(meta.read_text())
-        version, partitions = body["version"], body["partitions"]
-    except FileNotFoundError:
-        raise ConfigurationError(f"there is no embedded log at {path}: {_META} is missing") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise LogCorrupt(f"{meta} cannot be read: {error}") from error
-    if version != VERSION or not isinstance(partitions, int) or partitions < 1:
-        raise LogCorrupt(
-            f"{meta} has version {version} and {partitions} partitions; this is version {VERSION}"
-        )
-    return partitions
-
-
-def read(path: str | os.PathLike[str], partition: int) -> Iterator[Record]:
-    """The records of a partition that are complete now, in order."""
-    file_path = Path(path) / f"{partition}.log"
-    for position, appended, payload in _entries(file_path, check=True):
-        yield Record(partition, position, appended, payload)
-
-
-def _end_of_last_entry(path: Path) -> int:
-    end = len(MAGIC)
-    for position, _, payload in _entries(path, check=False):
-        end = position + _HEADER.size + len(payload)
-    return end
-
-
-def _entries(path: Path, *, check: bool) -> Iterator[tuple[int, int, bytes]]:
-    with path.open("rb") as file:
-        magic = file.read(len(MAGIC))
-        if len(magic) < len(MAGIC) and MAGIC.startswith(magic):
-            return
-        if magic != MAGIC:
-            raise LogCorrupt(
-                f"{path} is not an embedded log: it begins with other bytes than {MAGIC.decode()}"
-            )
-        position = len(MAGIC)
-        while True:
-            header = file.read(_HEADER.size)
-            if len(header) < _HEADER.size:
-                return
-            length, checksum, appended = _HEADER.unpack(header)
-            if length > MAX_PAYLOAD:
-                raise LogCorrupt(f"corrupt entry in {path} at offset {position}: length {length}")
-            payload = file.read(length)
-            if len(payload) < length:
-                return
-            if check and zlib.crc32(payload) != checksum:
-                raise LogCorrupt(f"corrupt entry in {path} at offset {position}: its checksum does not fit")
-            yield position, appended, payload
-            position += _HEADER.size + length

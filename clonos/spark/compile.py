@@ -41,6 +41,7 @@ from clonos.spark.plan import (
     in_order,
     node_of,
     output_read,
+    with_back_edges,
 )
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
@@ -114,6 +115,7 @@ class Compiled:
         """`session` is what of the session's settings changes values. A sink is told the columns of its rows, and where
         the checkpoint is; so that it can be given to several queries, each has a copy of its own."""
         self._session = session
+        sinks = with_back_edges(sinks)
         self._sinks = [replace(plan, sink=copy(plan.sink)) for plan in sinks]
         self._settings = settings
         self._zone = zone
@@ -146,9 +148,10 @@ class Compiled:
                 count[node.binding.name] = count.get(node.binding.name, 0) + 1
                 names[number] = f"{node.binding.name}-{count[node.binding.name]}"
         for sink in self._sinks:
-            if sink.name is None and len(self._sinks) > 1:
+            shown = [plan for plan in self._sinks if not plan.is_back_edge]
+            if sink.name is None and len(shown) > 1:
                 raise QueryDefinitionError(
-                    f"the query has {len(self._sinks)} sinks, and {sink.sink!r} has no name",
+                    f"the query has {len(shown)} sinks, and {sink.sink!r} has no name",
                     hint='Give each one, .to(sink, name="..."): it binds the sink to what it has shown',
                 )
             names[self._numbers[id(sink)]] = sink.name or SINK

@@ -6,7 +6,7 @@ are known only when the sink is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -39,6 +39,15 @@ class SourcePlan:
     name: Any = None
     partitions: int | None = None  # where that is known
     described: Mapping[str, str] = field(default_factory=dict)  # what it is, for the checkpoint
+    back_edge: BackEdge | None = None  # of a loop, whose begin it is
+
+
+@dataclass(eq=False, slots=True)
+class BackEdge:
+    """By which rows of a loop come back: a log, which is a source where the loop begins and a sink where it ends. That
+    end is known when the user's function has built the loop."""
+
+    end: SinkPlan | None = None
 
 
 def check_name(name: Any, of: str) -> None:
@@ -212,10 +221,11 @@ class SinkPlan:
     sink: Any
     name: str | None = None
     parallelism: int | None = None
+    is_back_edge: bool = False
 
     def __post_init__(self) -> None:
         if self.name is not None:
-            check_name(self.name, "a sink")
+            check_name(self.name, "a loop" if self.is_back_edge else "a sink")
         check_parallelism(self.parallelism, f"sink {self.name or self.sink!r}")
 
     @property
@@ -242,3 +252,16 @@ def in_order(roots: tuple[Upstream, ...]) -> list[PlanNode]:
     for root in roots:
         visit(node_of(root))
     return found
+
+
+def with_back_edges(sinks: Sequence[SinkPlan]) -> list[SinkPlan]:
+    """And the ends of the loops that their rows come from."""
+    found = list(sinks)
+    while True:
+        nodes = in_order(tuple(node for sink in found for node in sink.upstream))
+        edges = [node.back_edge for node in nodes if isinstance(node, SourcePlan)]
+        ends = [edge.end for edge in edges if edge is not None and edge.end is not None]
+        more = [end for end in ends if not any(end is sink for sink in found)]
+        if not more:
+            return found
+        found += more

@@ -66,17 +66,18 @@ RULES = {
     "clonos.values": rule(LOWER, banned=OUTSIDE),
     "clonos.storage.durable_files": rule("", banned=" ".join(HEAVY)),
     "clonos.storage.location": rule("clonos.errors", banned=" ".join(HEAVY)),
+    "clonos.storage.embedded_log": rule("clonos.errors clonos.storage.durable_files", banned=" ".join(HEAVY)),
     "clonos.storage": rule(
         f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.location",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
     "clonos.sinks": rule(
-        f"{LOWER} clonos.extras clonos.storage.durable_files clonos.storage.location",
+        f"{LOWER} clonos.extras clonos.storage.durable_files clonos.storage.embedded_log clonos.storage.location",
         banned="pyspark py4j grpc rocksdict",
     ),
     "clonos.sources": rule(
-        f"{LOWER} clonos.storage.durable_files", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
+        f"{LOWER} clonos.storage.embedded_log", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
     ),
     "clonos.operators": rule(
         f"{LOWER} clonos.values", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"

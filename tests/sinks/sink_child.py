@@ -2,10 +2,10 @@
 
     python sink_child.py SPEC
 
-SPEC is JSON: `sink` (sql, jsonl, call), `arguments` of its constructor, `query`, `fence`, `upto` (the last position to
-write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at": n}: die when that point is passed for
-the n-th time after opening (or `"at": 0`: while opening). Content depends on the position alone, so every run of it
-offers the same rows. Prints a line of JSON per event.
+SPEC is JSON: `sink` (sql, jsonl, log, call), `arguments` of its constructor, `query`, `fence`, `upto` (the last
+position to write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at": n}: die when that point
+is passed for the n-th time after opening (or `"at": 0`: while opening). Content depends on the position alone, so
+every run of it offers the same rows. Prints a line of JSON per event.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def make_sink(spec: dict[str, Any]) -> Any:
         if arguments.get("mode") == "checkable":
             arguments["last_written"] = LastLine(store)
         sink: Any = sinks.call(LineWriter(store, arguments.pop("die_within", None)), **arguments)
-    elif spec["sink"] == "jsonl":
-        sink = sinks.JsonlSink(**arguments)
+    elif spec["sink"] in ("jsonl", "log"):
+        sink = (sinks.JsonlSink if spec["sink"] == "jsonl" else sinks.LogSink)(**arguments)
     else:
         sink = sinks.sql(**arguments)
     sink.validate(SCHEMA)
@@ -116,14 +116,14 @@ def plant(crash: Crash) -> None:
         name = {"before": "_apply", "within": "_apply", "after": "_transact"}[moment]
         _wrap(SqlWriter, name, crash, moment == "before")
         return
-    import clonos.sinks.jsonl_sink
+    import clonos.sinks.appended_file
     import clonos.sinks.sink_wal
     import clonos.sinks.wal_files
 
     if target == "segment":
         _wrap(clonos.sinks.wal_files.os, "replace", crash, moment == "before")
         return
-    module = {"log": clonos.sinks.sink_wal, "rows": clonos.sinks.jsonl_sink}[target]
+    module = {"log": clonos.sinks.sink_wal, "rows": clonos.sinks.appended_file}[target]
     if moment != "half":
         _wrap(module, "write_all", crash, moment == "before")
         return

@@ -17,6 +17,7 @@ import sink_child
 import sqlalchemy as sa
 
 from clonos import sinks
+from clonos.storage.embedded_log import MAGIC, read
 
 CHILD = Path(__file__).with_name("sink_child.py")
 QUERY = "query-1"
@@ -101,8 +102,13 @@ def table_rows(url: str, table: str = "out") -> list[tuple[Any, ...]]:
 
 
 def file_rows(folder: Path) -> list[tuple[Any, ...]]:
-    """The rows of a JSON Lines folder; every line must be whole."""
+    """The rows of a folder of JSON Lines or an embedded log; every line must be whole, and every entry."""
     found = []
+    for path in sorted(folder.glob("*.log")):
+        entries = list(read(folder, int(path.stem)))
+        assert sum(16 + len(entry.payload) for entry in entries) + len(MAGIC) == path.stat().st_size
+        rows = [json.loads(entry.payload) for entry in entries]
+        found += [(row["clonos_id"], row["card"], row["n"]) for row in rows]
     for path in sorted(folder.glob("*.jsonl")):
         text = path.read_bytes()
         assert text == b"" or text.endswith(b"\n"), "a torn line"

@@ -14,7 +14,8 @@ from clonos import sinks
 from clonos.protocol.fence import Fence
 from clonos.protocol.roles.sink_fence import Holder, check_taking
 from clonos.sim.sinks import SinkCommits
-from clonos.sinks import call_sink, jsonl_sink, sink_wal, sql_log, sql_writer
+from clonos.sinks import appended_file, call_sink, sink_wal, sql_log, sql_writer
+from clonos.storage.embedded_log import read
 from clonos.testing.conformance import sinks as conformance
 from clonos.testing.conformance.sinks import (
     COMMIT_CHECKS,
@@ -25,7 +26,14 @@ from clonos.testing.conformance.sinks import (
     check_name,
 )
 
-KINDS = ["jsonl", "call", "checkable call", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+KINDS = [
+    "jsonl",
+    "log",
+    "call",
+    "checkable call",
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+]
 
 
 def jsonl_place(folder: Path) -> SinkPlace:
@@ -34,6 +42,18 @@ def jsonl_place(folder: Path) -> SinkPlace:
         return [(row["clonos_id"], row["card"], row["n"]) for row in map(json.loads, lines)]
 
     return SinkPlace(lambda: sinks.JsonlSink(folder, segment_bytes=1), visible)
+
+
+def log_place(folder: Path) -> SinkPlace:
+    def visible() -> list[Written]:
+        found = [
+            json.loads(entry.payload)
+            for file in folder.glob("*.log")
+            for entry in read(folder, int(file.stem))
+        ]
+        return [(row["clonos_id"], row["card"], row["n"]) for row in found]
+
+    return SinkPlace(lambda: sinks.LogSink(folder, 4, segment_bytes=1), visible)
 
 
 def call_place(folder: Path, mode: Any) -> SinkPlace:
@@ -61,6 +81,8 @@ def sql_place(url: str) -> SinkPlace:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
     if request.param == "jsonl":
         return jsonl_place(tmp_path / "rows")
+    if request.param == "log":
+        return log_place(tmp_path / "rows")
     if "call" in request.param:
         return call_place(tmp_path / "log", "checkable" if request.param != "call" else "idempotent")
     if request.param == "sqlite":
@@ -123,7 +145,7 @@ def truncation_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def bundles_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    for module in (call_sink, jsonl_sink, sql_writer):
+    for module in (call_sink, appended_file, sql_writer):
         patch.setattr(module, "check_bundle", lambda *_: None)
 
 

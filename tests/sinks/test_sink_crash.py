@@ -50,11 +50,15 @@ def sql_spec(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return {"sink": "sql", "arguments": {"url": url, "table": "out", "patience": 20}, "upto": UPTO}
 
 
-@pytest.fixture
-def file_spec(tmp_path: Path) -> dict[str, Any]:
+def of_files(kind: str, tmp_path: Path) -> dict[str, Any]:
     """Small segments, so that some bundles begin a new one."""
     arguments = {"path": str(tmp_path / "rows"), "patience": 20, "segment_bytes": 900}
-    return {"sink": "jsonl", "arguments": arguments, "upto": UPTO}
+    return {"sink": kind, "arguments": arguments, "upto": UPTO}
+
+
+@pytest.fixture(params=["jsonl", "log"])
+def file_spec(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    return of_files(request.param, tmp_path)
 
 
 def crash_then_go_on(folder: Path, spec: dict[str, Any], point: str, at: int) -> None:
@@ -102,12 +106,10 @@ def test_file_writer_dies(tmp_path: Path, file_spec: dict[str, Any], point: str,
     assert_covered(make_sink(file_spec), file_rows(folder))
 
 
-@pytest.mark.parametrize("kind", ["sql", "jsonl"])
-def test_writers_killed_at_any_moment(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest, file_spec: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("kind", ["sql", "jsonl", "log"])
+def test_writers_killed_at_any_moment(tmp_path: Path, kind: str) -> None:
     """Writers in a row, each killed from outside while it writes on."""
-    spec = {**file_spec, "upto": 10_000}
+    spec = {**of_files(kind, tmp_path), "upto": 10_000}
     if kind == "sql":
         spec = {
             "sink": "sql",
@@ -129,10 +131,8 @@ def test_writers_killed_at_any_moment(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "jsonl"])
-def test_two_processes_race(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest, file_spec: Any
-) -> None:
-    spec = file_spec
+def test_two_processes_race(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    spec = of_files(kind, tmp_path)
     if kind != "jsonl":
         sqlite = kind == "sqlite"
         url = f"sqlite:///{tmp_path}/s.db" if sqlite else request.getfixturevalue("server").fresh_database()

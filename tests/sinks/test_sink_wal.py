@@ -21,7 +21,7 @@ from clonos import sinks
 from clonos.errors import ClonosError, LogCorrupt, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
 from clonos.protocol.roles.sink_fence import Holder
-from clonos.sinks import jsonl_sink, sink_wal, wal_files
+from clonos.sinks import appended_file, sink_wal, wal_files
 from clonos.sinks.patience import Patience
 from clonos.sinks.wal_format import HEADER, Kind, Record, Tail, decode, encode, scan
 
@@ -289,7 +289,7 @@ def test_a_file_that_lost_its_name_between_two_tries_is_noticed(
             visible.unlink(missing_ok=True)
             raise OSError("disk")
 
-        monkeypatch.setattr(jsonl_sink, "write_all", lose)
+        monkeypatch.setattr(appended_file, "write_all", lose)
         with pytest.raises(SinkError, match="removed or renamed"):
             writer.write(**bundle(1, 2))
 
@@ -373,9 +373,9 @@ def test_a_failing_disk_delays_and_the_same_bundle_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Writes fail half-way: once within patience, then until patience ends."""
-    from clonos.sinks import jsonl_sink
+    from clonos.sinks import appended_file
 
-    module: Any = sink_wal if where == "log" else jsonl_sink
+    module: Any = sink_wal if where == "log" else appended_file
     whole, failures = module.write_all, [1]
 
     def failing(descriptor: int, data: bytes, offset: int) -> None:

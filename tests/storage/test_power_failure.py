@@ -17,7 +17,7 @@ import pytest
 from clonos import sinks
 from clonos.errors import ConfigurationError, LogCorrupt, SinkError
 from clonos.protocol.ids import Origin, channel_id
-from clonos.sinks.jsonl_sink import JsonlWriter
+from clonos.sinks.appended_file import AppendedFileWriter
 from clonos.sinks.port import SinkPosition
 from clonos.spark.checkpoint import Checkpoint
 from clonos.storage import boot
@@ -287,7 +287,7 @@ def ids(given: list[tuple[int, str]]) -> list[str]:
     return [f"3-0-{number}" for number, _ in given]
 
 
-def opened(folder: Path, fence: int) -> tuple[JsonlWriter, SinkPosition]:
+def opened(folder: Path, fence: int) -> tuple[AppendedFileWriter, SinkPosition]:
     sink = sinks.jsonl(folder)
     sink.validate(SCHEMA)
     writer = sink.writer()

@@ -65,6 +65,9 @@ final class EntryReader implements Closeable {
       return false;
     }
     int payload = buffer.getInt(buffer.position());
+    if (payload == 0 && buffer.getLong(buffer.position() + 8) == 0) {
+      return false; // zeros, left by a power failure where bytes were not yet on the disk: they are written again
+    }
     LogFormat.checkLength(file, position, payload);
     int size = LogFormat.ENTRY_HEADER + payload;
     if (position + size > limit || !have(size)) {

@@ -22,12 +22,17 @@ final class LogStream implements MicroBatchStream, SupportsTriggerAvailableNow, 
   private final String directory;
   private final int partitions;
   private final ReadLimit defaultLimit;
+  private final boolean ownOutput;
   private LogOffset availableNow;
 
-  LogStream(String directory, int partitions, ReadLimit defaultLimit) {
+  /**
+   * @param ownOutput the query writes this log itself: what it appends while it runs belongs to what is available now
+   */
+  LogStream(String directory, int partitions, ReadLimit defaultLimit, boolean ownOutput) {
     this.directory = directory;
     this.partitions = partitions;
     this.defaultLimit = defaultLimit;
+    this.ownOutput = ownOutput;
   }
 
   @Override
@@ -79,7 +84,7 @@ final class LogStream implements MicroBatchStream, SupportsTriggerAvailableNow, 
 
   @Override
   public void prepareForTriggerAvailableNow() {
-    availableNow = walk((LogOffset) initialOffset(), Long.MAX_VALUE, Long.MAX_VALUE);
+    availableNow = ownOutput ? null : walk((LogOffset) initialOffset(), Long.MAX_VALUE, Long.MAX_VALUE);
   }
 
   @Override

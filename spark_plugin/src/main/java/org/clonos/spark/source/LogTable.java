@@ -85,7 +85,7 @@ final class LogTable implements Table, SupportsRead, SupportsMetadataColumns {
 
           @Override
           public MicroBatchStream toMicroBatchStream(String checkpoint) {
-            return new LogStream(directory, partitions, limit);
+            return new LogStream(directory, partitions, limit, options.getBoolean("ownOutput", false));
           }
         };
   }

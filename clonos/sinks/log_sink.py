@@ -1,0 +1,128 @@
+"""Rows into an embedded log, exactly once, as JSON objects: another query, or the same one, reads them as its source.
+
+<path>/<n>.log, _meta.json          the log (`clonos.storage.embedded_log`); sink instance n appends to partition n
+<path>/_clonos/<query>/...          logs and fences, see `clonos.sinks.sink_wal`
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from clonos.errors import ConfigurationError, QueryDefinitionError, SinkError
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.sinks.appended_file import AppendedFileWriter
+from clonos.sinks.file_sink import FileSink
+from clonos.sinks.json_rows import JsonRows
+from clonos.sinks.patience import Patience
+from clonos.sinks.port import Row
+from clonos.sinks.sink_wal import SEGMENT_BYTES, SinkWal
+from clonos.sinks.values import check_names, check_type
+from clonos.sinks.wal_files import local_path
+from clonos.sinks.wal_format import Kind
+from clonos.storage.embedded_log import MAGIC, create_log, encode_entries
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class LogSink(FileSink):
+    """An embedded log in a local (or shared POSIX) folder that only this query writes to, made where it is missing.
+
+    `partitions`: how many it has; so many instances append to it. `id_column`, `durable`,
+    `patience`, `segment_bytes`: as of `JsonlSink`.
+    """
+
+    moved_by = Kind.BUNDLE
+    instants = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        partitions: int = 1,
+        *,
+        id_column: str = "clonos_id",
+        patience: float = 30.0,
+        durable: bool = True,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        super().__init__(patience=patience, durable=durable)
+        self._path = local_path(path, "the folder of an embedded log")
+        if not isinstance(partitions, int) or partitions < 1:
+            raise QueryDefinitionError(f"a log has at least one partition, not {partitions!r}")
+        if not id_column:
+            raise QueryDefinitionError("the id column needs a name")
+        self._partitions = partitions
+        self._id_column = id_column
+        self._segment_bytes = segment_bytes
+        self._rows: pa.Schema | None = None
+
+    def __repr__(self) -> str:
+        return f"LogSink({self._path!r})"
+
+    @property
+    def parallelism(self) -> int | None:
+        return self._partitions
+
+    @property
+    def target(self) -> Hashable:
+        return "log", os.path.realpath(self._path)
+
+    def bind(self, checkpoint: str) -> None:
+        """Nothing of this sink is kept in the checkpoint."""
+
+    def create(self) -> None:
+        """An empty log, for its readers, where there is none. Raises ConfigurationError where it has other partitions."""
+        create_log(self._path, self._partitions)
+
+    def raise_fence(self, query: str, fence: Fence) -> None:
+        self.create()
+        super().raise_fence(query, fence)
+
+    def validate(self, schema: pa.Schema) -> None:
+        check_names(schema.names, self._id_column)
+        for field in schema:
+            check_type(field.type, field.name)
+        self._rows = schema
+
+    def writer(self) -> AppendedFileWriter:
+        if self._rows is None:
+            raise ConfigurationError(
+                "this sink has not been given a schema yet", hint="Call validate(schema) first"
+            )
+        entries = LogEntries(JsonRows(self._rows, self._id_column), self._partitions)
+        log = SinkWal(self._base, durable=self._durable, segment_bytes=self._segment_bytes)
+        return AppendedFileWriter(self._path, entries, log, Patience(self._patience), durable=self._durable)
+
+    @property
+    def _base(self) -> str:
+        return os.path.join(self._path, "_clonos")
+
+
+class LogEntries:
+    """See `clonos.sinks.appended_file.Entries`."""
+
+    begin = MAGIC
+
+    def __init__(self, rows: JsonRows, partitions: int) -> None:
+        self._rows = rows
+        self._partitions = partitions
+        self._last: tuple[list[str], list[Row], bytes] = [], [], b""
+
+    def file(self, query: str, origin: Origin) -> str:
+        if origin.instance >= self._partitions:
+            raise SinkError(
+                f"instance {origin.instance} of a sink has no partition in a log of {self._partitions}",
+                hint="Give the sink a parallelism of at most the log's partitions, or leave it out",
+            )
+        return f"{origin.instance}.log"
+
+    def encode(self, rows: list[Row], ids: list[str]) -> bytes:
+        """A bundle that is tried again was appended when it was tried first."""
+        if (ids, rows) != self._last[:2]:
+            data = encode_entries(self._rows.encode(rows, ids), time.time_ns() // 1000)
+            self._last = list(ids), list(rows), data
+        return self._last[2]
