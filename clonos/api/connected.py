@@ -85,7 +85,7 @@ class GroupedConnectedStreams:
         self._left = left
         self._left_key = left_key
         self.keys = left_key, right_key
-        self._second = RightPlan(right.plan, right.schema, right_key, right.event_time)
+        self.second = RightPlan(right.plan, right.schema, right_key, right.event_time)
 
     def process(
         self,
@@ -121,7 +121,7 @@ class GroupedConnectedStreams:
             binding,
             previous=previous,
             side_outputs=side_outputs,
-            right=self._second,
+            right=self.second,
         )
 
 

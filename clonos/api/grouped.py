@@ -302,7 +302,7 @@ class GroupedCausalStream:
             self._key, of((processor, migrate)), schema, binding, previous=factories(previous, of)
         )
         if event_time and watermark is not None:
-            made = made._with_event_time(watermark._replace(column=event_time))
+            made = made._with_event_time(watermark._replace(column=event_time, inherited=False))
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -326,6 +326,7 @@ def keyed(
     previous: Previous,
     side_outputs: Mapping[str, Any] | None,
     right: RightPlan | None = None,
+    output_trails: int = 0,
 ) -> CausalStream:
     """The stream of an operator of this kind, which takes records one by one and keeps state by key. `split` gives the
     functions of one version, `given` or one of `previous`: those that the operator takes, on_timer, and migrate."""
@@ -351,6 +352,7 @@ def keyed(
         previous=factories(previous, of),
         side_outputs=sides,
         right=right,
+        output_trails=output_trails,
     )
 
 

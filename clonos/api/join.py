@@ -2,46 +2,103 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clonos.api.connected import ConnectedStreams
+from clonos.api.grouped import keyed
 from clonos.api.streams import CausalStream
 from clonos.errors import QueryDefinitionError
+from clonos.operators.process import ConnectOperator
 from clonos.operators.stream_join import Side, StreamJoin
 from clonos.spark.plan import Binding
 from clonos.spark.types import delay_microseconds
+from clonos.spark.versions import items_of
 
 _HOW = {"inner": False, "left": True, "leftouter": True, "left_outer": True}
 
 
 def join(
-    left: CausalStream, right: CausalStream, on: Any, how: str, *, within: str, binding: Binding
+    left: CausalStream,
+    right: CausalStream,
+    on: Any,
+    how: str,
+    *,
+    within: str,
+    binding: Binding,
+    previous: Mapping[str, tuple[str, str]] | None,
 ) -> CausalStream:
     """Raises QueryDefinitionError."""
-    name = binding.name
+    name, said = binding.name, binding.version
     if not isinstance(right, CausalStream):
-        raise QueryDefinitionError(f"{name!r} is joined with a causal stream, not with {right!r}")
-    if how not in _HOW:
         raise QueryDefinitionError(
-            f"{name!r} is a join of kind {how!r}", hint='Streams are joined with how="inner" or how="left"'
+            f"{name!r} is joined with a causal stream, not with a {type(right).__name__}",
+            hint="Call causal() on a streaming DataFrame. What a table has is asked for by ctx.call in a function, or "
+            "comes as a stream of its changes",
         )
-    columns = [on] if isinstance(on, str) else list(on)
-    grouped = ConnectedStreams(left, right).groupBy(columns)
+    columns = [on] if isinstance(on, str) else on
+    if not isinstance(columns, list | tuple) or not all(isinstance(column, str) for column in columns):
+        raise QueryDefinitionError(
+            f"{name!r} is joined on {on!r}", hint='Give the names of columns that both have: on="id"'
+        )
+    grouped = ConnectedStreams(left, right).groupBy(list(columns))
     left_key, right_key = grouped.keys
-    outer, bound = _HOW[how], delay_microseconds(left._spark, within)
-    joined = StreamJoin(
-        _side(left, left_key, name), _side(right, right_key, name), bound, outer=outer, zone=left.timezone
+    sides = _side(left, left_key, name), _side(right, right_key, name)
+    kind = _Kind.of(how, within, left, name)
+
+    def function(kind: _Kind) -> tuple[Any, ...]:
+        made = StreamJoin(sides[0], sides[1], kind.within, outer=kind.outer, zone=left.timezone)
+        return made.left, made.right, made.expired, None
+
+    older = {version: _older(given, left, name) for version, given in items_of(previous, binding)}
+    functions = {said: function(kind)}  # as versions were called before they said the kind of the join
+    functions |= {each.version(version): function(each) for version, each in older.items()}
+    joined = keyed(
+        left,
+        left_key,
+        ConnectOperator,
+        lambda given: given,
+        function(kind),
+        _schema(left, right, left_key, right_key, name, outer=kind.outer),
+        replace(binding, version=kind.version(said)),
+        previous=functions,
+        side_outputs=None,
+        right=grouped.second,
+        output_trails=kind.within,
     )
-    return grouped.process(
-        joined.left,
-        joined.right,
-        _schema(left, right, left_key, right_key, name, outer=outer),
-        name=name,
-        version=binding.version,
-        parallelism=binding.parallelism,
-        on_timer=joined.expired,
-        standby=binding.standby,
-    )
+    assert left.event_time is not None
+    return joined._with_event_time(left.event_time._replace(inherited=True, trails=kind.within))
+
+
+def _older(given: Any, stream: CausalStream, name: str) -> _Kind:
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise QueryDefinitionError(
+            f"a version of the join {name!r} is given by how= and within= as it had them, not by {given!r}",
+            hint='Give previous={"1": ("inner", "10 minutes")}',
+        )
+    return _Kind.of(*given, stream, name)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a join is, beside its columns. It is part of the version: what it was like before is repeated like that."""
+
+    outer: bool
+    within: int
+
+    @classmethod
+    def of(cls, how: Any, within: Any, stream: CausalStream, name: str) -> _Kind:
+        outer = _HOW.get(how.lower()) if isinstance(how, str) else None
+        if outer is None:
+            raise QueryDefinitionError(
+                f"{name!r} is a join of kind {how!r}",
+                hint='Streams are joined with how="inner" or how="left"',
+            )
+        return cls(outer, delay_microseconds(stream._spark, within, "the bound of a join, within="))
+
+    def version(self, said: str) -> str:
+        return f"{said} ({'left' if self.outer else 'inner'}, within {self.within} microseconds)"
 
 
 def _side(stream: CausalStream, key: tuple[str, ...], name: str) -> Side:
@@ -52,7 +109,7 @@ def _side(stream: CausalStream, key: tuple[str, ...], name: str) -> Side:
         )
     names = stream.schema.names
     values = tuple(at for at, column in enumerate(names) if column not in key)
-    return Side(names.index(stream.event_time.column), values)
+    return Side(names.index(stream.event_time.column), values, tuple(names[at] for at in values))
 
 
 def _schema(

@@ -95,13 +95,9 @@ class CausalStream:
             raise QueryDefinitionError(
                 "a causal stream is united with a causal stream", hint="Call causal() on both"
             )
-        if self._event_time != other._event_time:
-            raise QueryDefinitionError(
-                "the two streams have different watermarks",
-                hint="Call withWatermark on the united stream instead",
-            )
         schema = united(self.schema, other.schema)
-        return CausalStream(self._spark, self._upstream + other._upstream, schema, self._event_time)
+        time = _united_times(self._event_time, other._event_time)
+        return CausalStream(self._spark, self._upstream + other._upstream, schema, time)
 
     unionAll = union
 
@@ -131,13 +127,18 @@ class CausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        previous: Mapping[str, tuple[str, str]] | None = None,
     ) -> CausalStream:
         """The pairs of rows of both with equal columns `on`, whose event times differ by no more than `within`; with
-        `how="left"` also this stream's rows without such a row, when none can come any more. Both have a watermark."""
+        `how="left"` also this stream's rows without such a row, when none can come any more. Both have a watermark.
+
+        The event time of the pairs is this stream's column; their watermark trails that of the join by `within`. Where
+        `how` or `within` changes, `previous={"1": ("inner", "10 minutes")}` repeats what was begun with others.
+        """
         from clonos.api.join import join
 
         binding = Binding(name, version, parallelism, standby=standby)
-        return join(self, other, on, how, within=within, binding=binding)
+        return join(self, other, on, how, within=within, binding=binding, previous=previous)
 
     def withWatermark(
         self, eventTime: str, delayThreshold: str, *, idle_after: str | None = None
@@ -149,6 +150,12 @@ class CausalStream:
         idle = None if idle_after is None else delay_microseconds(self._spark, idle_after)
         if idle == 0:
             raise QueryDefinitionError("a stream is not idle at once", hint="Give idle_after, say, a minute")
+        if self._event_time is not None and delay < self._event_time.trails:
+            raise QueryDefinitionError(
+                f"rows of a join come up to {self._event_time.trails / 1_000_000:g} seconds behind its watermark, and "
+                f"a delay of {delayThreshold!r} would make them late",
+                hint="A join has event time: leave withWatermark out, or give at least the join's within=",
+            )
         return self._with_event_time(EventTime(eventTime, delay, idle))
 
     def _with_event_time(self, given: EventTime) -> CausalStream:
@@ -284,6 +291,7 @@ class CausalStream:
         previous: Mapping[str, OperatorFactory] | None = None,
         side_outputs: Mapping[str, Any] | None = None,
         right: RightPlan | None = None,
+        output_trails: int = 0,
     ) -> CausalStream:
         """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
@@ -302,6 +310,8 @@ class CausalStream:
             previous or {},
             side_outputs or {},
             right,
+            output_trails,
+            self.timezone,
         )
         return CausalStream(self._spark, (plan,), schema)
 
@@ -354,6 +364,20 @@ class CausalStream:
                 hint=f"Apply {name} to the source DataFrame before causal(), or use map, filter or process",
             )
         raise AttributeError(f"a causal stream has no {name!r}")
+
+
+def _united_times(mine: EventTime | None, theirs: EventTime | None) -> EventTime | None:
+    """What operators say of event time is heard in any case; what was said of the streams themselves must agree."""
+    if mine == theirs:
+        return mine
+    if any(time is not None and not time.inherited for time in (mine, theirs)):
+        raise QueryDefinitionError(
+            "the two streams have different watermarks",
+            hint="Call withWatermark on the united stream instead",
+        )
+    if mine is None or theirs is None or mine.column != theirs.column:
+        return None
+    return mine._replace(trails=max(mine.trails, theirs.trails), idle_after=None)
 
 
 def arrow(schema: Any) -> pa.Schema:

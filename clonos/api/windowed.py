@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -17,7 +18,7 @@ from clonos.operators.window_operator import EventTimes, WindowOperator
 from clonos.operators.windows import SessionWindows, TimeWindows, Windows
 from clonos.spark.plan import Binding, OperatorFactory
 from clonos.spark.types import struct_type, window_microseconds
-from clonos.spark.versions import Previous, check_previous, factories
+from clonos.spark.versions import Previous, check_previous, factories, items_of
 
 ContentsFactory: TypeAlias = Callable[[pa.Schema], Contents]
 """From the schema of the rows."""
@@ -179,7 +180,12 @@ class WindowedCausalStream:
         late: str | None,
     ) -> CausalStream:
         """Of each version's functions `contents` makes what keeps the rows of a window."""
-        check_previous(previous, binding)
+        versions = {
+            _version(version, self._parts(given, len(functions), binding)[0]): given
+            for version, given in items_of(previous, binding)
+        }
+        binding = replace(binding, version=_version(binding.version, self._windows))
+        check_previous(versions, binding)
         stream, columns, zone = self._stream, struct_type(output), self._stream.timezone
         sides = side_schemas(side_outputs, binding.name)
         if late is not None:
@@ -207,7 +213,7 @@ class WindowedCausalStream:
             of(functions),
             columns,
             binding,
-            previous=factories(previous, of),
+            previous=factories(versions, of),
             side_outputs=sides,
         )
 
@@ -229,3 +235,8 @@ class WindowedCausalStream:
         for function in functions:
             check_function(function, binding.name)
         return windows, tuple(functions)
+
+
+def _version(said: str, windows: Windows) -> str:
+    """The windows are part of the version: what was begun with others is repeated with those."""
+    return f"{said} ({windows})"

@@ -35,23 +35,29 @@ from clonos.values.key_codec import kept_under, pack, unpack
 
 NO_TIMEOUT, PROCESSING_TIME, EVENT_TIME = "NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"
 _UNITS = {
-    "microsecond": 0.001,
-    "millisecond": 1,
-    "second": 1000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
+    "microsecond": 1,
+    "millisecond": 1000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
 }
 _SPAN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?(?=\s|$)", re.IGNORECASE)
 
 
 def duration_ms(text: str) -> int:
     """Milliseconds of an interval such as "1 hour 30 minutes"."""
+    return round(duration_us(text) / 1000)
+
+
+def duration_us(text: str, days_per_month: int = 0) -> int:
+    """Microseconds. Without days to a month there are no months."""
     rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
+    units = _UNITS | ({"month": days_per_month * _UNITS["day"]} if days_per_month else {})
     total, at = 0.0, 0
     while match := _SPAN.match(rest, at):
-        unit = _UNITS.get(match[2].lower())
+        unit = units.get(match[2].lower())
         if unit is None:
             break
         total, at = total + float(match[1]) * unit, match.end()

@@ -260,6 +260,11 @@ class RowDecoder:
         """One column by its place in the schema."""
         try:
             return self._columns[index](array)
+        except OverflowError:
+            raise InputError(
+                f"column {self.schema.names[index]!r} holds a timestamp that is beyond the years 1 to 9999 of Python, "
+                "in the session's time zone"
+            ) from None
         except UnicodeDecodeError as error:
             raise InputError(
                 f"column {self.schema.names[index]!r} holds text that is not UTF-8: {error}",

@@ -2,28 +2,31 @@
 
 A row of one side meets those rows of the other one under its key whose event time differs from its own by no more than
 a bound. It is kept until the watermark says that no such row can come any more; then a row of the left side that has
-met none is given out alone, if that is asked for. What is late is dropped, as Spark drops it before its own join: of
-what it could have met, some may be gone.
+met none is given out alone, if that is asked for. What is late is dropped: of what it could have met, some may be gone.
+Lateness and expiry count the watermark in milliseconds, as Spark does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, Final
 
+from clonos.operators.plain_values import plain
 from clonos.operators.process import Timer
 from clonos.operators.rows import instant, zone_of
 from clonos.protocol.event_time import is_late
 
 EXPIRE: Final = "expire"
 """The name of the timers."""
-_LEFT, _RIGHT = "left", "right"
+_LEFT, _RIGHT, _COLUMNS = "left", "right", "columns"
 _MET, _ALONE = 1, 0
+_MILLISECOND: Final = 1000
 
 Kept = list[Any]
 """Of a row that waits: its event time, its values, whether it has met one."""
+Columns = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -32,15 +35,8 @@ class Side:
 
     event_time: int
     values: tuple[int, ...]
-
-
-def _plain(value: Any) -> Any:
-    """A value as state keeps it: a struct is a tuple of its values."""
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    if isinstance(value, list):
-        return list(map(_plain, value))
-    return {_plain(key): _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+    names: Columns
+    """Of the values."""
 
 
 class StreamJoin:
@@ -48,6 +44,7 @@ class StreamJoin:
 
     def __init__(self, left: Side, right: Side, within: int, *, outer: bool, zone: str) -> None:
         self._sides = {_LEFT: left, _RIGHT: right}
+        self._columns = (left.names, right.names)
         self._within = within
         self._outer = outer
         self._zone = zone_of(zone) or UTC
@@ -60,40 +57,73 @@ class StreamJoin:
         return self._arrives(_RIGHT, key, row, ctx)
 
     def expired(self, key: tuple[Any, ...], timer: Timer, ctx: Any) -> Iterator[tuple[Any, ...]]:
-        """The watermark has come to a row's event time and the bound behind it."""
+        """The watermark has come to where a row that waits may expire. One that does not, since the bound was another
+        one when it came, is waited for anew."""
+        reached = _watermark(ctx)
+        assert reached is not None, "a timer of event time fires by the watermark"
         for name in (_LEFT, _RIGHT):
-            kept = ctx.state.get(name, ())
-            gone = [each for each in kept if each[0] + self._within <= timer.due_us]
-            if gone:
-                self._keep(name, [each for each in kept if each[0] + self._within > timer.due_us], ctx)
+            rows = self._kept(name, ctx)
+            left = [each for each in rows if self._due(each[0]) > reached]
+            if len(left) < len(rows):
+                self._keep(name, left, ctx)
+            if left:
+                ctx.timer(at=min(self._due(each[0]) for each in left), name=EXPIRE, event=True)
             if name == _LEFT and self._outer:
+                gone = (each for each in rows if self._due(each[0]) <= reached)
                 yield from (key + each[1] + self._no_values for each in gone if each[2] == _ALONE)
+
+    def _due(self, moment: int) -> int:
+        return -(-(moment + self._within) // _MILLISECOND) * _MILLISECOND
 
     def _arrives(self, name: str, key: tuple[Any, ...], row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
         side = self._sides[name]
-        values = tuple(_plain(row[index]) for index in side.values)
+        values = tuple(plain(row[index]) for index in side.values)
         at = row[side.event_time]
-        if at is None or None in key:  # equal to nothing
+        moment = None if at is None else instant(at, self._zone)
+        if moment is not None and is_late(moment, _watermark(ctx)):
+            return
+        if moment is None or None in key:  # equal to nothing
             if name == _LEFT and self._outer:
                 yield key + values + self._no_values
             return
-        moment, watermark = instant(at, self._zone), ctx.watermark
-        if watermark is not None and is_late(moment, instant(watermark, UTC)):
-            return
-        others = ctx.state.get(_RIGHT if name == _LEFT else _LEFT, [])
+        other = _RIGHT if name == _LEFT else _LEFT
+        others = self._kept(other, ctx)
         met = [each for each in others if abs(each[0] - moment) <= self._within]
         for each in met:
             each[2] = _MET
         if met:
-            self._keep(_RIGHT if name == _LEFT else _LEFT, others, ctx)
-        self._keep(name, [*ctx.state.get(name, ()), [moment, values, _MET if met else _ALONE]], ctx)
-        ctx.timer(at=moment + self._within, name=EXPIRE, event=True)
+            self._keep(other, others, ctx)
+        self._keep(name, [*self._kept(name, ctx), [moment, values, _MET if met else _ALONE]], ctx)
+        ctx.timer(at=self._due(moment), name=EXPIRE, event=True)
         for each in met:
             yield key + values + each[1] if name == _LEFT else key + each[1] + values
 
-    @staticmethod
-    def _keep(name: str, rows: list[Kept], ctx: Any) -> None:
+    def _kept(self, name: str, ctx: Any) -> list[Kept]:
+        """The rows of a side that wait, with the columns that it has now."""
+        columns = ctx.state.get(_COLUMNS, self._columns)
+        if columns != self._columns:
+            for side, before, now in zip((_LEFT, _RIGHT), columns, self._columns, strict=True):
+                for each in ctx.state.get(side, ()):
+                    each[1] = _rearranged(each[1], before, now)
+            ctx.state[_COLUMNS] = self._columns
+        rows: list[Kept] = ctx.state.get(name, [])
+        return rows
+
+    def _keep(self, name: str, rows: list[Kept], ctx: Any) -> None:
         if rows:
             ctx.state[name] = rows
+            ctx.state[_COLUMNS] = self._columns
         else:
             ctx.state.pop(name, None)
+            if not ctx.state.keys() - {_COLUMNS}:
+                ctx.state.clear()
+
+
+def _rearranged(values: tuple[Any, ...], before: Sequence[str], now: Columns) -> tuple[Any, ...]:
+    """A column that was added is null in the rows from before."""
+    known = dict(zip(before, values, strict=True))
+    return tuple(known.get(name) for name in now)
+
+
+def _watermark(ctx: Any) -> int | None:
+    return None if ctx.watermark is None else instant(ctx.watermark, UTC)

@@ -18,7 +18,7 @@ Kept = Any
 """Of a window that has no row yet it is None."""
 
 _ROWS_PER_PIECE: Final = 256
-_ROWS: Final = "rows"
+_ROWS, _COLUMNS = "rows", "columns"
 
 
 class Contents(Protocol):
@@ -71,13 +71,18 @@ class AllRows:
     def __init__(self, fn: Callable[..., Any], input: pa.Schema, zone: tzinfo | None, operator: str) -> None:
         self._fn = fn
         self._codec = Codec(input, zone, f"a row that waits in a window of {operator!r}")
-        self._class = row_type(tuple(input.names))
+        self._columns = tuple(input.names)
+        self._class = row_type(self._columns)
 
     def add(self, key: Key, span: Span, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
         pieces, rows = kept or ([], 0)
         if rows % _ROWS_PER_PIECE == 0:
             pieces, rows = [*pieces, [*(pieces[0][:2] if pieces else span), len(pieces)]], 0
-        ctx.state_under((*key, *pieces[-1])).setdefault(_ROWS, []).append(self._codec.store(tuple(row)))
+        piece = ctx.state_under((*key, *pieces[-1]))
+        if piece.setdefault(_COLUMNS, self._columns) != self._columns:
+            piece[_ROWS] = list(self._fitted(piece))
+            piece[_COLUMNS] = self._columns
+        piece.setdefault(_ROWS, []).append(self._codec.store(tuple(row)))
         return [pieces, rows + 1]
 
     def merge(self, one: Kept, other: Kept) -> Kept:
@@ -91,6 +96,17 @@ class AllRows:
 
     def _rows(self, key: Key, kept: Kept, ctx: WindowContext) -> Iterator[Row]:
         """They are given out, and kept no longer."""
-        for piece in self.pieces(key, kept):
-            for values in ctx.state_under(piece).pop(_ROWS):
+        for name in self.pieces(key, kept):
+            piece = ctx.state_under(name)
+            for values in self._fitted(piece):
                 yield tuple.__new__(self._class, self._codec.load(values))
+            piece.clear()
+
+    def _fitted(self, piece: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+        """Its rows, in the columns of now: one that was added is null in the rows from before."""
+        if piece[_COLUMNS] == self._columns:
+            yield from piece[_ROWS]
+            return
+        for values in piece[_ROWS]:
+            known = dict(zip(piece[_COLUMNS], values, strict=True))
+            yield tuple(known.get(column) for column in self._columns)

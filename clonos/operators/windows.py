@@ -25,6 +25,10 @@ class TimeWindows:
     slide: int
     offset: int = 0
 
+    def __str__(self) -> str:
+        start = f", start {self.offset}" if self.offset else ""
+        return f"windows of {self.size} every {self.slide}{start} microseconds"
+
     def of(self, moment: int) -> list[Span]:
         """The latest first."""
         last = (moment - self.offset) // self.slide * self.slide + self.offset
@@ -36,6 +40,9 @@ class SessionWindows:
     """Windows that end where nothing has come for `gap`."""
 
     gap: int
+
+    def __str__(self) -> str:
+        return f"sessions with a gap of {self.gap} microseconds"
 
     def of(self, moment: int) -> list[Span]:
         """Of a row by itself; those that touch are one."""

@@ -170,13 +170,15 @@ class Reader:
     """A node that reads an operator: how it is fed, its parallelism, and which of the operator's outputs it reads.
 
     With `has_event_time` it is told how far event time has come: as the rows of the output say (`watermark_of` is their
-    latest event time less the delay, in microseconds; None where none has one), else as the operator itself has it."""
+    latest event time less the delay, in microseconds; None where none has one), else as the operator itself has it,
+    less what rows may be behind that (`trails`, in microseconds)."""
 
     router: Router
     parallelism: int
     output: OutputName = MAIN
     has_event_time: bool = False
     watermark_of: Callable[[Any], int | None] | None = None
+    trails: int = 0
 
 
 class Routing:

@@ -5,7 +5,8 @@ it may change over a checkpoint, and when, is said in `clonos.protocol.versions.
 and read.
 
 Format version 1 said of a node its kind, name, parallelism, upstream, version, key and output alone. Version 2 knew no
-side outputs and no second inputs. What a document does not say is None, and fits whatever the program says.
+side outputs and no second inputs, version 3 no watermark of a second input. What a document does not say is None, and
+fits whatever the program says.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.ids import NodeId, Origin
 from clonos.protocol.side_output import MAIN, OutputName
 
-FORMAT_VERSION = 3
-FORMATS = (1, 2, 3)
+FORMAT_VERSION = 4
+FORMATS = (1, 2, 3, 4)
 
 
 class NodeKind(enum.Enum):
@@ -40,12 +41,17 @@ class Column(NamedTuple):
 Columns = tuple[Column, ...]
 
 
+Watermark: TypeAlias = tuple[str, int]
+"""The column, "" for none, and the delay in microseconds."""
+
+
 class SecondInput(NamedTuple):
-    """The right one of an operator with two inputs: which of its upstream nodes feed it, and its key."""
+    """The right one of an operator with two inputs: which of its upstream nodes feed it, its key, its event time."""
 
     upstream: tuple[int, ...]
     key: tuple[str, ...]
     key_types: tuple[str, ...]
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ class Node:
     form: str | None = None  # which method of the API took the function
     timeout: str | None = None  # timeoutConf or timeMode; "" where the form has none
     per: str | None = None  # what a call covers, "batch" or "bundle"; "" where the form knows nothing of it
-    watermark: tuple[str, int] | None = None  # column, "" for none, and delay in microseconds
+    watermark: Watermark | None = None
     state: tuple[StateVariable, ...] | None = None
     source: Mapping[str, str] | None = (
         None  # its kind, where it is, and what defines its channels and positions
@@ -137,7 +143,7 @@ class Node:
             form=said.get("form"),
             timeout=said.get("timeout"),
             per=said.get("per"),
-            watermark=None if watermark is None else (watermark[0], watermark[1]),
+            watermark=_optional(_watermark, watermark),
             state=None if state is None else tuple(map(_variable, state)),
             source=said.get("source"),
             migrates=frozenset(said.get("migrates", ())),
@@ -226,8 +232,16 @@ def _columns(said: Any) -> Columns:
     return tuple(Column(*one) for one in said)
 
 
+def _watermark(said: Any) -> Watermark:
+    return said[0], said[1]
+
+
 def _second_input(said: Any) -> SecondInput:
-    return SecondInput(*map(tuple, said))
+    """Older documents do not say its watermark."""
+    upstream, key, types, *watermark = said
+    return SecondInput(
+        tuple(upstream), tuple(key), tuple(types), _optional(_watermark, watermark[0] if watermark else None)
+    )
 
 
 def _variable(said: Mapping[str, Any]) -> StateVariable:

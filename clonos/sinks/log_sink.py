@@ -75,7 +75,7 @@ class LogSink(FileSink):
         """Nothing of this sink is kept in the checkpoint."""
 
     def create(self) -> None:
-        """An empty log, for its readers, where there is none. Raises ConfigurationError where it has other partitions."""
+        """An empty log where there is none, for readers. Raises ConfigurationError where one has other partitions."""
         create_log(self._path, self._partitions)
 
     def raise_fence(self, query: str, fence: Fence) -> None:

@@ -261,7 +261,7 @@ class Checkpoint:
         return found
 
     def fit_offsets(self, fit: Callable[[bytes], bytes]) -> dict[Epoch, bytes]:
-        """Fit the offsets with which Spark begins (of the last epoch that it has planned, and of the one before); those
+        """Fit the offsets with which Spark begins (of the last epoch that it has planned, and of those before); those
         that changed, by epoch."""
         changed = {}
         for epoch, said in self._offsets_to_begin_with().items():
@@ -281,8 +281,10 @@ class Checkpoint:
         }
 
     def _offsets_to_begin_with(self) -> dict[Epoch, bytes]:
+        """A start in real time drops the last one where that epoch has not committed, and begins with those before."""
         last = max(self._epochs(OFFSETS), default=NO_EPOCH)
-        return self.files_of(OFFSETS, (epoch_before(last), last))
+        before = epoch_before(last)
+        return self.files_of(OFFSETS, (epoch_before(before), before, last))
 
     def write_spark_files(self, record: CommitRecord) -> None:
         """Write Spark's offsets and commit of an epoch that had committed, as they were."""

@@ -127,6 +127,12 @@ class Compiled:
         self._names = self._named()
         self._check()
         for node in self._nodes:
+            if isinstance(node, OperatorPlan) and node.zone not in (None, zone):
+                raise QueryDefinitionError(
+                    f"{self._name(node)!r} was defined while spark.sql.session.timeZone was {node.zone!r}, and the "
+                    f"query starts with {zone!r}",
+                    hint="Set the time zone before the query is defined",
+                )
             check_intervals(node.df.schema if isinstance(node, SourcePlan) else node.schema, self._name(node))
             for side, schema in getattr(node, "side_outputs", {}).items():
                 check_intervals(schema, f"{self._name(node)}, side output {side}")
@@ -299,7 +305,8 @@ class Compiled:
         if right is None:
             return None
         types = tuple(right.input[name].dataType.simpleString() for name in right.key)
-        return SecondInput(self._right_numbers(node), right.key, types)
+        watermark = _watermark(right.event_time) or ("", 0)
+        return SecondInput(self._right_numbers(node), right.key, types, watermark)
 
     def _operator_node(self, node: OperatorPlan) -> Node:
         given = arrow_schema(node.input)
@@ -424,9 +431,12 @@ class Compiled:
         return frame
 
     def has_ticks(self, *, realtime: bool) -> bool:
-        """Whether a source of ticks stands beside each source. In real time conduits ask for the time themselves."""
+        """Whether a source of ticks stands beside each source, for timers and inputs that may be found idle. In real
+        time conduits ask for the time themselves."""
+        operators = [node for node in self._nodes if isinstance(node, OperatorPlan)]
         return not realtime and any(
-            isinstance(node, OperatorPlan) and node.binding.ticks for node in self._nodes
+            node.binding.ticks or any(each.idle_after is not None for each in self._event_inputs(node))
+            for node in operators
         )
 
     def only_named(self) -> list[int]:
@@ -591,6 +601,7 @@ def operator_spec(
             target.output,
             target.has_event_time,
             _event_column(schemas[target.output], target.event_time),
+            node.output_trails,
         )
         for target in targets
     ]

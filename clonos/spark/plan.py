@@ -123,12 +123,14 @@ class Binding:
 
 class EventTime(NamedTuple):
     """The event time of a stream: its column, the delay of its watermark, and when it is idle as a whole (None: never).
-    Microseconds. `inherited`: the watermark is that of the operator before, which has had rows that are dropped."""
+    Microseconds. `inherited`: the watermark is that of the operator before, which has had rows that are dropped, or
+    gives some later than others: those of a join trail the watermark of its operator by `trails`."""
 
     column: str
     delay: int
     idle_after: int | None = None
     inherited: bool = False
+    trails: int = 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -157,6 +159,10 @@ class OperatorPlan:
     )  # by version, to repeat what they began
     side_outputs: Mapping[str, Any] = field(default_factory=dict)  # StructTypes
     right: RightPlan | None = None
+    output_trails: int = (
+        0  # by how much the event time of its rows may be behind its watermark, in microseconds
+    )
+    zone: str | None = None  # the session's, for which it was defined
 
     @property
     def all_upstream(self) -> tuple[Upstream, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clonos.errors import QueryDefinitionError
-from clonos.operators.group_state import duration_ms
+from clonos.operators.group_state import duration_us
 from clonos.operators.types import arrow_schema
 
 _DAYS_PER_MONTH = 31  # as Spark counts a watermark's delay
@@ -70,13 +70,13 @@ def _nullable(mine: Any, theirs: Any) -> Any:
     return mine
 
 
-def delay_microseconds(spark: Any, text: str) -> int:
-    """A watermark's delay such as '10 minutes', read by Spark itself."""
+def delay_microseconds(spark: Any, text: str, what: str = "the watermark's delay") -> int:
+    """A span of event time such as '10 minutes', read by Spark itself."""
     if not isinstance(text, str):
-        raise QueryDefinitionError(f"a delay is text such as '10 minutes', not {text!r}")
+        raise QueryDefinitionError(f"{what} is text such as '10 minutes', not {text!r}")
     delay = _microseconds(spark, text, _DAYS_PER_MONTH)
     if delay < 0:
-        raise QueryDefinitionError(f"the watermark's delay {text!r} is negative")
+        raise QueryDefinitionError(f"{what} {text!r} is negative")
     return delay
 
 
@@ -95,7 +95,7 @@ def window_microseconds(spark: Any, text: str, what: str) -> int:
 def _microseconds(spark: Any, text: str, days_per_month: int) -> int:
     jvm = spark._jvm
     if jvm is None:  # a session of `clonos.testing.driver`
-        return duration_ms(text) * 1000
+        return duration_us(text, days_per_month)
     try:
         utils = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
         unit = jvm.java.util.concurrent.TimeUnit.MICROSECONDS

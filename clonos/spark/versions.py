@@ -12,16 +12,21 @@ Previous: TypeAlias = Mapping[str, Any] | None
 """Functions by version."""
 
 
-def check_previous(previous: Previous, binding: Binding) -> None:
+def items_of(previous: Previous, binding: Binding) -> list[tuple[str, Any]]:
     """Raises QueryDefinitionError."""
     if previous is None:
-        return
+        return []
     if not isinstance(previous, Mapping) or not all(isinstance(version, str) for version in previous):
         raise QueryDefinitionError(
             f"previous of {binding.name!r} must map versions to functions, not {previous!r}",
             hint='Give previous={"1": old_function}',
         )
-    if binding.version in previous:
+    return list(previous.items())
+
+
+def check_previous(previous: Previous, binding: Binding) -> None:
+    """Raises QueryDefinitionError."""
+    if binding.version in dict(items_of(previous, binding)):
         raise QueryDefinitionError(
             f"{binding.name!r} has version {binding.version!r} twice: as its own and in previous",
             hint="Raise version= when the function changes",

@@ -41,6 +41,20 @@ class Declaring:
         return iter(())
 
 
+def test_a_time_zone_that_changes_between_definition_and_start_is_refused(place: Place) -> None:
+    """Functions read rows in the one, and watermarks would be counted in the other."""
+    zone = place.spark.conf.get("spark.sql.session.timeZone")
+    defined = place.causal("k string").map(nothing, "k string", name="x")
+    place.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        with pytest.raises(
+            QueryDefinitionError, match="'x' was defined while .* was .* starts with 'America/New_York'"
+        ):
+            place.start(defined)
+    finally:
+        place.spark.conf.set("spark.sql.session.timeZone", zone)
+
+
 @pytest.mark.parametrize(
     ("init", "says"),
     [

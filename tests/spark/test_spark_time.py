@@ -107,6 +107,7 @@ def test_a_timer_that_was_set_in_one_mode_fires_in_the_other(place: Place, modes
         place.start(timed(), mode)
         shown += 1 if shown == 0 else 2
         place.await_rows(shown)
+        assert place.query.restarts == []
         place.stop()
     assert [(row["what"], row["n"]) for row in place.rows()] == [
         ("row", 1),
@@ -270,6 +271,27 @@ def test_an_event_time_timeout_of_a_group(place: Place) -> None:
     (row,) = place.await_rows(1)
     second = dt.datetime(2024, 1, 1, 0, 0, 7, tzinfo=dt.UTC).timestamp()
     assert row == {"k": "a", "n": 2, "watermark": int(second * 1000)}
+
+
+def test_an_input_is_found_idle_although_nothing_comes(place: Place) -> None:
+    """No function asks for the time, and no batch has data: the timeout comes all the same."""
+
+    def session(key: Any, frames: Any, state: Any) -> Any:
+        if state.hasTimedOut:
+            state.remove()
+            yield pd.DataFrame({"k": [key[0]]})
+        else:
+            state.update((sum(map(len, frames)),))
+            state.setTimeoutTimestamp(int(dt.datetime(2024, 1, 1, 0, 0, 5, tzinfo=dt.UTC).timestamp() * 1000))
+
+    both = place.causal(EVENTS, partitions=1).union(place.causal(EVENTS, "silent", partitions=1))
+    grouped = both.withWatermark("at", "0 seconds", idle_after="1 second").groupBy("k")
+    stream = grouped.applyInPandasWithState(
+        session, "k string", "n long", "update", "EventTimeTimeout", parallelism=1
+    )
+    place.start(stream)
+    place.write([at(0), at(17) | {"k": "b"}], partitions=1)
+    assert sorted(row["k"] for row in place.await_rows(2)) == ["a", "b"]
 
 
 def test_an_event_time_timer_of_a_processor_and_the_event_time_of_its_output(place: Place) -> None:

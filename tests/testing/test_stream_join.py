@@ -45,14 +45,14 @@ def test_what_nothing_can_meet_any_more_is_dropped() -> None:
     with joined() as driver:
         driver.feed([(1, 10, at(0)), (1, 11, at(9))])
         driver.feed([(9, 0, at(30))])
-        assert set(driver.state(1)) == {"left"}, "the right stream has not come so far"
+        assert set(driver.state(1)) == {"left", "columns"}, "the right stream has not come so far"
         driver.feed([(8, 0, at(10))], input="right")
         assert [kept[1] for kept in driver.state(1)["left"]] == [(11, at(9).replace(tzinfo=None))]
         driver.feed([(8, 0, at(19))], input="right")
         assert driver.state(1) in (None, {})
         assert driver.timers(1) == []
         assert driver.feed([(8, 1, at(19))]) == [], "late: it is dropped, as Spark drops it"
-        assert driver.state(8).keys() == {"right"}
+        assert driver.state(8).keys() == {"right", "columns"}
 
 
 def test_a_left_row_that_has_met_none_is_given_out_when_none_can_come() -> None:
@@ -65,6 +65,50 @@ def test_a_left_row_that_has_met_none_is_given_out_when_none_can_come() -> None:
         assert pairs(driver.feed([(7, 0, at(10))], input="right")) == [(2, 20, None)]
         assert driver.feed([(None, 1, at(11))], input="right") == []
         driver.kill()
+
+
+def test_what_is_late_and_what_has_expired_is_told_by_the_same_milliseconds() -> None:
+    with joined("left") as driver:
+        driver.feed([(1, 10, at(0.0005)), (9, 0, at(10.0007))])
+        assert driver.feed([(8, 0, at(10.0007))], input="right") == []
+        assert pairs(driver.feed([(1, 100, at(10.0003))], input="right")) == [(1, 10, 100)]
+        driver.kill()
+
+
+def test_a_late_row_is_dropped_whatever_its_key() -> None:
+    with joined("left") as driver:
+        driver.feed([(9, 0, at(60))])
+        driver.feed([(9, 0, at(60))], input="right")
+        assert driver.feed([(None, 1, at(0)), (1, 1, at(0))]) == []
+        assert pairs(driver.feed([(None, 1, at(61))])) == [(None, 1, None)]
+
+
+def test_the_rows_of_a_join_have_event_time_that_makes_none_of_them_late() -> None:
+    """Those without a partner come `within` later; a watermark that would drop them is refused."""
+    rows = ORDERS.join(PAYMENTS, "id", "left", within="10 seconds")
+    assert rows.event_time is not None and rows.event_time.column == "at"
+    (plan,) = rows.plan
+    assert plan.output_trails == 10_000_000
+    with pytest.raises(QueryDefinitionError, match="would make them late"):
+        rows.filter(lambda row: True, name="all", pure=True).withWatermark("at", "9 seconds")
+    assert rows.withWatermark("at", "10 seconds").event_time.delay == 10_000_000
+    third = stream("id int, sent int, sent_at timestamp").withWatermark("sent_at", "0 seconds")
+    again = rows.join(third, "id", within="1 second", name="again")
+    assert again.event_time.trails == 1_000_000
+
+
+def test_how_and_within_are_part_of_the_version() -> None:
+    def version(*given: str, **more: Any) -> tuple[str, list[str]]:
+        (plan,) = ORDERS.join(PAYMENTS, "id", given[0], within=given[1], **more).plan
+        return plan.binding.version, sorted(plan.previous)
+
+    assert version("inner", "10 seconds") == ("1 (inner, within 10000000 microseconds)", ["1"])
+    assert version("left_outer", "1 second", previous={"1": ("INNER", "10 seconds")}) == (
+        "1 (left, within 1000000 microseconds)",
+        ["1", "1 (inner, within 10000000 microseconds)"],
+    )
+    with pytest.raises(QueryDefinitionError, match="as it had them"):
+        version("left", "1 second", previous={"1": "10 seconds"})
 
 
 @pytest.mark.parametrize(

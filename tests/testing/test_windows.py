@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
 from clonos.api.streams import arrow
 from clonos.errors import QueryDefinitionError, UserFunctionError
+from clonos.operators.window_contents import AllRows
 from clonos.operators.windows import TimeWindows
 from clonos.spark.plan import OperatorPlan
 from clonos.testing.driver import OperatorDriver, SideOutput, stream
@@ -109,6 +111,14 @@ def test_rows_come_back_from_a_window_as_they_went_in() -> None:
         windows.kill()
         (row,) = windows.feed([(2, at(10), None, None)])
         assert row.said == "7 ['x', None, 'changed'] 3 1 True"
+
+
+def test_rows_that_wait_have_the_columns_that_were_added_meanwhile() -> None:
+    """Wherever they stand; null, as in rows that have none."""
+    schema = pa.schema([("id", pa.int64()), ("note", pa.string()), ("value", pa.int64())])
+    contents = AllRows(listed, schema, dt.UTC, "list")
+    piece = {"columns": ("id", "value"), "rows": [(1, 10), (2, 20)]}
+    assert list(contents._fitted(piece)) == [(1, None, 10), (2, None, 20)]
 
 
 def test_an_aggregate_keeps_no_rows() -> None:
@@ -232,7 +242,12 @@ def test_an_older_version_may_have_had_other_windows() -> None:
     (plan,) = made.plan
     assert isinstance(plan, OperatorPlan)
     rows = arrow(plan.input)
-    assert plan.previous["1"](rows, "list")()._windows == TimeWindows(10_000_000, 10_000_000)
+    ((version, old),) = plan.previous.items()
+    assert (version, plan.binding.version) == (
+        "1 (windows of 10000000 every 10000000 microseconds)",
+        "2 (windows of 20000000 every 20000000 microseconds)",
+    )
+    assert old(rows, "list")()._windows == TimeWindows(10_000_000, 10_000_000)
     assert plan.operator(rows, "list")()._windows == TimeWindows(20_000_000, 20_000_000)
 
 

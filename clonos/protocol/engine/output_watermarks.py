@@ -38,11 +38,14 @@ class _Told:
     @property
     def reached(self) -> int | None:
         """Of the rows, where the reader goes by them, else the operator's own."""
-        return self.services.watermark if self.reader.watermark_of is None else self.of_rows
+        return self._own(self.services.watermark) if self.reader.watermark_of is None else self.of_rows
+
+    def _own(self, watermark: int | None) -> int | None:
+        return None if watermark is None else watermark - self.reader.trails
 
     def is_news(self, destination: int, reached: int) -> bool:
         inherits = self.reader.watermark_of is None
-        before = self.services.epoch_watermark if inherits else self.of_rows_before
+        before = self._own(self.services.epoch_watermark) if inherits else self.of_rows_before
         known = self.told.get(destination, before)
         return known is None or reached > known
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from clonos.protocol.ids import NodeId
-from clonos.protocol.topology import Columns, Node, NodeKind, StateVariable, Topology
+from clonos.protocol.topology import Columns, Node, NodeKind, StateVariable, Topology, Watermark
 
 NEW_CHECKPOINT = "restore the old value, or use a new checkpointLocation"
 NO_TIMEOUT = ("NoTimeout", "None")
@@ -96,6 +96,11 @@ def _at(node: Node) -> str:
     return f"node {node.number} ({node.name!r})"
 
 
+def _second_input(node: Node) -> tuple[object, ...]:
+    """But for its watermark, which may change in part."""
+    return () if node.right is None else (node.right.upstream, node.right.key, node.right.key_types)
+
+
 def _fixed_changes(before: Node, after: Node) -> Iterator[Change]:
     """Of what can never change."""
     pairs = [
@@ -109,7 +114,7 @@ def _fixed_changes(before: Node, after: Node) -> Iterator[Change]:
         ),
         ("upstream", before.upstream, after.upstream, NEW_CHECKPOINT),
         ("side outputs read", dict(before.reads), dict(after.reads), NEW_CHECKPOINT),
-        ("second input", before.right or (), after.right or (), NEW_CHECKPOINT),
+        ("second input", _second_input(before), _second_input(after), NEW_CHECKPOINT),
         ("key", before.key, after.key, "state is kept under it: " + NEW_CHECKPOINT),
         ("types of the key", before.key_types, after.key_types, "state is kept under it: " + NEW_CHECKPOINT),
         (
@@ -277,16 +282,27 @@ def _time_changes(before: Node, after: Node) -> Iterator[Change]:
         # Of all versions of the function, so that none brings it along: an epoch that was gathered is no epoch that was
         # processed bundle by bundle, and neither repeats the other.
         yield Change(_at(after), "per", f"was {before.per!r} and is {after.per!r} now", When.EPOCH)
-    if before.watermark is None or after.watermark is None or before.watermark == after.watermark:
+    yield from _watermark_changes(_at(after), "the watermark", before.watermark, after.watermark)
+    if before.right is not None and after.right is not None:
+        what = "the watermark of the second input"
+        yield from _watermark_changes(_at(after), what, before.right.watermark, after.right.watermark)
+
+
+def _watermark_changes(
+    at: str, what: str, before: Watermark | None, after: Watermark | None
+) -> Iterator[Change]:
+    if before is None or after is None or before == after:
         return
-    says = f"was {_watermark(before)} and is {_watermark(after)} now"
-    taken = before.watermark[0] in ("", after.watermark[0])
-    todo = f"event time has come as far as the old one said: use {_watermark(before)}, or a new checkpointLocation"
-    yield Change(_at(after), "the watermark", says, When.EPOCH if taken else When.REFUSED, todo)
+    says = f"was {_shown(before)} and is {_shown(after)} now"
+    taken = before[0] in ("", after[0])
+    todo = (
+        f"event time has come as far as the old one said: use {_shown(before)}, or a new checkpointLocation"
+    )
+    yield Change(at, what, says, When.EPOCH if taken else When.REFUSED, todo)
 
 
-def _watermark(node: Node) -> str:
-    column, delay = node.watermark or ("", 0)
+def _shown(watermark: Watermark) -> str:
+    column, delay = watermark
     return f"{column!r} less {delay / 1_000_000:g} s" if column else "none"
 
 

@@ -44,6 +44,7 @@ class Route:
     output: OutputName = MAIN
     has_event_time: bool = False  # the reader is told how far event time has come
     event_time: EventColumn | None = None  # by which column; None: as the operator has it
+    trails: int = 0  # by how much rows may be behind the operator's own watermark, in microseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ def instance_config(
                     route.output,
                     route.has_event_time,
                     _latest_of(route, node.zone),
+                    route.trails,
                 )
                 for route in node.routes
             ],
