@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 def key_columns(stream: CausalStream, columns: tuple[Any, ...]) -> tuple[str, ...]:
     """The columns of a key, given as PySpark takes them. Raises QueryDefinitionError."""
     given = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
-    names = stream.schema.names
-    key = tuple(column_named(_column_name(column), names, stream._spark) for column in given)
+    return key_columns_of(stream.schema, tuple(given), stream._spark)
+
+
+def key_columns_of(schema: Any, columns: tuple[Any, ...], spark: Any) -> tuple[str, ...]:
+    """The columns of a key in a schema. Raises QueryDefinitionError."""
+    key = tuple(column_named(_column_name(column), schema.names, spark) for column in columns)
     if not key:
         raise QueryDefinitionError("groupBy needs at least one column")
     if len(set(key)) < len(key):
         raise QueryDefinitionError(f"a key column is given twice: {', '.join(key)}")
-    check_key_types(stream.schema, key)
+    check_key_types(schema, key)
     return key
 
 

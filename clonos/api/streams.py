@@ -30,6 +30,7 @@ from clonos.spark.plan import (
     OperatorPlan,
     RightPlan,
     SideOutputPlan,
+    TablePlan,
     Upstream,
 )
 from clonos.spark.session import require_dataframe, require_session
@@ -118,26 +119,40 @@ class CausalStream:
 
     def join(
         self,
-        other: CausalStream,
+        other: Any,
         on: str | list[str],
         how: str = "inner",
         *,
-        within: str,
+        within: str | None = None,
+        refresh: str | None = None,
         name: str = "join",
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
         previous: Mapping[str, tuple[str, str]] | None = None,
     ) -> CausalStream:
-        """The pairs of rows of both with equal columns `on`, whose event times differ by no more than `within`; with
-        `how="left"` also this stream's rows without such a row, when none can come any more. Both have a watermark.
+        """With a causal stream: the pairs of rows of both with equal columns `on`, whose event times differ by no more
+        than `within`; with `how="left"` also this stream's rows without such a row, when none can come any more.
+        Both have a watermark. The event time of the pairs is this stream's column; their watermark trails that of the
+        join by `within`. Where `how` or `within` changes, `previous={"1": ("inner", "10 minutes")}` repeats what was
+        begun with others.
 
-        The event time of the pairs is this stream's column; their watermark trails that of the join by `within`. Where
-        `how` or `within` changes, `previous={"1": ("inner", "10 minutes")}` repeats what was begun with others.
+        With a table: each row with the rows of the table that have equal columns `on`, as the table is then. It is a
+        DataFrame that is no stream, a function that returns one, or a PyArrow table, and is read when the query starts,
+        and again every `refresh`; `how` is inner, left, left_semi or left_anti.
         """
+        binding = Binding(name, version, parallelism, standby=standby)
+        if within is None and not isinstance(other, CausalStream):
+            from clonos.api.table_join import join_table
+
+            return join_table(self, other, on, how, refresh=refresh, binding=binding)
         from clonos.api.join import join
 
-        binding = Binding(name, version, parallelism, standby=standby)
+        if within is None:
+            raise QueryDefinitionError(
+                f"{name!r} joins two streams, and does not say how far apart in event time rows may be that meet",
+                hint='Give within="10 minutes"',
+            )
         return join(self, other, on, how, within=within, binding=binding, previous=previous)
 
     def withWatermark(
@@ -292,6 +307,7 @@ class CausalStream:
         side_outputs: Mapping[str, Any] | None = None,
         right: RightPlan | None = None,
         output_trails: int = 0,
+        table: TablePlan | None = None,
     ) -> CausalStream:
         """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
@@ -312,6 +328,7 @@ class CausalStream:
             right,
             output_trails,
             self.timezone,
+            table,
         )
         return CausalStream(self._spark, (plan,), schema)
 

@@ -19,6 +19,7 @@ from clonos.spark.parity import check_streams
 from clonos.spark.plan import SinkPlan, Upstream, with_back_edges
 from clonos.spark.session import is_stopped, require_plugin, require_session
 from clonos.spark.settings import PREFIX, Settings, read_settings
+from clonos.spark.table_keeper import TableKeeper
 from clonos.spark.upgrade import UpgradeReport, explain
 
 # A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
@@ -173,20 +174,25 @@ class CausalStreamWriter:
         lost = Taken()
         coordinator.start(lost.tell)
 
+        tables = TableKeeper(compiled.tables, location, coordinator.committed, coordinator.check_leads)
+
         def launch() -> Any:
             address = coordinator.next_generation()
             frame = compiled.dataframe(self._spark, session, address, mode, coordinator.spill_directory())
             return self._start(jvm, frame, location)
 
         def ended(last: Any) -> None:
+            tables.stop()
             jvm.org.clonos.spark.QuerySession.ended(self._spark._jsparkSession, last._jsq)
 
         try:
+            tables.start()
             ports = SessionPorts(
                 launch, lambda: is_stopped(self._spark), ended, inheritable_thread_target(self._spark)
             )
             return CausalQuery(coordinator, ports, settings, lost)
         except BaseException:
+            tables.stop()
             coordinator.stop()
             raise
 

@@ -190,7 +190,7 @@ def _checked(state: Any) -> dict[Any, Any] | None:
     return state or None
 
 
-class _Stateless:
+class Stateless:
     """What `map`, `flat_map` and `filter` share: no key, no state, no timers; with or without a context."""
 
     form = ""
@@ -199,7 +199,7 @@ class _Stateless:
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Any,
         output: pa.Schema | Sequence[str],
         *,
         name: str,
@@ -254,7 +254,7 @@ class _Stateless:
         pass
 
 
-class MapOperator(_Stateless):
+class MapOperator(Stateless):
     """`fn(row, ctx)`, or `fn(row)` when pure, gives exactly one output row per row."""
 
     form = "map"
@@ -282,7 +282,7 @@ class MapOperator(_Stateless):
         return self._outputs.taken(one, row_index(left, count) or 0)
 
 
-class FlatMapOperator(_Stateless):
+class FlatMapOperator(Stateless):
     """`fn(row, ctx)`, or `fn(row)` when pure, gives an iterable of output rows, or None."""
 
     form = "flat_map"
@@ -298,7 +298,7 @@ class FlatMapOperator(_Stateless):
         return self._side_outputs.settle(made, self._outputs)
 
 
-class FilterOperator(_Stateless):
+class FilterOperator(Stateless):
     """`fn(row, ctx)`, or `fn(row)` when pure, tells whether the row stays."""
 
     form = "filter"

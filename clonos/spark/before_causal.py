@@ -38,8 +38,8 @@ _KEEPS = (
 _JOINS = (
     "the other side may be another one at the next reading, and may make several rows of one record",
     (
-        "Look the row up inside the function, with ctx.call(lookup, key), which is recorded; two streams are joined by "
-        "causal(a).union(causal(b)).groupBy(key).process(...)"
+        "Join behind causal(), where it is recorded: causal(a).join(table, key), or of two streams "
+        'causal(a).join(causal(b), key, within="10 minutes")'
     ),
 )
 _UNITES = (

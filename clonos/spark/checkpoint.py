@@ -9,6 +9,7 @@
     <checkpoint>/clonos/given-up        the last start whose history was given up (on_gap="at_least_once"), and the
                                         highest output number that was given until then
     <checkpoint>/clonos/channels/       the numbers of source channels that have names (clonos.storage.channel_pages)
+    <checkpoint>/clonos/tables/         the versions of tables beside streams (clonos.storage.table_versions)
     <checkpoint>/clonos/state/...       snapshots (clonos.storage.snapshots)
 
 What is written here, its leader writes (clonos.spark.leadership).

@@ -11,9 +11,10 @@ generation, since a conduit carries its generation and token.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -21,6 +22,7 @@ import cloudpickle
 import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
+from clonos.operators.table_join import Tables
 from clonos.operators.types import arrow_schema
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.fence import Generation
@@ -37,6 +39,7 @@ from clonos.spark.plan import (
     RightPlan,
     SinkPlan,
     SourcePlan,
+    TablePlan,
     Upstream,
     in_order,
     node_of,
@@ -45,6 +48,7 @@ from clonos.spark.plan import (
 )
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
+from clonos.storage.table_versions import TableVersions
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.spec import EventColumn, NodeSpec, RightInput, Route, RouteKind
@@ -115,6 +119,7 @@ class Compiled:
         """`session` is what of the session's settings changes values. A sink is told the columns of its rows, and where
         the checkpoint is; so that it can be given to several queries, each has a copy of its own."""
         self._session = session
+        self._checkpoint = ""
         sinks = with_back_edges(sinks)
         self._sinks = [replace(plan, sink=copy(plan.sink)) for plan in sinks]
         self._settings = settings
@@ -207,6 +212,18 @@ class Compiled:
             hint="An operator or a sink reads only one output of an operator. Let one of the two go through an "
             'operator of its own, such as .filter(lambda row, ctx: True, name="...")',
         )
+
+    def bind(self, checkpoint: str) -> None:
+        """Tell sinks and tables where the query's checkpoint is."""
+        self._checkpoint = checkpoint
+        for plan in self._sinks:
+            plan.sink.bind(checkpoint)
+
+    @property
+    def tables(self) -> dict[NodeId, TablePlan]:
+        """By the node that uses it."""
+        operators = (node for node in self._nodes if isinstance(node, OperatorPlan))
+        return {self._numbers[id(node)]: node.table for node in operators if node.table is not None}
 
     @property
     def sinks(self) -> dict[NodeId, Any]:
@@ -395,6 +412,7 @@ class Compiled:
                 self.targets_of(node),
                 right_upstream=self._right_numbers(node),
                 event_inputs=self._event_inputs(node),
+                tables=None if node.table is None else TableVersions(self._checkpoint, number),
             ),
             depth=self._settings.depth,
             recording=self._settings.recording,
@@ -587,12 +605,14 @@ def operator_spec(
     *,
     right_upstream: Sequence[int] = (),
     event_inputs: Sequence[EventInput] = (),
+    tables: Tables | None = None,
 ) -> NodeSpec:
     """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
     given = arrow_schema(node.input)
     output = arrow_schema(node.schema)
     sides = {OutputName(side): arrow_schema(schema) for side, schema in node.side_outputs.items()}
     schemas = {MAIN: output, **sides}
+    operator: Callable[..., Any] = node.operator(given, name)
     routes = [
         Route(
             RouteKind.KEY if target.key else RouteKind.INSTANCE,
@@ -610,7 +630,7 @@ def operator_spec(
         name=name,
         input=given,
         zone=zone,
-        operator=node.operator(given, name),
+        operator=operator if tables is None else partial(operator, tables=tables),
         key=tuple(given.get_field_index(column) for column in node.key),
         right=_right_input(node.right, right_upstream),
         output=output,

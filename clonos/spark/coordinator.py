@@ -105,8 +105,7 @@ class Coordinator(QueryCoordinator):
         self.query = ""  # known when it has started
         self.data = ""
         self._is_in_place = False  # the checkpoint says where this driver keeps logs
-        for sink in compiled.sinks.values():
-            sink.bind(self._checkpoint.location)
+        compiled.bind(self._checkpoint.location)
         self._driver_host = driver_host
         self._spread = spread
         self._remote = remote_servers(settings, spread=spread)

@@ -144,6 +144,15 @@ class RightPlan:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class TablePlan:
+    """A table beside a stream: how it is read (a DataFrame or a PyArrow table), and how often, in seconds; None: when
+    the query starts."""
+
+    read: Callable[[], Any]
+    every: float | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class OperatorPlan:
     """An operator over the union of its upstreams, or over two inputs."""
 
@@ -163,6 +172,7 @@ class OperatorPlan:
         0  # by how much the event time of its rows may be behind its watermark, in microseconds
     )
     zone: str | None = None  # the session's, for which it was defined
+    table: TablePlan | None = None
 
     @property
     def all_upstream(self) -> tuple[Upstream, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from clonos.errors import QueryDefinitionError
 from clonos.operators.group_state import duration_us
 from clonos.operators.types import arrow_schema
@@ -36,6 +38,13 @@ def struct_type(schema: Any) -> Any:
                 hint="Write it as DDL: 'card string, total double'",
             ) from error
     raise QueryDefinitionError(f"a schema is a StructType or DDL text, not {type(schema).__name__}")
+
+
+def struct_type_of(table: Any) -> Any:
+    """That of a DataFrame, or of a PyArrow table."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(table.schema) if isinstance(table, pa.Table) else table.schema
 
 
 def united(mine: Any, theirs: Any) -> Any:

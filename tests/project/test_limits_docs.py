@@ -84,6 +84,7 @@ LIMITS: dict[str, str] = {
         sim/test_sim_scale.py::test_wire_grows_with_parallelism_and_with_depth_and_shrinks_with_sharing""",
     "Streams are joined by equal columns": """
         spark/test_spark_join.py::test_a_join_gives_what_sparks_own_gives
+        spark/test_spark_table_join.py::test_each_row_meets_the_rows_that_sparks_own_join_gives_it
         spark/test_spark_refusals.py::test_names_are_given_once_and_a_union_has_a_stream_once
         spark/test_spark_refusals.py::test_two_outputs_of_one_operator_come_together_as_the_hint_says
         spark/test_spark_operators.py::test_two_sources_are_united

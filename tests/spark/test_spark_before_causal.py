@@ -60,10 +60,13 @@ def refusals() -> dict[str, tuple[Callable[[Any], Any], str]]:
         "distinct": (lambda df: df.distinct(), r"Deduplicate.*ctx\.state"),
         "duplicates": (lambda df: df.dropDuplicates(["k"]), r"Deduplicate.*ctx\.state"),
         "aggregate": (lambda df: df.groupBy("k").count(), r"Aggregate.*groupBy\(\.\.\.\)\.process"),
-        "static join": (lambda df: df.join(df.sparkSession.range(3)), rf"Join.*another one.*{call}"),
+        "static join": (
+            lambda df: df.join(df.sparkSession.range(3)),
+            r"Join.*another one.*causal\(a\)\.join\(table, key\)",
+        ),
         "subquery": (
             lambda df: df.filter("n in (select id from range(3))"),
-            rf"subquery in a Filter.*{call}",
+            r"subquery in a Filter.*causal\(a\)\.join\(table, key\)",
         ),
         "itself": (lambda df: df.union(df), r"Union.*one identity.*causal\(a\)\.union\(causal\(b\)\)"),
     }

@@ -48,7 +48,7 @@ def test_a_time_zone_that_changes_between_definition_and_start_is_refused(place:
     place.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         with pytest.raises(
-            QueryDefinitionError, match="'x' was defined while .* was .* starts with 'America/New_York'"
+            QueryDefinitionError, match=r"'x' was defined while .* was .* starts with 'America/New_York'"
         ):
             place.start(defined)
     finally:

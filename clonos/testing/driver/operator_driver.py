@@ -15,6 +15,7 @@ from typing import Any, Literal
 from clonos.api.streams import CausalStream
 from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionError, Where
 from clonos.operators.process import Timer
+from clonos.operators.table_join import FixedTable
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.fence import Fence
@@ -277,6 +278,7 @@ def _node_of(operator: CausalStream) -> NodeSpec:
         operator.timezone,
         [Target((), 1)],
         event_inputs=[EventInput(node, 1, each.idle_after) for node, each in inputs if each is not None],
+        tables=None if plan.table is None else FixedTable(plan.table.read()),
     )
 
 
