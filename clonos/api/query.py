@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clonos.api.query_error import as_sparks_own
-from clonos.errors import ClonosError, Fenced
+from clonos.errors import ClonosError
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.restart_policy import QueryFailed, Restart, RestartPolicy
 from clonos.spark.coordinator import Coordinator
@@ -30,16 +30,16 @@ LOG = logging.getLogger("clonos")
 CHANGE_SECONDS = 60.0
 
 
-class Taken:
-    """That another driver has taken the query over: told by the thread that notices, heard by the query, once there
-    is one."""
+class Ending:
+    """What ends the query from outside of Spark's own: another driver has taken it over, or the function of a
+    foreachBatch has failed. Told by the thread that notices, heard by the query, once there is one."""
 
     def __init__(self) -> None:
-        self.error: Fenced | None = None
+        self.error: ClonosError | None = None
         self._hear: Callable[[], None] | None = None
         self._lock = threading.Lock()
 
-    def tell(self, error: Fenced) -> None:
+    def tell(self, error: ClonosError) -> None:
         with self._lock:
             self.error = error
             hear = self._hear
@@ -61,6 +61,10 @@ class SessionPorts:
     launch: Callable[[], Any]
     """Starts a query of Spark's for it, and gives it."""
     is_stopped: Callable[[], bool]
+    drain: Callable[[], None]
+    """Gives the functions of foreachBatch all rows that are there. Raises what they raise."""
+    close: Callable[[], None]
+    """Ends what reads and writes for the query on the driver, while this still leads it."""
     ended: Callable[[Any], None]
     """The causal query is over, with this last one of Spark's."""
     with_local_properties: Callable[[Callable[[], None]], Callable[[], None]]
@@ -82,9 +86,9 @@ class CausalQuery:
         coordinator: Coordinator,
         session: SessionPorts,
         settings: Settings,
-        taken: Taken,
+        ending: Ending,
     ) -> None:
-        self._taken = taken
+        self._ending = ending
         self._coordinator = coordinator
         self._session = session
         self._settings = settings
@@ -98,10 +102,10 @@ class CausalQuery:
         keep = session.with_local_properties(self._keep)
         self._keeper = threading.Thread(target=keep, name="clonos-query", daemon=True)
         self._keeper.start()
-        taken.listen(self._stop_spark)
+        ending.listen(self._stop_spark)
 
     def _stop_spark(self) -> None:
-        """Another driver leads: nothing of this one goes on."""
+        """Nothing of this one goes on."""
         with self._lock, contextlib.suppress(Exception):  # it has ended by itself, or its session has
             self._spark_query.stop()
 
@@ -139,11 +143,14 @@ class CausalQuery:
                     error = translate(failure)
                 else:
                     error = self._wait_for_end()
+            if error is None and not self._stopping.is_set():
+                self._session.drain()
         except Exception as error:
             self._error = translate(error)
         finally:
             if self._error is not None:
                 self._error = as_sparks_own(self._error)
+            self._session.close()
             self._coordinator.stop()
             with contextlib.suppress(Exception):  # the session may be gone
                 self._session.ended(self._spark_query)
@@ -155,13 +162,13 @@ class CausalQuery:
         try:
             self._spark_query.awaitTermination()
         except Exception as error:
-            if self._taken.error is not None:
-                return self._taken.error
+            if self._ending.error is not None:
+                return self._ending.error
             failure = translate(error)
             if isinstance(failure, QueryFailed):  # of Spark's own, or a neighbour's echo of the real one
                 return self._coordinator.cause_of_failure() or failure
             return failure
-        return self._taken.error
+        return self._ending.error
 
     def _warn(self, event: str, text: str) -> None:
         where = about(event, query=self._coordinator.query, epoch=self._coordinator.committed() + 1)
@@ -239,9 +246,19 @@ class CausalQuery:
                 self._await_change(current)
                 continue
             if current is self._spark_query:
+                self._drain()
                 return
         if self._error is not None:
             raise self._error
+
+    def _drain(self) -> None:
+        """What a function of foreachBatch raises ends the query, as where it is called behind a commit."""
+        try:
+            self._session.drain()
+        except ClonosError as error:
+            self._ending.tell(error)
+            self._ended.wait()
+            raise self._error or error from None
 
     def _await_change(self, current: Any) -> None:
         with self._changed:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from clonos.api.query import CausalQuery, SessionPorts, Taken
+from clonos.api.batch_functions import console, memory, table
+from clonos.api.query import CausalQuery, Ending, SessionPorts
+from clonos.api.query_parts import QueryParts
 from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.sinks.batch_sink import BatchSink
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Compiled
 from clonos.spark.coordinator import Coordinator
@@ -19,13 +22,13 @@ from clonos.spark.parity import check_streams
 from clonos.spark.plan import SinkPlan, Upstream, with_back_edges
 from clonos.spark.session import is_stopped, require_plugin, require_session
 from clonos.spark.settings import PREFIX, Settings, read_settings
-from clonos.spark.table_keeper import TableKeeper
 from clonos.spark.upgrade import UpgradeReport, explain
 
 # A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
-_SPARKS_OWN = frozenset("format foreach foreachBatch toTable table partitionBy clusterBy".split())
+_SPARKS_OWN = frozenset("foreach table partitionBy clusterBy".split())
+_FORMATS = ("console", "memory")
 
 FAULTS = "clonos.faults"
 SAME_SOURCE = "clonos.sameSource"
@@ -53,6 +56,7 @@ class CausalStreamWriter:
         self._trigger: dict[str, Any] = {}
         self._sinks: list[SinkPlan] = []
         self._query_name: str | None = None
+        self._format: str | None = None
 
     def to(
         self,
@@ -75,6 +79,43 @@ class CausalStreamWriter:
         upstream, schema = (self._upstream, self._schema) if stream is None else (stream.plan, stream.schema)
         self._sinks.append(SinkPlan(upstream, schema, sink, name, parallelism))
         return self
+
+    def foreachBatch(self, func: Callable[[Any, int], object]) -> CausalStreamWriter:
+        """`func(df, batch_id)` is called on the driver with the rows that have come since the batch before, after an
+        epoch has committed, as `.to(clonos.sinks.batches(func))` does; see docs/sinks.md."""
+        return self.to(BatchSink(func))
+
+    def format(self, source: str) -> CausalStreamWriter:
+        """`"console"` shows rows, `"memory"` makes them a temporary view that is called as the query: to try things."""
+        if source.lower() not in _FORMATS:
+            raise QueryDefinitionError(
+                f"a causal query does not write {source!r} by itself",
+                hint="Use .to(sink) with clonos.sinks.sql(...), .jsonl(...), .log(...) or .call(...), foreachBatch(fn) "
+                "or toTable(name)",
+            )
+        self._format = source.lower()
+        return self
+
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> CausalQuery:
+        """Start, and append to a table of Spark's catalog behind each commit. A batch whose end is not known is
+        appended again (docs/sinks.md)."""
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        if queryName is not None:
+            self.queryName(queryName)
+        self.options(**options)
+        columns = [partitionBy] if isinstance(partitionBy, str) else partitionBy or []
+        own = (CHECKPOINT, FAULTS, SAME_SOURCE)
+        more = {key: value for key, value in self._options.items() if key not in own}
+        return self.foreachBatch(table(tableName, format, columns, more)).start()
 
     def option(self, key: str, value: Any) -> CausalStreamWriter:
         known = (one for one in (CHECKPOINT, FAULTS, SAME_SOURCE) if one.lower() == key.lower())
@@ -127,7 +168,21 @@ class CausalStreamWriter:
     def _same_source(self) -> bool:
         return self._options.get(SAME_SOURCE, "").lower() == "true"
 
+    def _of_format(self) -> None:
+        """The sink of `format`, now that all options are known."""
+        if self._format == "console":
+            self.foreachBatch(console(self._options))
+        elif self._format == "memory":
+            if self._query_name is None:
+                raise QueryDefinitionError(
+                    "a view in memory is called as the query, which has no name",
+                    hint='Call .queryName("name")',
+                )
+            self.foreachBatch(memory(self._spark, self._query_name, self._schema))
+        self._format = None
+
     def _compiled(self) -> tuple[Compiled, Settings]:
+        self._of_format()
         if not self._sinks:
             raise QueryDefinitionError(
                 "the query has no sink", hint="Call .writeStream.to(sink) before .start()"
@@ -171,10 +226,10 @@ class CausalStreamWriter:
             same_source=self._same_source,
             numbering=jvm.org.clonos.spark.executor.Numbering,
         )
-        lost = Taken()
-        coordinator.start(lost.tell)
+        ending = Ending()
+        coordinator.start(ending.tell)
 
-        tables = TableKeeper(compiled.tables, location, coordinator.committed, coordinator.check_leads)
+        parts = QueryParts(self._spark, compiled, coordinator, location, ending.tell)
 
         def launch() -> Any:
             address = coordinator.next_generation()
@@ -182,17 +237,21 @@ class CausalStreamWriter:
             return self._start(jvm, frame, location)
 
         def ended(last: Any) -> None:
-            tables.stop()
             jvm.org.clonos.spark.QuerySession.ended(self._spark._jsparkSession, last._jsq)
 
         try:
-            tables.start()
+            parts.start()
             ports = SessionPorts(
-                launch, lambda: is_stopped(self._spark), ended, inheritable_thread_target(self._spark)
+                launch,
+                lambda: is_stopped(self._spark),
+                parts.drain,
+                parts.close,
+                ended,
+                inheritable_thread_target(self._spark),
             )
-            return CausalQuery(coordinator, ports, settings, lost)
+            return CausalQuery(coordinator, ports, settings, ending)
         except BaseException:
-            tables.stop()
+            parts.close()
             coordinator.stop()
             raise
 
@@ -200,8 +259,8 @@ class CausalStreamWriter:
         if name in _SPARKS_OWN:
             raise QueryDefinitionError(
                 f"{name} is Spark's own: a causal query shows its rows by .to(sink)",
-                hint="Use clonos.sinks.sql(...), .jsonl(...), or .call(write), to which each row comes with its id; in "
-                "place of foreachBatch, too",
+                hint="Use clonos.sinks.sql(...), .jsonl(...), or .call(write), to which each row comes with its id, or "
+                "foreachBatch(fn)",
             )
         raise AttributeError(f"a causal stream's writer has no {name!r}")
 

@@ -12,14 +12,27 @@ from typing import TYPE_CHECKING, Any, Literal
 from clonos.extras import needs
 
 if TYPE_CHECKING:
+    from clonos.sinks.batch_sink import BatchSink
     from clonos.sinks.call_sink import CallableSink
     from clonos.sinks.jsonl_sink import JsonlSink
     from clonos.sinks.log_sink import LogSink
     from clonos.sinks.sql_sink import SqlSink
 
-__all__ = ["CallableSink", "JsonlSink", "LogSink", "SqlSink", "call", "jsonl", "log", "sql"]
+__all__ = [
+    "BatchSink",
+    "CallableSink",
+    "JsonlSink",
+    "LogSink",
+    "SqlSink",
+    "batches",
+    "call",
+    "jsonl",
+    "log",
+    "sql",
+]
 
 _CLASSES = {
+    "BatchSink": "clonos.sinks.batch_sink",
     "CallableSink": "clonos.sinks.call_sink",
     "JsonlSink": "clonos.sinks.jsonl_sink",
     "LogSink": "clonos.sinks.log_sink",
@@ -79,6 +92,19 @@ def log(
     from clonos.sinks.log_sink import LogSink
 
     return LogSink(path, partitions, id_column=id_column, patience=patience, durable=durable)
+
+
+def batches(
+    fn: Callable[[Any, int], object],
+    *,
+    path: str | os.PathLike[str] | None = None,
+    patience: float = 30.0,
+    durable: bool = True,
+) -> BatchSink:
+    """Rows to a function `fn(df, batch_id)` of the driver, as `writeStream.foreachBatch(fn)`; see `BatchSink`."""
+    from clonos.sinks.batch_sink import BatchSink
+
+    return BatchSink(fn, path=path, patience=patience, durable=durable)
 
 
 def call(

@@ -102,15 +102,29 @@ class LogSink(FileSink):
         return os.path.join(self._path, "_clonos")
 
 
-class LogEntries:
-    """See `clonos.sinks.appended_file.Entries`."""
+class EntriesOfBundles:
+    """Rows as entries of an embedded log: what `clonos.sinks.appended_file.Entries` asks for, but for the file."""
 
     begin = MAGIC
 
-    def __init__(self, rows: JsonRows, partitions: int) -> None:
+    def __init__(self, rows: JsonRows) -> None:
         self._rows = rows
-        self._partitions = partitions
         self._last: tuple[list[str], list[Row], bytes] = [], [], b""
+
+    def encode(self, rows: list[Row], ids: list[str]) -> bytes:
+        """A bundle that is tried again was appended when it was tried first."""
+        if (ids, rows) != self._last[:2]:
+            data = encode_entries(self._rows.encode(rows, ids), time.time_ns() // 1000)
+            self._last = list(ids), list(rows), data
+        return self._last[2]
+
+
+class LogEntries(EntriesOfBundles):
+    """See `clonos.sinks.appended_file.Entries`."""
+
+    def __init__(self, rows: JsonRows, partitions: int) -> None:
+        super().__init__(rows)
+        self._partitions = partitions
 
     def file(self, query: str, origin: Origin) -> str:
         if origin.instance >= self._partitions:
@@ -119,10 +133,3 @@ class LogEntries:
                 hint="Give the sink a parallelism of at most the log's partitions, or leave it out",
             )
         return f"{origin.instance}.log"
-
-    def encode(self, rows: list[Row], ids: list[str]) -> bytes:
-        """A bundle that is tried again was appended when it was tried first."""
-        if (ids, rows) != self._last[:2]:
-            data = encode_entries(self._rows.encode(rows, ids), time.time_ns() // 1000)
-            self._last = list(ids), list(rows), data
-        return self._last[2]

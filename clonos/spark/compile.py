@@ -30,6 +30,7 @@ from clonos.protocol.ids import NODE_BITS, NODE_MAX, NodeId
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
 from clonos.protocol.versions.upgrade import History
+from clonos.sinks.batch_sink import BatchSink
 from clonos.spark import facts, routing
 from clonos.spark.layers import Forwarder, Layer, Layers
 from clonos.spark.plan import (
@@ -218,6 +219,10 @@ class Compiled:
         self._checkpoint = checkpoint
         for plan in self._sinks:
             plan.sink.bind(checkpoint)
+
+    def batch_sinks(self) -> list[tuple[NodeId, SinkPlan]]:
+        """Those whose rows go to a function of this driver."""
+        return [(self._numbers[id(plan)], plan) for plan in self._sinks if isinstance(plan.sink, BatchSink)]
 
     @property
     def tables(self) -> dict[NodeId, TablePlan]:

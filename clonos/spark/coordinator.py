@@ -103,6 +103,7 @@ class Coordinator(QueryCoordinator):
         self._seldom = Seldom()
         self._leadership = DriverLeadership(location, settings.data_dir)
         self.query = ""  # known when it has started
+        self.on_commit: Callable[[], None] = lambda: None
         self.data = ""
         self._is_in_place = False  # the checkpoint says where this driver keeps logs
         compiled.bind(self._checkpoint.location)
@@ -415,6 +416,7 @@ class Coordinator(QueryCoordinator):
 
     def tell_commit(self, epoch: Epoch, truncation_points: Mapping[Origin, LogOffset]) -> None:
         self._servers.commit(epoch, truncation_points)
+        self.on_commit()
 
     def forget_left_behind(self) -> None:
         self._servers.forget_left_behind()

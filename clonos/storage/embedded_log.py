@@ -97,6 +97,13 @@ def read(path: str | os.PathLike[str], partition: int) -> Iterator[Record]:
         yield Record(partition, position, appended, payload)
 
 
+def read_from(path: Path, position: int) -> Iterator[tuple[int, bytes]]:
+    """The complete entries of one file from a position on: where each ends, and its payload. What lies before is not
+    looked at."""
+    for begin, _, payload in _entries(path, check=True, position=position):
+        yield begin + ENTRY_HEADER.size + len(payload), payload
+
+
 def end_of_last_entry(path: Path) -> int:
     end = len(MAGIC)
     for position, _, payload in _entries(path, check=False):
@@ -104,7 +111,7 @@ def end_of_last_entry(path: Path) -> int:
     return end
 
 
-def _entries(path: Path, *, check: bool) -> Iterator[tuple[int, int, bytes]]:
+def _entries(path: Path, *, check: bool, position: int = len(MAGIC)) -> Iterator[tuple[int, int, bytes]]:
     if not path.exists():  # nothing has been appended to the partition
         return
     with path.open("rb") as file:
@@ -115,7 +122,7 @@ def _entries(path: Path, *, check: bool) -> Iterator[tuple[int, int, bytes]]:
             raise LogCorrupt(
                 f"{path} is not an embedded log: it begins with other bytes than {MAGIC.decode()}"
             )
-        position = len(MAGIC)
+        file.seek(position)
         while True:
             header = file.read(ENTRY_HEADER.size)
             if len(header) < ENTRY_HEADER.size or header == _NOT_WRITTEN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from clonos.api.query import CausalQuery, SessionPorts, Taken
+from clonos.api.query import CausalQuery, Ending, SessionPorts
 from clonos.errors import ClonosError, ReplicaLost
 from clonos.spark.settings import read_settings
 
@@ -55,11 +55,14 @@ def test_a_restart_that_fails_leaves_the_reason_of_the_one_before_it_in_the_list
         return next_one
 
     ended: list[Any] = []
+    closed: list[bool] = []
     last = launches[-1]
     settings = read_settings({"spark.clonos.restart.backoff": "1ms"})
-    ports = SessionPorts(launch, lambda: False, ended.append, lambda keep: keep)
-    query = CausalQuery(Coordinator(), ports, settings, Taken())  # type: ignore[arg-type]
+    ports = SessionPorts(
+        launch, lambda: False, lambda: None, lambda: closed.append(True), ended.append, lambda keep: keep
+    )
+    query = CausalQuery(Coordinator(), ports, settings, Ending())  # type: ignore[arg-type]
     assert runs.wait(60)
     query.stop()
     assert query.restarts == ["ReplicaLost: the first", "ReplicaLost: the start"]
-    assert ended == [last]
+    assert ended == [last] and closed == [True]

@@ -38,7 +38,7 @@ def test_the_schema_is_printed_as_spark_prints_it(capsys: pytest.CaptureFixture[
     assert "b:" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["format", "foreachBatch", "toTable", "partitionBy"])
+@pytest.mark.parametrize("name", ["foreach", "partitionBy"])
 def test_sparks_own_ways_out_are_refused_with_ours(name: str) -> None:
     with pytest.raises(QueryDefinitionError, match=rf"{name} is Spark's own.* by \.to\(sink\)"):
         getattr(CARDS.writeStream, name)

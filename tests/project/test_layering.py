@@ -49,7 +49,8 @@ def rule(own: str, *, banned: str = "", lazy: str = "", pure: bool = False) -> R
 
 LOWER = "clonos.errors clonos.protocol"
 RUNTIME = (
-    f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.location clonos.storage clonos.wire "
+    f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.embedded_log clonos.storage.location "
+    "clonos.storage clonos.wire "
     "clonos.sinks clonos.sources clonos.operators clonos.environment clonos.extras clonos.figures"
 )
 SPARK = f"{RUNTIME} clonos clonos._version clonos.testing clonos.testing.ledger clonos_standby"

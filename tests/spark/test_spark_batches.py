@@ -1,0 +1,211 @@
+"""foreachBatch, tables, console and memory: batches of final rows, each given with the rows that it had at first."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from modes import MODES
+from streams import TRIGGERS, Place
+
+import clonos
+from clonos.errors import QueryDefinitionError, UserFunctionError
+from clonos.spark.batch_delivery import BatchFiles
+from clonos.storage.embedded_log import MAGIC, encode_entries
+
+MASTER = "local[16,4]"
+
+
+class Given:
+    """A function of foreachBatch that keeps what it was given; it fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[Any]]] = []
+        self.fails = False
+        self._changed = threading.Condition()
+
+    def __call__(self, df: Any, batch: int) -> None:
+        rows = [tuple(row) for row in df.collect()]
+        with self._changed:
+            self.batches.append((batch, rows))
+            self._changed.notify_all()
+        if self.fails:
+            raise ValueError("the other side is away")
+
+    @property
+    def rows(self) -> list[Any]:
+        return [row for _, rows in self.batches for row in rows]
+
+    def wait(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.rows) >= count, 180), self.batches
+
+
+def drawn(place: Place) -> Any:
+    return place.causal("id long").map(
+        lambda row, ctx: (row.id, ctx.random.getrandbits(40)), "id long, draw long", name="draw"
+    )
+
+
+def start(place: Place, writer: Any, mode: str = "microbatch") -> Any:
+    writer = writer.option("checkpointLocation", str(place.checkpoint))
+    place.query = writer.trigger(**({"availableNow": True} if mode == "once" else TRIGGERS[mode])).start()
+    return place.query
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_row_is_in_one_batch_although_replicas_die(place: Place, mode: str) -> None:
+    given, shown = Given(), Given()
+    stream = drawn(place)
+    writer = stream.writeStream.to(clonos.sinks.batches(given), name="given", parallelism=2)
+    start(place, writer.to(clonos.sinks.batches(shown), name="shown"), mode)
+    for number in range(3):
+        place.write([{"id": id_} for id_ in range(10 * number, 10 * number + 10)])
+        given.wait(10 * (number + 1))
+        replica = sorted(place.query.replicas(), key=lambda each: (each["node"], each["instance"]))[number]
+        place.kill(replica["node"], replica["instance"])
+    shown.wait(30)
+    place.stop()
+    assert Counter(row[0] for row in given.rows) == Counter(range(30))
+    assert sorted(shown.rows) == sorted(given.rows), "both see the same draws"
+    for each in (given, shown):
+        assert [number for number, _ in each.batches] == list(range(len(each.batches)))
+        assert all(rows for _, rows in each.batches)
+
+
+def test_a_batch_whose_function_has_failed_is_given_again_with_the_same_rows(place: Place) -> None:
+    given = Given()
+    given.fails = True
+    place.write([{"id": id_} for id_ in range(5)])
+    query = start(place, drawn(place).writeStream.foreachBatch(given))
+    with pytest.raises(UserFunctionError, match="raised ValueError for batch 0: the other side is away"):
+        query.awaitTermination()
+    place.write([{"id": id_} for id_ in range(5, 9)])
+    given.fails = False
+    start(place, drawn(place).writeStream.foreachBatch(given), "once").awaitTermination()
+    first, again, *others = given.batches
+    assert first == again and first[0] == 0
+    assert [number for number, _ in others] == [1]
+    assert sorted(row[0] for _, rows in (again, *others) for row in rows) == list(range(9))
+    place.query = None
+
+
+def test_all_is_given_when_the_query_has_ended_or_has_processed_all(place: Place) -> None:
+    given = Given()
+    for number in range(2):
+        place.write([{"id": id_} for id_ in range(5 * number, 5 * number + 5)])
+        start(place, drawn(place).writeStream.foreachBatch(given), "once").awaitTermination()
+        assert len(given.rows) == 5 * (number + 1)
+    query = start(place, drawn(place).writeStream.foreachBatch(given))
+    place.write([{"id": 10}])
+    query.processAllAvailable()
+    assert sorted(row[0] for row in given.rows) == list(range(11))
+
+
+def test_values_come_back_as_they_are(place: Place) -> None:
+    schema = (
+        "id long, n decimal(30,10), x double, at timestamp, wall timestamp_ntz, day date, raw binary, "
+        "of struct<a: array<int>, m: map<string, timestamp>>"
+    )
+
+    def made(row: Any, ctx: Any) -> Any:
+        import datetime as dt
+        from decimal import Decimal
+
+        at = dt.datetime(1960, 2, 29, 23, 59, 59, 123456)
+        yield (
+            1,
+            Decimal("12345678901234567890.0123456789"),
+            float("nan"),
+            at,
+            at,
+            at.date(),
+            b"\x00\xff",
+            ([1, None], {"é\n": at}),
+        )
+        yield 2, None, float("-inf"), None, None, None, b"", (None, {})
+
+    given: list[Any] = []
+    frames: list[Any] = []
+
+    def keep(df: Any, batch: int) -> None:
+        frames.append(df.schema)
+        given.extend(df.orderBy("id").collect())
+
+    place.write([{"id": 1}], partitions=1)
+    stream = place.causal("id long", partitions=1).flat_map(made, schema, name="make")
+    start(place, stream.writeStream.foreachBatch(keep), "once").awaitTermination()
+    expected = place.spark.createDataFrame(list(made(None, None)), schema).collect()
+    assert list(map(str, given)) == list(map(str, expected))
+    assert frames[0].simpleString() == stream.schema.simpleString()
+    place.query = None
+
+
+def test_a_table_is_appended_to(place: Place) -> None:
+    table = f"given_{place.base.name}"
+    try:
+        for number in range(2):
+            place.write([{"id": id_} for id_ in range(5 * number, 5 * number + 5)])
+            writer = drawn(place).writeStream.option("checkpointLocation", str(place.checkpoint))
+            query = writer.trigger(availableNow=True).toTable(
+                table, format="parquet", path=str(place.base / "table")
+            )
+            query.awaitTermination()
+        assert sorted(row.id for row in place.spark.table(table).collect()) == list(range(10))
+    finally:
+        place.spark.sql(f"DROP TABLE IF EXISTS {table}")
+
+
+def test_memory_and_console_show_what_has_come(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.write([{"id": id_} for id_ in range(5)])
+    query = start(place, drawn(place).writeStream.format("memory").queryName("seen"))
+    assert place.spark.table("seen").schema.simpleString() == "struct<id:bigint,draw:bigint>"
+    query.processAllAvailable()
+    assert sorted(row.id for row in place.spark.table("seen").collect()) == list(range(5))
+    place.stop()
+    place.write([{"id": 77_777}])
+    writer = drawn(place).writeStream.format("console").option("numRows", 5)
+    start(place, writer, "once").awaitTermination()
+    said = capsys.readouterr().out
+    assert "Batch: 1" in said and "|77777|" in said
+    place.query = None
+    with pytest.raises(QueryDefinitionError, match=r"Call \.queryName"):
+        start(place, drawn(place).writeStream.format("memory"))
+    with pytest.raises(QueryDefinitionError, match=r"does not write 'delta' by itself.*foreachBatch"):
+        drawn(place).writeStream.format("delta")
+
+
+def test_a_batch_that_is_not_known_to_have_been_given_comes_again_as_it_was(tmp_path: Path) -> None:
+    files = [tmp_path / "3-0.log", tmp_path / "3-1.log"]
+    state = tmp_path / "3.batch"
+
+    def append(at: int, *payloads: bytes) -> None:
+        begin = MAGIC if not files[at].exists() else b""
+        with files[at].open("ab") as file:
+            file.write(begin + encode_entries(list(payloads), 1))
+
+    def due() -> tuple[int, list[bytes]] | None:
+        found = BatchFiles(files, state).next()
+        return None if found is None else (found[0].number, found[1])
+
+    assert due() is None
+    append(0, b"a", b"b")
+    assert due() == (0, [b"a", b"b"])
+    append(0, b"c")
+    append(1, b"d" * 100_000)
+    assert due() == (0, [b"a", b"b"]), "it is not known whether it has been given"
+    known = BatchFiles(files, state)
+    found = known.next()
+    assert found is not None
+    known.given(found[0])
+    assert due() == (1, [b"c", b"d" * 100_000])
+    length = files[1].stat().st_size
+    found = known.next()
+    assert found is not None
+    known.given(found[0])
+    assert due() is None and files[1].stat().st_size == length
+    append(1, b"e")
+    assert due() == (2, [b"e"])
