@@ -184,6 +184,8 @@ class CausalQuery:
         with self._lock:
             if self._stopping.is_set():
                 return False
+            if self._ending.error is not None:  # told since the query of Spark's ended
+                raise self._ending.error
             self.restarts.append(_first_line(error))  # first: a launch that fails has a reason of its own
             self._spark_query = self._session.launch()
         with self._changed:

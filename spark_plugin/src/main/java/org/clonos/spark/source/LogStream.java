@@ -135,4 +135,10 @@ final class LogStream implements MicroBatchStream, SupportsTriggerAvailableNow, 
 
   @Override
   public void stop() {}
+
+  /** In the progress of a query. */
+  @Override
+  public String toString() {
+    return "clonos log " + directory;
+  }
 }
