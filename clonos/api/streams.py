@@ -2,8 +2,9 @@
 
     causal(df).groupBy("card").process(fn, "card string, total double", name="totals").writeStream.to(sink)...start()
 
-Spark's own expressions are free before `causal`, on the source DataFrame. From there to the sink the stream is
-Clonos's: a row that Spark dropped in between would drop the determinants that it carries.
+Spark's own expressions are free before `causal`, on the source DataFrame, and right behind it. From there to the sink
+the stream is Clonos's: a row that Spark dropped in between would drop the determinants that it carries. So behind an
+operator its replicas evaluate them (`clonos.api.expressions`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from clonos.api.expressions import SparksExpressions, is_expression
 from clonos.api.grouping_columns import key_columns
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.writer import CausalStreamWriter
@@ -41,9 +43,8 @@ if TYPE_CHECKING:
     from clonos.api.grouped import GroupedCausalStream
 
 _SPARKS_OWN = (
-    "select selectExpr where withColumn withColumns withColumnRenamed drop dropDuplicates "
-    "dropDuplicatesWithinWatermark agg repartition repartitionByRange coalesce limit sort orderBy distinct "
-    "explode mapInPandas mapInArrow sample intersect subtract unionByName crossJoin"
+    "dropDuplicates dropDuplicatesWithinWatermark agg repartition repartitionByRange coalesce limit sort orderBy "
+    "distinct explode mapInPandas mapInArrow sample intersect subtract unionByName crossJoin"
 ).split()
 
 
@@ -63,7 +64,7 @@ def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStrea
     return CausalStream(df.sparkSession, (plan,), df.schema)
 
 
-class CausalStream:
+class CausalStream(SparksExpressions):
     """A stream whose operators recover exactly. Immutable; each method returns a new one."""
 
     def __init__(
@@ -235,9 +236,9 @@ class CausalStream:
 
     def filter(
         self,
-        fn: Callable[..., Any],
+        fn: Any,
         *,
-        name: str,
+        name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
         pure: bool = False,
@@ -245,13 +246,16 @@ class CausalStream:
         previous: Previous = None,
         side_outputs: Mapping[str, Any] | None = None,
     ) -> CausalStream:
-        """The rows for which `fn(row, ctx)`, or `fn(row)` with `pure=True`, holds."""
+        """The rows for which `fn(row, ctx)`, or `fn(row)` with `pure=True`, holds: an operator, which needs a name. Of
+        a Column or SQL it is `where`."""
         from clonos.operators.process import FilterOperator
 
-        if not callable(fn):
+        if is_expression(fn) and name is None:
+            return self.where(fn)
+        if not callable(fn) or is_expression(fn) or name is None:
             raise QueryDefinitionError(
-                "filter takes a function of a row",
-                hint="Use Spark's column expressions before causal(), on the source DataFrame",
+                f"filter takes a function of a row and a name, or a condition of Spark's alone, not {fn!r}",
+                hint='Write filter(fn, name="...") or filter("amount > 10")',
             )
         kept = self._stateless(
             FilterOperator,

@@ -54,6 +54,14 @@ class SecondInput(NamedTuple):
     watermark: Watermark | None = None
 
 
+class DerivedInput(NamedTuple):
+    """What expressions make of the rows that it reads: as users read them, and which."""
+
+    said: str
+    digest: str
+    columns: Columns
+
+
 @dataclass(frozen=True, slots=True)
 class StateVariable:
     """What is kept per key under a name; `process` and `applyInPandasWithState` keep one without a name."""
@@ -100,10 +108,13 @@ class Node:
     )  # by upstream node; MAIN where nothing is said
     side_outputs: Mapping[str, Columns] = field(default_factory=dict)
     right: SecondInput | None = None
+    derived: Mapping[int, DerivedInput] = field(default_factory=dict)  # by upstream node, where there are any
 
     def to_document(self) -> dict[str, Any]:
         said = asdict(self)
-        del said["previous"], said["previous_migrates"]
+        del said["previous"], said["previous_migrates"], said["derived"]
+        if self.derived:
+            said["derived"] = [[up, *of[:2], list(of.columns)] for up, of in sorted(self.derived.items())]
         return {
             **said,
             "reads": sorted(self.reads.items()),
@@ -147,6 +158,10 @@ class Node:
             state=None if state is None else tuple(map(_variable, state)),
             source=said.get("source"),
             migrates=frozenset(said.get("migrates", ())),
+            derived={
+                upstream: DerivedInput(text, digest, _columns(columns))
+                for upstream, text, digest, columns in said.get("derived", ())
+            },
         )
 
 

@@ -32,6 +32,7 @@ from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark import facts, routing
+from clonos.spark.derived_outputs import DerivedOf, derived_inputs, output_said
 from clonos.spark.layers import Forwarder, Layer, Layers
 from clonos.spark.plan import (
     EventTime,
@@ -42,6 +43,7 @@ from clonos.spark.plan import (
     SourcePlan,
     TablePlan,
     Upstream,
+    base_output,
     in_order,
     node_of,
     output_read,
@@ -196,18 +198,14 @@ class Compiled:
         if not pairs:
             return
         one, other = next((pair for pair in pairs if _is_same(*pair)), pairs[0])
-        reader, read, outputs = (
-            self._name(node),
-            self._name(node_of(one)),
-            (output_read(one), output_read(other)),
-        )
+        reader, read = self._name(node), self._name(node_of(one))
         if _is_same(one, other):
-            rows = read if outputs[0] == MAIN else f"the side output {outputs[0]!r} of {read}"
+            rows = read if output_read(one) == MAIN else f"the {output_said(one)} of {read}"
             raise QueryDefinitionError(
                 f"{reader} would get rows of {rows} twice",
                 hint="Let one of them go through an operator of its own, such as map()",
             )
-        said = ["its main output" if output == MAIN else f"its side output {output!r}" for output in outputs]
+        said = [f"its {output_said(each)}" for each in (one, other)]
         raise QueryDefinitionError(
             f"{reader} would read two outputs of {read}: {' and '.join(said)}",
             hint="An operator or a sink reads only one output of an operator. Let one of the two go through an "
@@ -305,6 +303,7 @@ class Compiled:
             sink.instances,
             self._upstream(sink),
             reads=self._reads(sink),
+            derived=derived_inputs(sink, self._number_of),
             columns=facts.columns(sink.input),
         )
 
@@ -316,7 +315,7 @@ class Compiled:
 
     def _reads(self, node: OperatorPlan | SinkPlan) -> dict[int, OutputName]:
         """Which side outputs."""
-        read = {self._number_of(up): output_read(up) for up in node.all_upstream}
+        read = {self._number_of(up): base_output(up) for up in node.all_upstream}
         return {number: output for number, output in read.items() if output != MAIN}
 
     def _right_numbers(self, node: OperatorPlan) -> tuple[NodeId, ...]:
@@ -345,6 +344,7 @@ class Compiled:
             key_types=tuple(node.input[name].dataType.simpleString() for name in node.key),
             columns=facts.columns(node.schema),
             reads=self._reads(node),
+            derived=derived_inputs(node, self._number_of),
             side_outputs={name: facts.columns(schema) for name, schema in node.side_outputs.items()},
             right=self._right_of(node),
             form=facts.form_of(operator),
@@ -418,11 +418,17 @@ class Compiled:
                 right_upstream=self._right_numbers(node),
                 event_inputs=self._event_inputs(node),
                 tables=None if node.table is None else TableVersions(self._checkpoint, number),
+                derived=self._derived_of(node),
             ),
             depth=self._settings.depth,
             recording=self._settings.recording,
             schedule=history.schedule(number) if history is not None else None,
         )
+
+    def _derived_of(self, node: OperatorPlan) -> DerivedOf:
+        readers = [*self._nodes, *self._sinks]
+        read = [up for each in readers if not isinstance(each, SourcePlan) for up in each.all_upstream]
+        return DerivedOf(node, self._name(node), [up for up in read if node_of(up) is node])
 
     def _event_inputs(self, node: OperatorPlan) -> list[EventInput]:
         inputs = []
@@ -611,12 +617,14 @@ def operator_spec(
     right_upstream: Sequence[int] = (),
     event_inputs: Sequence[EventInput] = (),
     tables: Tables | None = None,
+    derived: DerivedOf | None = None,
 ) -> NodeSpec:
     """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
+    derived = derived or DerivedOf(node, name, ())
     given = arrow_schema(node.input)
     output = arrow_schema(node.schema)
     sides = {OutputName(side): arrow_schema(schema) for side, schema in node.side_outputs.items()}
-    schemas = {MAIN: output, **sides}
+    schemas = {MAIN: output, **sides, **derived.schemas}
     operator: Callable[..., Any] = node.operator(given, name)
     routes = [
         Route(
@@ -635,16 +643,17 @@ def operator_spec(
         name=name,
         input=given,
         zone=zone,
-        operator=operator if tables is None else partial(operator, tables=tables),
+        operator=derived.around(operator if tables is None else partial(operator, tables=tables)),
         key=tuple(given.get_field_index(column) for column in node.key),
         right=_right_input(node.right, right_upstream),
         output=output,
         side_outputs=sides,
+        derived=derived.schemas,
         routes=tuple(routes),
         event_time=_event_column(given, node.event_time),
         event_inputs=tuple(event_inputs),
         version=node.binding.version,
-        previous={version: make(given, name) for version, make in node.previous.items()},
+        previous={version: derived.around(make(given, name)) for version, make in node.previous.items()},
         dead_letters=node.binding.on_poison == "dead_letter",
     )
 

@@ -9,7 +9,7 @@ a name, which the checkpoint numbers (`clonos.spark.channels`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from clonos.spark.types import quoted
 # The embedded log's are metadata columns: there whatever was projected away.
 _EMBEDDED = ("_clonos_source_partition", "_clonos_source_position")
 _KAFKA = {"topic": "_clonos_source_topic", "partition": _EMBEDDED[0], "offset": _EMBEDDED[1]}
+_GIVEN = ("_clonos_given_position", "_clonos_given_channel")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _HIGHEST_CHANNEL = (1 << (63 - NODE_BITS)) - 1
 
@@ -72,6 +73,45 @@ def _of_kafka(df: Any, leaf: Any) -> SourcePlan:
         partition if only_topic(options) is not None else None,
         f.concat(topic, f.lit("/"), partition.cast("string")),
     )
+
+
+def carried_on(plan: SourcePlan, df: Any) -> SourcePlan:
+    """The plan, of what Spark's own methods have made of its DataFrame: projections and filters."""
+    from pyspark.sql import functions as f
+
+    if "channel" not in plan.described:
+        return replace(plan, df=df, identified=df if plan.identified is plan.df else carried(df, _KAFKA))
+    where = plan.name if plan.channel is None else plan.channel
+    before = plan.identified
+    if plan.identified is plan.df:
+        before = before.select("*", plan.position.alias(_GIVEN[0]), where.alias(_GIVEN[1]))
+    position, channel = map(f.col, _GIVEN)
+    made = replace(plan, df=df, identified=done_again(df, plan.df, before, _GIVEN), position=position)
+    return replace(made, name=channel) if plan.channel is None else replace(made, channel=channel)
+
+
+def done_again(df: Any, since: Any, on: Any, beside: Sequence[str]) -> Any:
+    """What has been done with a DataFrame `since`, with another one that has these columns in addition."""
+    from pyspark.sql import Column
+
+    column_of = df.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+    known = len(list(_down(since)))
+    done = list(_down(df))
+    for node in reversed(done[: len(done) - known]):
+        if node.nodeName() == "Filter":
+            on = on.where(Column(column_of(node.condition())))
+        else:
+            on = on.select(*[Column(column_of(each)) for each in items(node.projectList())], *beside)
+    return on
+
+
+def _down(df: Any) -> Iterator[Any]:
+    """The nodes of its plan, from the top."""
+    node = df._jdf.queryExecution().analyzed()
+    yield node
+    while node.children().size():
+        node = node.children().apply(0)
+        yield node
 
 
 def carried(df: Any, columns: Mapping[str, str]) -> Any:

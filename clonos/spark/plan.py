@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
+from clonos.operators.expressions.tree import Derivation
 from clonos.protocol.side_output import MAIN, OutputName
 
 OperatorFactory: TypeAlias = Callable[[pa.Schema, str], Callable[[], Any]]
@@ -217,15 +218,45 @@ class SideOutputPlan:
     output: OutputName
 
 
-Upstream: TypeAlias = PlanNode | SideOutputPlan
+@dataclass(frozen=True, slots=True)
+class DerivedPlan:
+    """Rows that expressions make of those of an output, in the operator's replicas."""
+
+    node: OperatorPlan
+    source: OutputName
+    derivation: Derivation
+    schema: Any  # StructType
+
+    @property
+    def output(self) -> OutputName:
+        """Of the output that it is there: of equal expressions the same, and no user's side output."""
+        return OutputName(f"{self.source}/{self.derivation.digest}")
+
+
+Upstream: TypeAlias = PlanNode | SideOutputPlan | DerivedPlan
 
 
 def node_of(upstream: Upstream) -> PlanNode:
-    return upstream.node if isinstance(upstream, SideOutputPlan) else upstream
+    return upstream.node if isinstance(upstream, SideOutputPlan | DerivedPlan) else upstream
 
 
 def output_read(upstream: Upstream) -> OutputName:
-    return upstream.output if isinstance(upstream, SideOutputPlan) else MAIN
+    """Which output of the node is read, one that is derived under its own name."""
+    return upstream.output if isinstance(upstream, SideOutputPlan | DerivedPlan) else MAIN
+
+
+def base_output(upstream: Upstream) -> OutputName:
+    """Which output that the operator gives itself is read, whether or not through expressions."""
+    return upstream.source if isinstance(upstream, DerivedPlan) else output_read(upstream)
+
+
+def schema_of(upstream: Upstream) -> Any:
+    """StructType of the rows."""
+    if isinstance(upstream, SourcePlan):
+        return upstream.df.schema
+    if isinstance(upstream, SideOutputPlan):
+        return upstream.node.side_outputs[upstream.output]
+    return upstream.schema
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -141,6 +141,7 @@ def _node_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]
         changes += _source_changes(before, after)
     changes += _output_changes(before, after)
     changes += _side_output_changes(before, after)
+    changes += _derived_changes(before, after)
     changes += _time_changes(before, after)
     if before.state is not None and after.state is not None:
         changes += [replace(change, node=after.number) for change in _state_changes(before, after, unused)]
@@ -172,6 +173,18 @@ def _side_output_changes(before: Node, after: Node) -> Iterator[Change]:
     for name, columns in after.side_outputs.items():
         known = before.side_outputs.get(name, columns)
         yield from _column_changes(after, f"the side output {name!r}", known, columns)
+
+
+def _derived_changes(before: Node, after: Node) -> Iterator[Change]:
+    """An expression belongs to no version: where it changes, no function of before repeats what it made."""
+    for upstream in sorted(before.derived.keys() | after.derived.keys()):
+        old, new = before.derived.get(upstream), after.derived.get(upstream)
+        if old is not None and new is not None:
+            yield from _column_changes(after, f"what is read of node {upstream}", old.columns, new.columns)
+        if (old and old.digest) != (new and new.digest):
+            shown = [f"{each.said!r}" if each else "nothing" for each in (old, new)]
+            says = f"went through {shown[0]} and goes through {shown[1]} now"
+            yield Change(_at(after), f"what is read of node {upstream}", says, When.EPOCH)
 
 
 def _column_changes(node: Node, what: str, before: Columns, after: Columns) -> Iterator[Change]:

@@ -71,6 +71,9 @@ class NodeSpec:
     right: RightInput | None = None
     output: pa.Schema | None = None
     side_outputs: Mapping[OutputName, pa.Schema] = field(default_factory=dict)
+    derived: Mapping[OutputName, pa.Schema] = field(
+        default_factory=dict
+    )  # outputs that expressions make of the others, as `operator` gives them
     routes: tuple[Route, ...] = ()  # by reader, in the order of their numbers
     depth: int = FULL
     recording: bool = True
@@ -87,9 +90,9 @@ class NodeSpec:
 
     @property
     def outputs(self) -> dict[OutputName, pa.Schema]:
-        """Of an operator, the main output and the side outputs."""
+        """Of an operator, the main output, the side outputs, and those that are derived from them."""
         assert self.output is not None
-        return {MAIN: self.output, **self.side_outputs}
+        return {MAIN: self.output, **self.side_outputs, **self.derived}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ def instance_config(
                 )
                 for route in node.routes
             ],
-            has_side_outputs=bool(node.side_outputs),
+            has_side_outputs=len(node.outputs) > 1,
         ),
         keys_of=keys_of(node, tells_folds),
         depth=node.depth,

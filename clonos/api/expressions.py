@@ -1,0 +1,104 @@
+"""Spark's own methods on a causal stream: `select`, `where`, `withColumn` and their like, with Spark's expressions.
+
+They cost no operator, no process and no exchange. Right behind `causal(df)` Spark does them, as if they stood before
+it; behind an operator its replicas do (`clonos.spark.derivation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from clonos.errors import QueryDefinitionError
+from clonos.spark.derivation import Derived, derived, followed
+from clonos.spark.plan import EventTime
+from clonos.spark.types import check_columns, united
+
+if TYPE_CHECKING:
+    from clonos.api.streams import CausalStream
+
+
+class SparksExpressions:
+    """What a causal stream has of a DataFrame's methods."""
+
+    def select(self: Any, *cols: Any) -> CausalStream:
+        """Columns and expressions of columns, as Spark's `select`."""
+        return derived_stream(self, lambda df: df.select(*cols))
+
+    def selectExpr(self: Any, *expr: Any) -> CausalStream:
+        """SQL expressions, as Spark's `selectExpr`."""
+        return derived_stream(self, lambda df: df.selectExpr(*expr))
+
+    def where(self: Any, condition: Any) -> CausalStream:
+        """The rows for which a condition, a Column or SQL, is true."""
+        return derived_stream(self, lambda df: df.where(condition))
+
+    def drop(self: Any, *cols: Any) -> CausalStream:
+        """Without these columns."""
+        return derived_stream(self, lambda df: df.drop(*cols))
+
+    def withColumn(self: Any, colName: str, col: Any) -> CausalStream:
+        """With one column more, or another one under its name."""
+        return derived_stream(self, lambda df: df.withColumn(colName, col))
+
+    def withColumns(self: Any, *colsMap: Mapping[str, Any]) -> CausalStream:
+        """With columns more, or others under their names."""
+        return derived_stream(self, lambda df: df.withColumns(*colsMap))
+
+    def withColumnRenamed(self: Any, existing: str, new: str) -> CausalStream:
+        """With another name for a column."""
+        return derived_stream(self, lambda df: df.withColumnRenamed(existing, new))
+
+    def withColumnsRenamed(self: Any, colsMap: Mapping[str, str]) -> CausalStream:
+        """With other names for columns."""
+        return derived_stream(self, lambda df: df.withColumnsRenamed(colsMap))
+
+    def toDF(self: Any, *cols: str) -> CausalStream:
+        """With other names for all columns, in their order."""
+        return derived_stream(self, lambda df: df.toDF(*cols))
+
+
+def is_expression(given: Any) -> bool:
+    """Whether it is a condition of Spark's, and no function."""
+    return isinstance(given, str) or hasattr(given, "_jc")
+
+
+def derived_stream(stream: CausalStream, own: Callable[[Any], Any]) -> CausalStream:
+    """Raises QueryDefinitionError, and what Spark raises of an expression that is not valid."""
+    from clonos.api.streams import CausalStream
+
+    if stream._spark._jvm is None:
+        raise QueryDefinitionError(
+            "Spark's expressions need a Spark session, which a stream of clonos.testing.driver does not have",
+            hint="Test them with Spark, or the operator alone",
+        )
+    made = [derived(stream._spark, upstream, own) for upstream in stream.plan]
+    schema = reduce(united, [each.schema for each in made])
+    check_columns(schema, "the stream", stream._spark)
+    event_time = _followed(stream.event_time, made)
+    return CausalStream(stream._spark, tuple(each.upstream for each in made), schema, event_time)
+
+
+def _followed(given: EventTime | None, made: list[Derived]) -> EventTime | None:
+    """Event time under the name that its column has now."""
+    if given is None:
+        return None
+    column = given.column
+    for each in made:
+        found, is_asked = followed(each.before, each.asked, given.column)
+        if found is None and given.inherited:
+            return None
+        if found is None:
+            raise QueryDefinitionError(
+                f"the column {given.column!r} is gone, which withWatermark() has made event time",
+                hint="Keep it, or call withWatermark() behind",
+            )
+        if is_asked and not given.inherited:
+            raise QueryDefinitionError(
+                f"where() asks for {given.column!r}, which withWatermark() has made event time: do rows that it drops "
+                "let time pass?",
+                hint="Call where() before withWatermark(): then they do not",
+            )
+        column = found
+    return given._replace(column=column)

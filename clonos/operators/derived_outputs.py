@@ -1,0 +1,122 @@
+"""Outputs that are derived from an operator's own by expressions: what `select` and `where` behind it leave.
+
+They are made in the operator's replica, of each row as soon as the operator has given it, and each is an output of its
+own beside the main one (`clonos.protocol.side_output`). What a row becomes depends on that row alone, and all that it
+becomes stands together, so a bundle that is run in pieces gives the same rows in the same order. An output that is read
+only through expressions is not given itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from clonos.errors import UserFunctionError
+from clonos.operators.expressions.derived import DerivedRows, ExpressionFailed, Made
+from clonos.operators.expressions.tree import Derivation
+from clonos.protocol.operator import Operator, Services
+from clonos.protocol.side_output import MAIN, OutputName, output_of, side_row_type
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedOutput:
+    """`source` is the output of whose rows it is made."""
+
+    source: OutputName
+    derivation: Derivation
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedOutputs:
+    """Of one operator. `outputs` are those that it gives itself, `wanted` those of them and of the derived ones that
+    are read."""
+
+    operator: str
+    outputs: Mapping[OutputName, pa.Schema]
+    derived: Mapping[OutputName, DerivedOutput]
+    wanted: frozenset[OutputName]
+
+    def around(self, make: Callable[[], Any]) -> Callable[[], Any]:
+        """What makes the operator, made to give them, too."""
+        return _Make(make, self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Make:
+    make: Callable[[], Any]
+    derived: DerivedOutputs
+
+    def __call__(self) -> WithDerivedOutputs:
+        return WithDerivedOutputs(self.make(), self.derived)
+
+
+class WithDerivedOutputs:
+    """An operator that gives derived outputs, too; in everything else it is the operator that it is around."""
+
+    def __init__(self, operator: Operator, given: DerivedOutputs) -> None:
+        self._operator = operator
+        self._given = given
+        self._of: dict[OutputName, list[Callable[[list[Row]], Made]]] = {
+            output: [_as_given] if output in given.wanted else [] for output in given.outputs
+        }
+        for name in sorted(given.derived):
+            each = given.derived[name]
+            rows = DerivedRows(given.outputs[each.source], each.derivation, given.operator)
+            self._of[each.source].append(_as_side_rows(rows, side_row_type(name)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_operator":
+            raise AttributeError(name)
+        return getattr(self._operator, name)
+
+    def open(self, services: Services) -> None:
+        self._services = services
+        self._operator.open(services)
+
+    def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
+        return self._derived(self._operator.bundle(keys, rows))
+
+    def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[Row]:
+        return self._derived(self._operator.timers(due, event))
+
+    def gathered(self) -> list[Row]:
+        return self._derived(self._operator.gathered())
+
+    def _derived(self, rows: list[Row]) -> list[Row]:
+        if not rows:
+            return rows
+        try:
+            return self._split(rows)
+        except ExpressionFailed as failed:
+            text = (
+                f"{self._given.operator!r}: the expression {failed.text} behind it raised "
+                f"{type(failed.cause).__name__}: {failed.cause}"
+            )
+            raise UserFunctionError(text, where=self._services.where(None)) from failed.cause
+
+    def _split(self, rows: list[Row]) -> list[Row]:
+        outputs = list(map(output_of, rows)) if len(self._of) > 1 else [MAIN] * len(rows)
+        if outputs.count(outputs[0]) == len(outputs):
+            columns = [make(rows) for make in self._of[outputs[0]]]
+            if len(columns) == 1:
+                return [row for row in columns[0] if row is not None]
+            return [row for group in zip(*columns, strict=True) for row in group if row is not None]
+        groups = {}
+        for output in dict.fromkeys(outputs):
+            own = [row for row, at in zip(rows, outputs, strict=True) if at == output]
+            made = [make(own) for make in self._of[output]]
+            groups[output] = iter(zip(*made, strict=True)) if made else iter([()] * len(own))
+        return [row for output in outputs for row in next(groups[output]) if row is not None]
+
+
+def _as_given(rows: list[Row]) -> Made:
+    return [*rows]
+
+
+def _as_side_rows(derive: DerivedRows, kind: type[Row]) -> Callable[[list[Row]], Made]:
+    return lambda rows: [None if row is None else kind(row) for row in derive(rows)]

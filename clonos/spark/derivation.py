@@ -1,0 +1,145 @@
+"""Spark's own `select`, `where` and their like on a causal stream: what they make of a plan.
+
+On a source they are done by Spark, in front of everything. Behind an operator Spark only analyses them, over a
+DataFrame without rows, and the operator's replica evaluates what comes out (`clonos.operators.derived_outputs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from clonos.errors import QueryDefinitionError
+from clonos.operators.expressions.derived import DerivedRows
+from clonos.operators.expressions.tree import Derivation, Select, Step, Unsupported, Where
+from clonos.operators.types import arrow_schema
+from clonos.spark.before_causal import check_before_causal, items
+from clonos.spark.expression_tree import BY_A_FUNCTION, Reader
+from clonos.spark.identity import carried_on
+from clonos.spark.plan import DerivedPlan, SideOutputPlan, SourcePlan, Upstream, base_output, schema_of
+
+Own = Callable[[Any], Any]
+"""From a DataFrame to one: what the user has asked for."""
+
+_ELSEWHERE: Final = {
+    "Generate": "Use flat_map(fn, output), which makes several rows of one",
+    "Aggregate": "Use groupBy(...).process(fn, output) with ctx.state",
+    "Window": "Use groupBy(...).process(fn, output) with ctx.state",
+}
+
+
+class Derived(NamedTuple):
+    """What Spark's own method has made of one upstream. `before` are the columns that it had, as attributes of Spark's,
+    `asked` what was asked for, as a DataFrame."""
+
+    upstream: Upstream
+    schema: Any
+    before: list[Any]
+    asked: Any
+
+
+def derived(spark: Any, upstream: Upstream, own: Own) -> Derived:
+    """The same rows with what Spark's own method makes of them. Raises QueryDefinitionError, and Spark's own
+    AnalysisException."""
+    if isinstance(upstream, SourcePlan):
+        asked = own(upstream.df)
+        check_before_causal(asked)
+        return Derived(carried_on(upstream, asked), asked.schema, _output(upstream.df), asked)
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    given = schema_of(upstream)
+    empty = _without_rows(spark, given)
+    asked = own(empty)
+    steps, said = _steps(spark, asked, zone)
+    more = Derivation(steps, arrow_schema(asked.schema), zone, said)
+    _check(given, more)
+    if isinstance(upstream, DerivedPlan):
+        more = upstream.derivation.then(more)
+    node = upstream.node if isinstance(upstream, SideOutputPlan | DerivedPlan) else upstream
+    made = DerivedPlan(node, base_output(upstream), more, asked.schema)
+    return Derived(made, asked.schema, _output(empty), asked)
+
+
+def _output(df: Any) -> list[Any]:
+    return list(items(df._jdf.queryExecution().analyzed().output()))
+
+
+def _check(given: Any, derivation: Derivation) -> None:
+    """That a replica can evaluate it."""
+    try:
+        DerivedRows(arrow_schema(given), derivation, "")
+    except Unsupported as error:
+        raise QueryDefinitionError(
+            f"the expression {error} is not evaluated behind an operator", hint=BY_A_FUNCTION
+        ) from None
+
+
+def _without_rows(spark: Any, schema: Any) -> Any:
+    from pyspark.sql import DataFrame
+
+    session = spark._jsparkSession
+    rows = spark._jvm.java.util.ArrayList()
+    return DataFrame(session.createDataFrame(rows, session.parseDataType(schema.json())), spark)
+
+
+def _steps(spark: Any, asked: Any, zone: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """And as users read them."""
+    nodes = list(_down(asked))
+    for name, _ in nodes[:-1]:
+        if name not in ("Project", "Filter"):
+            raise QueryDefinitionError(
+                f"{name} cannot follow an operator: only what makes one row of one, or drops it",
+                hint=_ELSEWHERE.get(name, BY_A_FUNCTION),
+            )
+    columns = _places(nodes.pop()[1].output())
+    steps: list[Step] = []
+    said = []
+    for name, node in reversed(nodes):
+        read = Reader(spark, zone, columns).read
+        if name == "Filter":
+            steps.append(Where(read(node.condition())))
+            said.append(f"where {node.condition().sql()}")
+        else:
+            listed = list(items(node.projectList()))
+            steps.append(Select(tuple(map(read, listed))))
+            said.append(f"select {', '.join(str(each.sql()) for each in listed)}")
+            columns = _places(node.output())
+    return tuple(steps), tuple(said)
+
+
+def _down(df: Any) -> Iterator[tuple[str, Any]]:
+    """The nodes of its plan with their names, from the top."""
+    node = df._jdf.queryExecution().analyzed()
+    yield str(node.nodeName()), node
+    while node.children().size():
+        node = node.children().apply(0)
+        yield str(node.nodeName()), node
+
+
+def _places(output: Any) -> dict[int, int]:
+    return {attribute.exprId().id(): place for place, attribute in enumerate(items(output))}
+
+
+def followed(given: Sequence[Any], asked: Any, column: str) -> tuple[str | None, bool]:
+    """What a column is called behind what was `asked` for, None where it is not there any more; and whether rows are
+    dropped by it. `given` are the columns before, as attributes."""
+    same = {attribute.exprId().id() for attribute in given if attribute.name() == column}
+    is_asked = False
+    for name, node in reversed(list(_down(asked))):
+        if name == "Filter":
+            is_asked = is_asked or any(
+                each.exprId().id() in same for each in items(node.condition().references().toSeq())
+            )
+        elif name == "Project":
+            for each in items(node.projectList()):
+                if each.getClass().getSimpleName() == "Alias" and _is_column(each.child(), same):
+                    same.add(each.exprId().id())
+    names = [
+        str(each.name())
+        for each in items(asked._jdf.queryExecution().analyzed().output())
+        if each.exprId().id() in same
+    ]
+    return column if column in names else next(iter(names), None), is_asked
+
+
+def _is_column(expression: Any, same: set[int]) -> bool:
+    return expression.getClass().getSimpleName() == "AttributeReference" and expression.exprId().id() in same
