@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos.errors import UserFunctionError
+from clonos.errors import InputError, UserFunctionError
 from clonos.operators.expressions.derived import DerivedRows, ExpressionFailed, Made
 from clonos.operators.expressions.tree import Derivation
 from clonos.protocol.operator import Operator, Services
@@ -98,6 +98,8 @@ class WithDerivedOutputs:
                 f"{type(failed.cause).__name__}: {failed.cause}"
             )
             raise UserFunctionError(text, where=self._services.where(None)) from failed.cause
+        except InputError as error:
+            raise error.at(self._services.where(None)) from None
 
     def _split(self, rows: list[Row]) -> list[Row]:
         outputs = list(map(output_of, rows)) if len(self._of) > 1 else [MAIN] * len(rows)

@@ -428,7 +428,9 @@ class Compiled:
     def _derived_of(self, node: OperatorPlan) -> DerivedOf:
         readers = [*self._nodes, *self._sinks]
         read = [up for each in readers if not isinstance(each, SourcePlan) for up in each.all_upstream]
-        return DerivedOf(node, self._name(node), [up for up in read if node_of(up) is node])
+        found = DerivedOf(node, self._name(node), [up for up in read if node_of(up) is node])
+        found.check_zone(self._zone)
+        return found
 
     def _event_inputs(self, node: OperatorPlan) -> list[EventInput]:
         inputs = []

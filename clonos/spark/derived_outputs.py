@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos.errors import QueryDefinitionError
 from clonos.operators.derived_outputs import DerivedOutput, DerivedOutputs
 from clonos.operators.types import arrow_schema
 from clonos.protocol.side_output import MAIN, OutputName
@@ -24,6 +25,16 @@ class DerivedOf:
         self._wanted = frozenset(map(output_read, read))
         found = {up.output: up for up in read if isinstance(up, DerivedPlan)}
         self._plans = dict(sorted(found.items()))
+
+    def check_zone(self, zone: str) -> None:
+        """Raises QueryDefinitionError where the session's time zone has changed since an expression was given."""
+        for plan in self._plans.values():
+            if plan.derivation.zone != zone:
+                raise QueryDefinitionError(
+                    f"{'; '.join(plan.derivation.said)} behind {self._name!r} was said in the time zone "
+                    f"{plan.derivation.zone}, and the session's is {zone} now",
+                    hint="Set spark.sql.session.timeZone before the query is defined",
+                )
 
     @property
     def schemas(self) -> dict[OutputName, pa.Schema]:

@@ -1,10 +1,8 @@
-"""Spark's own `select`, `where` and their like on a causal stream: as Spark does them, exact, and for no operator more."""
+"""Spark's own `select`, `where` and their like on a causal stream: exact, for no operator more."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +11,6 @@ from pyspark.sql import functions as f
 from streams import TRIGGERS, Place
 
 import clonos
-from clonos.api.streams import CausalStream
-from clonos.errors import ClonosError, QueryDefinitionError
 
 MASTER = "local[16,4]"
 

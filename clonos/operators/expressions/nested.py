@@ -1,4 +1,8 @@
-"""Fields of structs, elements of arrays, values of maps, and what is made of them."""
+"""Fields of structs, elements of arrays, values of maps, and what is made of them.
+
+Not elements of `array(...)` itself: where the index is null, Spark takes its elements for what is never null, and
+gives 0.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ def _item(expression: Expression, args: list[Value], scope: Scope) -> Value:
             raise EvaluationError(f"{text}: index {index} of an array of {len(values)}")
         return None
 
-    need(expression, expression.args[1].kind in INTEGERS)
+    need(expression, expression.args[1].kind in INTEGERS and expression.args[0].op != "CreateArray")
     return null_safe(args, item)
 
 
@@ -46,6 +50,7 @@ def _element(expression: Expression, args: list[Value], scope: Scope) -> Value:
     if expression.args[0].kind.startswith("map<"):
         return _value(expression, args, scope)
     need(expression, expression.args[1].kind in INTEGERS and not expression.said("has_default"))
+    need(expression, expression.args[0].op != "CreateArray")
     fails, text = expression.said("fails"), expression.text
 
     def element(values: list[Any], index: int) -> Any:

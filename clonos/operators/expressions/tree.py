@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -63,7 +64,7 @@ class Where:
 Step = Select | Where
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Derivation:
     """How rows are made of those of an output: steps, one after another. `schema` is that of the rows that come out."""
 
@@ -75,7 +76,7 @@ class Derivation:
     def then(self, more: Derivation) -> Derivation:
         return Derivation(self.steps + more.steps, more.schema, more.zone, self.said + more.said)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The same in every process, and as long as the same is asked for under the same names and types."""
         fields = [(field.name, str(field.type), field.nullable) for field in self.schema]

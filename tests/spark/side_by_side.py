@@ -1,0 +1,122 @@
+"""The same expressions over the same rows in Spark and in a replica's evaluator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from clonos.operators.expressions.compiled import EvaluationError
+from clonos.operators.expressions.derived import DerivedRows, ExpressionFailed
+from clonos.operators.rows import RowDecoder, RowEncoder
+from clonos.operators.types import arrow_schema
+from clonos.spark.derivation import derived
+from clonos.spark.plan import Binding, DerivedPlan, OperatorPlan
+
+Row = tuple[Any, ...]
+
+
+class Outcome(NamedTuple):
+    """A value, or an error that has no other."""
+
+    failed: bool
+    value: Any = None
+
+
+FAILED = Outcome(True)
+
+
+class SideBySide:
+    def __init__(self, spark: Any, ddl: str, rows: Sequence[Row]) -> None:
+        self._spark = spark
+        self._zone = spark.conf.get("spark.sql.session.timeZone")
+        self._schema = StructType.fromDDL(ddl)
+        self._rows = list(rows)
+        self._node = OperatorPlan(
+            (), self._schema, (), lambda given, name: lambda: None, self._schema, Binding("op"), None
+        )
+
+    def derivation(self, expression: str) -> DerivedPlan:
+        """Raises QueryDefinitionError where it is not evaluated behind an operator."""
+        plan = derived(self._spark, self._node, lambda df: df.selectExpr(f"{expression} AS r")).upstream
+        assert isinstance(plan, DerivedPlan)
+        return plan
+
+    def ours(self, expression: str) -> list[Outcome]:
+        plan = self.derivation(expression)
+        make = DerivedRows(arrow_schema(self._schema), plan.derivation, "op")
+        schema = plan.derivation.schema
+        encoder, decoder = RowEncoder(schema, self._zone), RowDecoder(schema, self._zone, instants=True)
+        found = []
+        for row in self._rows:
+            try:
+                made = make([row])
+            except ExpressionFailed as error:
+                assert isinstance(error.cause, EvaluationError), (expression, row, error.cause)
+                found.append(FAILED)
+                continue
+            found.append(Outcome(False, decoder.decode(encoder.batch(made))[1][0][0]))  # type: ignore[arg-type]
+        return found
+
+    def _theirs(self, expressions: Sequence[str], rows: Sequence[Row]) -> list[list[Any]]:
+        """By expression, its values."""
+        batch = RowEncoder(arrow_schema(self._schema), self._zone).batch(rows)
+        given = self._spark.createDataFrame(pa.Table.from_batches([batch]), self._schema)
+        made = given.selectExpr(*[f"{each} AS r{at}" for at, each in enumerate(expressions)])
+        schema = arrow_schema(made.schema)
+        table = made.toArrow().cast(schema).combine_chunks()
+        decoder = RowDecoder(schema, self._zone, instants=True)
+        (whole,) = table.to_batches()
+        return decoder.columns(whole)
+
+    def _fails(self, expression: str, row: Row) -> bool:
+        try:
+            self._theirs([expression], [row])
+        except PySparkException:
+            return True
+        return False
+
+    def check(self, expressions: Sequence[str]) -> None:
+        """That both sides give the same, or fail, row by row. Of the rows where one fails, Spark is asked for two."""
+        ours = {each: self.ours(each) for each in expressions}
+        quiet = [each for each in expressions if FAILED not in ours[each]]
+        wrong = []
+        for expression, values in zip(quiet, self._theirs(quiet, self._rows) if quiet else (), strict=True):
+            wrong += self._differing(expression, self._rows, ours[expression], values)
+        for expression in (each for each in expressions if FAILED in ours[each]):
+            pairs = list(zip(self._rows, ours[expression], strict=True))
+            rows = [row for row, outcome in pairs if not outcome.failed]
+            kept = [outcome for _, outcome in pairs if not outcome.failed]
+            if rows:
+                wrong += self._differing(expression, rows, kept, self._theirs([expression], rows)[0])
+            failing = [row for row, outcome in pairs if outcome.failed]
+            wrong += [
+                (expression, row, "fails here alone")
+                for row in {repr(row): row for row in (failing[0], failing[-1])}.values()
+                if not self._fails(expression, row)
+            ]
+        assert not wrong, wrong[:5]
+
+    @staticmethod
+    def _differing(
+        expression: str, rows: Sequence[Row], ours: Sequence[Outcome], theirs: Sequence[Any]
+    ) -> list[Any]:
+        triples = zip(rows, ours, theirs, strict=True)
+        return [(expression, row, mine, value) for row, mine, value in triples if not same(mine.value, value)]
+
+
+def same(mine: Any, theirs: Any) -> bool:
+    """Bit by bit, but for which NaN it is."""
+    if isinstance(mine, float) and isinstance(theirs, float):
+        both_nan = mine != mine and theirs != theirs
+        return both_nan or (mine == theirs and math.copysign(1, mine) == math.copysign(1, theirs))
+    if isinstance(mine, (list, tuple)) and isinstance(theirs, (list, tuple)):
+        return len(mine) == len(theirs) and all(map(same, mine, theirs))
+    if isinstance(mine, Decimal):
+        return isinstance(theirs, Decimal) and str(mine) == str(theirs)
+    return type(mine) is type(theirs) and bool(mine == theirs)
