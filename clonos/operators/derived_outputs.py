@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos.errors import InputError, UserFunctionError
+from clonos.operators.expressions.compiled import EvaluationError
 from clonos.operators.expressions.derived import DerivedRows, ExpressionFailed, Made
 from clonos.operators.expressions.tree import Derivation
 from clonos.protocol.operator import Operator, Services
@@ -93,10 +94,10 @@ class WithDerivedOutputs:
         try:
             return self._split(rows)
         except ExpressionFailed as failed:
-            text = (
-                f"{self._given.operator!r}: the expression {failed.text} behind it raised "
-                f"{type(failed.cause).__name__}: {failed.cause}"
-            )
+            said = str(failed.cause)  # names the expression, where it is one of ours
+            if not isinstance(failed.cause, EvaluationError):
+                said = f"{failed.text} raised {type(failed.cause).__name__}: {said}"
+            text = f"an expression behind {self._given.operator!r} has no value: {said}"
             raise UserFunctionError(text, where=self._services.where(None)) from failed.cause
         except InputError as error:
             raise error.at(self._services.where(None)) from None

@@ -11,7 +11,16 @@ import pytest
 
 from clonos.errors import CheckpointMismatch
 from clonos.protocol.side_output import OutputName
-from clonos.protocol.topology import Column, Node, NodeKind, SecondInput, StateVariable, Topology, Watermark
+from clonos.protocol.topology import (
+    Column,
+    DerivedInput,
+    Node,
+    NodeKind,
+    SecondInput,
+    StateVariable,
+    Topology,
+    Watermark,
+)
 from clonos.protocol.versions.binding import Change, When, compare, misfit
 
 IN = (Column("card", "string"), Column("amount", "int"))
@@ -307,3 +316,23 @@ def test_which_sinks_there_are_and_in_which_order_is_bound(
 def test_columns_that_continue_others() -> None:
     assert misfit(OUT, (*OUT, Column("n", "int"))) is None
     assert misfit((Column("n", "int", False),), (Column("n", "int"),)) is None
+
+
+def test_other_expressions_wait_for_the_end_of_an_epoch() -> None:
+    """What a node reads of another one through expressions."""
+    read = DerivedInput("where (amount > 1)", "1f", OUT)
+    query = with_node(3, derived={2: read})
+    assert Topology.from_document(json.loads(json.dumps(query.to_document()))) == query
+    assert compare(query, query) == []
+    other = only(query, with_node(3, derived={2: read._replace(said="where (amount > 2)", digest="2f")}))
+    assert (other.when, other.node) == (When.EPOCH, None)
+    assert str(other) == (
+        "what is read of node 2 of node 3 ('sink') went through 'where (amount > 1)' and goes through "
+        "'where (amount > 2)' now"
+    )
+    for bound, program in ((query, QUERY), (QUERY, query)):
+        assert only(bound, program).when is When.EPOCH and "nothing" in str(only(bound, program))
+    narrow = with_node(3, derived={2: DerivedInput("select card", "3f", OUT[:1])})
+    whens = [change.when for change in compare(query, narrow)]
+    assert whens == [When.REFUSED, When.EPOCH]
+    assert "derived" not in json.dumps(QUERY.to_document())

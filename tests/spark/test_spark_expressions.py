@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from modes import MODES
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from streams import TRIGGERS, Place
 
 import clonos
+import clonos.testing.driver
+from clonos.errors import CheckpointMismatch, InputError, QueryDefinitionError, UserFunctionError
 
 MASTER = "local[16,4]"
 
@@ -87,3 +91,266 @@ def test_rows_go_through_expressions_of_each_reader_while_all_are_killed(place: 
     assert sorted(even) == [id_ for id_ in known if id_ % 2 == 0]
     for id_, draw in draws.items():
         assert all_draws[id_] == draw if id_ % 2 else even[id_] == draw % 1000000007
+
+
+# What a stream is
+
+
+SCHEMA = "id long not null, at timestamp, name string, tags array<string>, place struct<x:int,y:double>"
+
+
+def keep(row: Any, ctx: Any) -> Any:
+    return row
+
+
+@pytest.fixture
+def streams(place: Place) -> dict[str, Any]:
+    """A source, an operator and a side output with the same columns."""
+    source = place.causal(SCHEMA)
+    made = source.map(keep, SCHEMA, name="op", side_outputs={"side": SCHEMA})
+    return {"source": source, "main": made, "side": made.side_output("side")}
+
+
+ASKED = [
+    lambda s: s.select("place.x", (f.col("id") + 1).alias("more"), "*"),
+    lambda s: s.selectExpr("id AS k", "place.*", "tags[0] AS tag", "upper(name) AS name"),
+    lambda s: s.where("id > 1").select("name").where(f.col("name").isNotNull()),
+    lambda s: s.filter(f.col("id") > 1).drop("tags", "place", "nothing"),
+    lambda s: s.withColumn("id", f.col("id").cast("string")).withColumn("n", f.lit(1.5)),
+    lambda s: s.withColumns({"a": f.coalesce("name", f.lit("-")), "b": f.col("id") % 2}),
+    lambda s: s.withColumnRenamed("id", "k").withColumnsRenamed({"at": "then"}).select("k", "then"),
+    lambda s: s.select("id", "name").toDF("a", "b"),
+    lambda s: s.select([f.struct("id", f.col("name").alias("n")).alias("s")]),
+]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_columns_types_and_nulls_are_as_spark_says(spark: Any, streams: dict[str, Any], asked: Any) -> None:
+    expected = asked(spark.createDataFrame([], streams["main"].schema)).schema
+    for name in ("main", "side"):
+        made = asked(streams[name])
+        assert made.schema == expected and made.columns == expected.names
+    of_source = asked(streams["source"])  # there Spark says that what comes from JSON may be null
+    assert of_source.schema.simpleString() == expected.simpleString()
+    united = asked(streams["source"].union(streams["main"]))
+    assert united.columns == expected.names and len(united.plan) == 2
+
+
+def test_what_spark_refuses_spark_refuses(streams: dict[str, Any]) -> None:
+    for stream in streams.values():
+        for wrong in (
+            lambda s: s.select("missing"),
+            lambda s: s.where("id + 'a' = tags"),
+            lambda s: s.selectExpr("id +"),
+            lambda s: s.toDF("a"),
+        ):
+            with pytest.raises(PySparkException):
+                wrong(stream)
+        with pytest.raises(QueryDefinitionError, match="two columns called"):
+            stream.select("id", f.col("name").alias("ID"))
+        with pytest.raises(QueryDefinitionError, match="names that begin with _clonos are taken"):
+            stream.withColumn("_clonos_x", f.lit(1))
+
+
+def test_what_is_not_evaluated_behind_an_operator_is_named(spark: Any, streams: dict[str, Any]) -> None:
+    twice = f.udf(lambda text: text, "string")
+    for stream in (streams["main"], streams["side"], streams["main"].select("id", "name", "tags")):
+        for asked, says, hint in (
+            (
+                lambda s: s.select(f.rand()),
+                r"rand\(.* is another one when a row is made again",
+                r"ctx\.random",
+            ),
+            (
+                lambda s: s.where(f.current_timestamp() > f.lit(None)),
+                "current_timestamp.* is another one",
+                r"ctx\.now",
+            ),
+            (lambda s: s.select(f.explode("tags")), "Generate cannot follow an operator", "flat_map"),
+            (lambda s: s.select(f.sum("id")), "Aggregate cannot follow an operator", r"groupBy.*process"),
+            (lambda s: s.select(twice("name")), "PythonUDF", r"map\(fn"),
+            (lambda s: s.where("id in (select 1)"), "is not evaluated behind an operator", r"map\(fn"),
+            (lambda s: s.selectExpr("regexp_replace(name, 'a', 'b')"), "RegExpReplace", r"map\(fn"),
+            (lambda s: s.where("name rlike '(a)\\\\1'"), "of its regular expression", r"map\(fn"),
+            (lambda s: s.selectExpr("cast(name as double)"), r"string to double", r"map\(fn"),
+        ):
+            with pytest.raises(QueryDefinitionError, match=f"{says}.*{hint}"):
+                asked(stream)
+    with pytest.raises(QueryDefinitionError, match=r"rand\(.*is not deterministic.*ctx\.random"):
+        streams["source"].select(f.rand())
+    with pytest.raises(QueryDefinitionError, match="filter takes a function of a row and a name"):
+        streams["main"].filter(keep)
+    with pytest.raises(QueryDefinitionError, match=r"Spark session, which a stream of clonos\.testing"):
+        clonos.testing.driver.stream("a int").select("a")
+
+
+def test_a_reader_takes_one_output_of_an_operator(place: Place, streams: dict[str, Any]) -> None:
+    main, side = streams["main"].select("id"), streams["side"].select("id")
+    for united, says in (
+        (
+            main.union(streams["main"].select((f.col("id") + 1).alias("id"))),
+            "would read two outputs of op: its main ",
+        ),
+        (main.union(side), "its main output through select .*id.* and its side output 'side' through"),
+        (main.union(streams["main"].select("id")), "would get rows of .* main output through .* of op twice"),
+    ):
+        with pytest.raises(QueryDefinitionError, match=says):
+            place.writer(united).start()
+
+
+def test_the_name_of_a_derived_output_is_that_of_what_it_does(spark: Any, streams: dict[str, Any]) -> None:
+    """The log knows outputs by their names: they are the same in each process that starts the query."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    outputs = [
+        each.plan[0].output for each in (streams["main"].where("id > 1"), streams["main"].where("id > 1"))
+    ]
+    assert outputs[0] == outputs[1] == "/72bb77ce93f0112f"
+    others = [
+        streams["main"].where("id > 2"),
+        streams["main"].where("id >= 1"),
+        streams["main"].where("id > 1").drop("at"),
+        streams["side"].where("id > 1"),
+    ]
+    assert len({outputs[0], *(each.plan[0].output for each in others)}) == 5
+
+
+def test_event_time_follows_its_column(streams: dict[str, Any]) -> None:
+    for stream in (streams["source"], streams["main"]):
+        timed = stream.withWatermark("at", "1 minute")
+        renamed = timed.where("id > 1").selectExpr("id", "at AS then", "upper(name) AS at")
+        assert renamed.event_time is not None and renamed.event_time.column == "then"
+        assert timed.select("*", f.col("at").alias("b")).event_time == timed.event_time
+        with pytest.raises(QueryDefinitionError, match=r"'at' is gone.*withWatermark\(\) behind"):
+            timed.drop("at")
+        with pytest.raises(QueryDefinitionError, match=r"'at' is gone"):
+            timed.select("id", f.date_trunc("hour", "at").alias("at"))
+        with pytest.raises(QueryDefinitionError, match=r"asks for 'at'.*Call where\(\) before withWatermark"):
+            timed.where("at > '2020-01-01'")
+        assert (
+            stream.where("at > '2020-01-01'").withWatermark("at", "1 minute").event_time == timed.event_time
+        )
+        kept = timed.filter(
+            lambda row: True, name="all", pure=True
+        )  # has its watermark from the operator before
+        assert kept.drop("at").event_time is None and kept.where("at is not null").event_time is not None
+
+
+# What a query does
+
+
+def rows_of(place: Place, stream: Any, count: int, mode: str = "microbatch") -> list[dict[str, Any]]:
+    place.start(stream, mode)
+    return place.await_rows(count)
+
+
+def test_values_arrive_as_spark_would_have_made_them(place: Place) -> None:
+    """A function gives values in many forms; an expression gets them as the next operator would."""
+    schema = "a int, d double, m decimal(10,2), t timestamp, s string, tags array<int>"
+
+    def odd(row: Any, ctx: Any) -> Any:
+        import datetime as dt
+
+        import numpy as np
+
+        moment = dt.datetime(2024, 7, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+        return {"a": np.int64(7), "d": True, "m": 3, "t": moment, "s": b"text", "tags": (1, 2)}
+
+    place.spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    made = place.causal("id long").map(odd, schema, name="odd")
+    asked = made.where("t = timestamp'2024-07-01 12:00:00' AND d = 1").selectExpr(
+        "a + 1 AS a", "m / 2 AS m", "concat(s, '!') AS s", "tags[1] AS tag", "t"
+    )
+    place.write([{"id": 1}])
+    (row,) = rows_of(place, asked, 1)
+    assert (row["a"], Decimal(row["m"]), row["s"], row["tag"]) == (8, Decimal("1.5"), "text!", 2)
+
+
+def test_an_error_in_an_expression_ends_the_query_and_says_where(place: Place) -> None:
+    made = place.causal("id long").map(drawn, "id long, draw long", name="draw")
+    place.write([{"id": 3}, {"id": 0}])
+    place.start(made.selectExpr("10 div id AS share"))
+    says = r"behind 'draw' has no value: .* div id\): division by zero \(operator 'draw', instance"
+    with pytest.raises(UserFunctionError, match=says):
+        place.query.awaitTermination(120)
+    place.query = None
+
+
+def test_a_value_that_does_not_fit_is_refused_before_an_expression_sees_it(place: Place) -> None:
+    made = place.causal("id long").map(lambda row, ctx: ("text",), "n int", name="odd")
+    place.write([{"id": 3}])
+    place.start(made.where("n > 1"))
+    with pytest.raises(InputError, match="column 'n'"):
+        place.query.awaitTermination(120)
+    place.query = None
+
+
+@pytest.mark.parametrize("channel", ["part", "cast(part as int)"])
+def test_a_source_with_columns_for_a_place_may_lose_them(place: Place, channel: str) -> None:
+    source = place.read("part string, line long, n long", partitions=1).withColumn("file", f.expr(channel))
+    stream = (
+        clonos.causal(source, channel="file", position="line")
+        .where("n > 1")
+        .select((f.col("n") * 2).alias("m"))
+    )
+    stream = (
+        stream.withColumn("k", f.col("m") + 1).drop("m").map(drawn_of_k, "k long, draw long", name="draw")
+    )
+    place.write([{"part": "1", "line": line, "n": line} for line in range(4)], partitions=1)
+    rows = rows_of(place, stream, 2)
+    assert sorted(row["k"] for row in rows) == [5, 7]
+    place.kill(2, 0)
+    place.write([{"part": "1", "line": line, "n": line} for line in range(4, 6)], partitions=1)
+    again = place.await_rows(4)
+    assert sorted(row["k"] for row in again) == [5, 7, 9, 11] and all(row in again for row in rows)
+
+
+def drawn_of_k(row: Any, ctx: Any) -> tuple[int, int]:
+    return row.k, ctx.random.getrandbits(40)
+
+
+def test_event_time_goes_on_behind_expressions(place: Place) -> None:
+    """Of a source and of an operator: a timer of event time fires, also where the column has another name."""
+
+    def wait(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.timer(at=row.then, event=True)
+        return [(key[0], "row")]
+
+    def due(key: Any, timer: Any, ctx: Any) -> Any:
+        return [(key[0], "due")]
+
+    made = place.causal("k string, at timestamp", partitions=1).map(keep, "k string, at timestamp", name="op")
+    timed = made.withWatermark("at", "5 seconds").where("k != 'no'").selectExpr("k", "at AS then")
+    waiting = timed.groupBy("k").process(wait, "k string, what string", name="wait", on_timer=due)
+    place.write([{"k": "a", "at": "2024-01-01 00:00:01"}], partitions=1)
+    place.start(waiting)
+    place.await_rows(1)
+    place.write([{"k": "b", "at": "2024-01-01 00:00:09"}], partitions=1)
+    rows = place.await_rows(3)
+    assert sorted((row["k"], row["what"]) for row in rows) == [("a", "due"), ("a", "row"), ("b", "row")]
+
+
+def test_another_expression_waits_for_the_end_of_an_epoch_that_was_seen(place: Place) -> None:
+    def stream(condition: str) -> Any:
+        return place.causal("id long").map(drawn, "id long, draw long", name="draw").where(condition)
+
+    def long_epoch(condition: str) -> Any:
+        return place.writer(stream(condition)).trigger(realTime="5 minutes").start()
+
+    place.query = long_epoch("id > 0")
+    place.write([{"id": 1}, {"id": 2}])
+    before = place.await_rows(2)
+    place.stop()
+    place.query = long_epoch("id > 0")  # the same goes on
+    place.write([{"id": 3}])
+    assert all(row in place.await_rows(3) for row in before)
+    place.stop()
+    changed = r"what is read of node 2 of node 3 .* went through 'where \(id > .*0.*and goes through 'where \(id > .*1"
+    with pytest.raises(CheckpointMismatch, match=changed) as refused:
+        long_epoch("id > 1")
+    assert "availableNow=True" in str(refused.value)
+    report = place.writer(stream("id > 1")).explain_upgrade()
+    assert report.refused
+    assert place.writer(stream("id > 0")).trigger(availableNow=True).start().awaitTermination(120)
+    place.query = long_epoch("id > 1")
+    place.write([{"id": 1}, {"id": 5}])
+    assert sorted(row["id"] for row in place.await_rows(4)) == [1, 2, 3, 5]
