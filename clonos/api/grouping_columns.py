@@ -40,5 +40,5 @@ def _column_name(column: Any) -> str:
             return text
     raise QueryDefinitionError(
         f"groupBy takes column names, not {column!r}",
-        hint="Compute the key with Spark's expressions before causal(), on the source DataFrame",
+        hint="Compute the key as a column before, with withColumn()",
     )

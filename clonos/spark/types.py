@@ -55,7 +55,7 @@ def united(mine: Any, theirs: Any) -> Any:
     if texts[0] != texts[1]:
         raise QueryDefinitionError(
             f"streams with different schemas cannot be united: {texts[0]} and {texts[1]}",
-            hint="Give both the same columns before causal(), or with map()",
+            hint="Give both the same columns, with select() or map()",
         )
     return StructType(
         [

@@ -15,6 +15,8 @@ from streams import TRIGGERS, Place
 import clonos
 import clonos.testing.driver
 from clonos.errors import CheckpointMismatch, InputError, QueryDefinitionError, UserFunctionError
+from clonos.spark.checkpoint import Checkpoint
+from clonos.tools.checkpoint.describe import described, render
 
 MASTER = "local[16,4]"
 
@@ -350,6 +352,8 @@ def test_another_expression_waits_for_the_end_of_an_epoch_that_was_seen(place: P
     assert "availableNow=True" in str(refused.value)
     report = place.writer(stream("id > 1")).explain_upgrade()
     assert report.refused
+    lines = list(render(described(Checkpoint(str(place.checkpoint)))))
+    assert any("reads node 2 through 'where (id > " in line for line in lines)
     assert place.writer(stream("id > 0")).trigger(availableNow=True).start().awaitTermination(120)
     place.query = long_epoch("id > 1")
     place.write([{"id": 1}, {"id": 5}])

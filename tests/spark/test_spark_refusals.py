@@ -198,7 +198,7 @@ def test_columns_of_spark_may_name_a_key(place: Place) -> None:
     stream = clonos.causal(source)
     for key in (source["k"], f.col("k"), source.k, "K", ["k"]):
         assert stream.groupBy(key)._key == ("k",)
-    with pytest.raises(QueryDefinitionError, match="Compute the key with Spark's expressions before causal"):
+    with pytest.raises(QueryDefinitionError, match="Compute the key as a column before"):
         stream.groupBy(f.col("n") + 1)
 
 

@@ -98,6 +98,8 @@ def _bound(node: dict[str, Any]) -> Iterator[str]:
         yield f"per {node['per']}"
     if node["watermark"] and node["watermark"][0]:
         yield f"watermark {node['watermark'][0]} less {node['watermark'][1] / 1_000_000:g} s"
+    for upstream, said, *_ in node.get("derived", ()):
+        yield f"reads node {upstream} through {_quoted(said)}"
     for variable in node["state"] or ():
         fields = ", ".join(f"{column[0]} {column[1]}" for column in variable["columns"])
         yield f"state {variable['name']}({fields})"
