@@ -26,5 +26,12 @@ def side_row_type(output: OutputName) -> type[SideRow]:
     return type("SideRow", (SideRow,), {"__slots__": (), "output": output})
 
 
+def output_said(operator: str, output: OutputName) -> str:
+    """An output of an operator, in messages. Behind a slash stands by which expressions it is derived from another."""
+    own, derived, _ = output.partition("/")
+    said = f"{operator}, side output {own}" if own else operator
+    return f"an expression behind {said}" if derived else said
+
+
 def output_of(row: tuple[Any, ...]) -> OutputName:
     return row.output if isinstance(row, SideRow) else MAIN

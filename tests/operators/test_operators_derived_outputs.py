@@ -19,7 +19,7 @@ from clonos.operators.expressions.conforming import Conforming
 from clonos.operators.expressions.tree import COLUMN, LITERAL, Derivation, Expression, Select, Where
 from clonos.operators.process import FlatMapOperator, ProcessOperator
 from clonos.operators.types import arrow_schema
-from clonos.protocol.side_output import MAIN, OutputName, output_of
+from clonos.protocol.side_output import MAIN, OutputName, output_of, output_said
 from clonos.protocol.versions.programs import Programs
 from clonos.protocol.versions.upgrade import Schedule
 
@@ -157,6 +157,12 @@ def test_an_expression_without_a_value_is_an_error_with_its_place() -> None:
         UserFunctionError, match="an expression behind 'op' has no value: 12 div id: division by zero"
     ):
         run(operator, 1, 0)
+
+
+def test_messages_name_outputs_by_what_they_are_read_through() -> None:
+    assert output_said("op", MAIN) == "op" and output_said("op", SIDE) == "op, side output late"
+    assert output_said("op", BIG) == "an expression behind op"
+    assert output_said("op", AT) == "an expression behind op, side output late"
 
 
 def test_it_is_shipped_as_functions_are() -> None:

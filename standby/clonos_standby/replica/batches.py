@@ -16,7 +16,7 @@ from clonos.operators.rows import Row as NamedRow, RowDecoder, RowEncoder
 from clonos.protocol.engine.instance import Bundle, Emit, Row
 from clonos.protocol.frontier import Column
 from clonos.protocol.ids import Epoch, Origin, channel_origin
-from clonos.protocol.side_output import MAIN, OutputName, SideRow, output_of
+from clonos.protocol.side_output import MAIN, OutputName, SideRow, output_of, output_said
 from clonos.values.digest import digest_of
 from clonos.wire.block import Block, pack_block, parse_block, watermark_block
 from clonos.wire.framing import MAX_LENGTH
@@ -172,8 +172,7 @@ class OutputWriter:
         where nothing is said."""
         self._schemas = outputs
         self._encoders = {
-            output: RowEncoder(schema, zone, f"{name}, side output {output}" if output else name)
-            for output, schema in outputs.items()
+            output: RowEncoder(schema, zone, output_said(name, output)) for output, schema in outputs.items()
         }
         self._read = read
         self._channel = origin.channel
