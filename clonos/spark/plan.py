@@ -308,7 +308,10 @@ def with_back_edges(sinks: Sequence[SinkPlan]) -> list[SinkPlan]:
         nodes = in_order(tuple(node for sink in found for node in sink.upstream))
         edges = [node.back_edge for node in nodes if isinstance(node, SourcePlan)]
         ends = [edge.end for edge in edges if edge is not None and edge.end is not None]
-        more = [end for end in ends if not any(end is sink for sink in found)]
+        new = [end for end in ends if not any(end is sink for sink in found)]
+        more = list(
+            {id(end): end for end in new}.values()
+        )  # several expressions may follow the begin of one loop
         if not more:
             return found
         found += more
