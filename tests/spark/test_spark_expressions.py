@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -358,3 +360,44 @@ def test_another_expression_waits_for_the_end_of_an_epoch_that_was_seen(place: P
     place.query = long_epoch("id > 1")
     place.write([{"id": 1}, {"id": 5}])
     assert sorted(row["id"] for row in place.await_rows(4)) == [1, 2, 3, 5]
+
+
+def test_expressions_go_behind_what_is_called_once_per_batch_and_has_a_standby(place: Place) -> None:
+    """What is given at an epoch's end goes through them, too, by whichever process gives it."""
+    import pandas as pd
+
+    def counted(key: Any, frames: Any, state: Any) -> Any:
+        count = sum(map(len, frames)) + (state.getOption or (0,))[0]
+        state.update((count,))
+        yield pd.DataFrame({"k": [key[0]], "n": [count], "draw": [clonos.current().random.random()]})
+
+    grouped = place.causal("k string").groupBy("k")
+    counts = grouped.applyInPandasWithState(
+        counted,
+        "k string, n long, draw double",
+        "n long",
+        "update",
+        "NoTimeout",
+        name="count",
+        per="batch",
+        standby="hot",
+        parallelism=2,
+    )
+    shown = counts.where("n % 2 = 0").selectExpr("upper(k) as k", "n div 2 as pairs", "draw")
+    place.start(shown)
+    for number in range(1, 4):
+        place.write([{"k": key} for key in "abcd" for _ in range(2)])
+        place.query.processAllAvailable()
+        (pid,) = [
+            each["pid"]
+            for each in place.query.replicas()
+            if (each["node"], each["instance"], each["standby"]) == (2, number % 2, False)
+        ]
+        os.kill(pid, signal.SIGKILL)
+    place.write([{"k": "e"}, {"k": "e"}])
+    rows = place.await_rows(13)
+    assert {(row["k"], row["pairs"]) for row in rows} == {
+        *((key, number) for key in "ABCD" for number in range(1, 4)),
+        ("E", 1),
+    }
+    assert len({row["draw"] for row in rows}) == 13
