@@ -12,8 +12,10 @@ from dataclasses import replace
 
 from clonos.api.streams import CausalStream, causal
 from clonos.errors import QueryDefinitionError
+from clonos.sinks.batch_sink import ID
 from clonos.sinks.log_sink import LogSink
 from clonos.spark.plan import BackEdge, SinkPlan, SourcePlan
+from clonos.spark.rows_from_json import rows_from_json
 
 _SHAPE = "A loop is built by a function that takes the stream and returns (again, output)"
 
@@ -27,10 +29,9 @@ def iterate(
     partitions: int,
 ) -> CausalStream:
     """Raises QueryDefinitionError."""
-    sink = LogSink(log, partitions)
-    sink.create()
+    sink = LogSink(log, partitions, id_column=ID)
     edge = BackEdge()
-    made = body(stream.union(_coming_back(stream, os.fspath(log), edge)))
+    made = body(stream.union(_coming_back(stream, os.fspath(log), partitions, edge)))
     if (
         not isinstance(made, tuple)
         or len(made) != 2
@@ -48,18 +49,16 @@ def iterate(
     return output
 
 
-def _coming_back(stream: CausalStream, log: str, edge: BackEdge) -> CausalStream:
-    from pyspark.sql import functions as f
-
+def _coming_back(stream: CausalStream, log: str, partitions: int, edge: BackEdge) -> CausalStream:
     time = stream.event_time
     if time is not None and time.idle_after is None:
         raise QueryDefinitionError(
             "a loop in which nothing goes round would hold the watermark back for ever",
             hint="Say in withWatermark(..., idle_after=...) when a stream is idle",
         )
-    entries = stream._spark.readStream.format("clonos").option("ownOutput", "true").load(log)
-    rows = f.from_json(f.col("value").cast("string"), stream.schema)
-    read = causal(entries.select(rows.alias("row")).select("row.*"))
+    source_of = stream._spark.readStream.format("clonos").option("ownOutput", "true")
+    entries = source_of.option("partitions", partitions).load(log)
+    read = causal(rows_from_json(entries.selectExpr("cast(value as string) as value"), stream.schema))
     (source,) = read.plan
     assert isinstance(source, SourcePlan)
     back = CausalStream(stream._spark, (replace(source, back_edge=edge),), read.schema)

@@ -12,6 +12,7 @@ from clonos.api.streams import CausalStream
 from clonos.errors import QueryDefinitionError
 from clonos.operators.process import ConnectOperator
 from clonos.operators.stream_join import Side, StreamJoin
+from clonos.protocol.versions.kind_of_version import version_of_kind
 from clonos.spark.plan import Binding
 from clonos.spark.types import delay_microseconds
 from clonos.spark.versions import items_of
@@ -98,7 +99,7 @@ class _Kind:
         return cls(outer, delay_microseconds(stream._spark, within, "the bound of a join, within="))
 
     def version(self, said: str) -> str:
-        return f"{said} ({'left' if self.outer else 'inner'}, within {self.within} microseconds)"
+        return version_of_kind(said, f"{'left' if self.outer else 'inner'}, within {self.within}")
 
 
 def _side(stream: CausalStream, key: tuple[str, ...], name: str) -> Side:

@@ -11,6 +11,7 @@ from clonos.errors import ClonosError
 from clonos.spark.batch_delivery import BatchDelivery, BatchFiles
 from clonos.spark.compile import Compiled
 from clonos.spark.coordinator import Coordinator
+from clonos.spark.rows_from_json import rows_from_json
 from clonos.spark.table_keeper import TableKeeper
 
 
@@ -29,6 +30,7 @@ class QueryParts:
         self._deliveries = []
         for node, plan in compiled.batch_sinks():
             sink = plan.sink
+            _frame(spark, plan.input, [])  # what could not be read back is refused now
             files = BatchFiles(sink.files(node, plan.instances), os.path.join(sink.folder, f"{node}.batch"))
             frame = partial(_frame, spark, plan.input)
             self._deliveries.append(BatchDelivery(files, sink.fn, frame, failed))
@@ -55,7 +57,4 @@ class QueryParts:
 
 def _frame(spark: Any, schema: Any, rows: list[bytes]) -> Any:
     """Rows of a batch, which are JSON objects, as a DataFrame."""
-    from pyspark.sql import functions as f
-
-    lines = spark.createDataFrame([(row.decode(),) for row in rows], "value string")
-    return lines.select(f.from_json("value", schema).alias("row")).select("row.*")
+    return rows_from_json(spark.createDataFrame([(row.decode(),) for row in rows], "value string"), schema)

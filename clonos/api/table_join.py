@@ -50,8 +50,10 @@ def join_table(
         raise QueryDefinitionError(
             f"a table cannot be read every {refresh!r}", hint="Give, say, refresh='1 minute'"
         )
-    plan = TablePlan(_reader(table, name), None if every is None else every / 1_000_000)
-    schema = struct_type_of(plan.read())
+    read = _reader(table, name)
+    schema = struct_type_of(read())
+    given = arrow(schema)
+    plan = TablePlan(read, given, None if every is None else every / 1_000_000)
     columns = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, list | tuple) else ()
     keys = (
         key_columns_of(stream.schema, columns, stream._spark),
@@ -60,7 +62,7 @@ def join_table(
     _check_types(stream.schema, schema, keys, name)
     mine, theirs = _others(stream.schema, keys[0]), _others(schema, keys[1])
     output = _output(stream.schema, schema, keys, kind, name)
-    zone, given = stream.timezone, arrow(schema)
+    zone = stream.timezone
     at = _places(stream.schema, keys[0]), _places(schema, keys[1])
     values = _places(stream.schema, mine), _places(schema, theirs)
     made = partial(TableJoin, kind, values, given, at, arrow(output), tz=zone)

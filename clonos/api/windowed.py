@@ -12,10 +12,12 @@ import pyarrow as pa
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.streams import CausalStream, arrow, check_function
 from clonos.errors import QueryDefinitionError
-from clonos.operators.rows import is_zoned, zone_of
+from clonos.operators.as_yielded import row_copier
+from clonos.operators.rows import is_zoned, row_type, zone_of
 from clonos.operators.window_contents import Aggregate, AllRows, Contents
 from clonos.operators.window_operator import EventTimes, WindowOperator
 from clonos.operators.windows import SessionWindows, TimeWindows, Windows
+from clonos.protocol.versions.kind_of_version import version_of_kind
 from clonos.spark.plan import Binding, OperatorFactory
 from clonos.spark.types import struct_type, window_microseconds
 from clonos.spark.versions import Previous, check_previous, factories, items_of
@@ -120,17 +122,11 @@ class WindowedCausalStream:
         of two that a row has made one, the earlier one first. `previous={"1": (old_add, old_finish, old_merge)}`.
         """
         binding = Binding(name, version, parallelism, standby=standby, on_poison=on_poison)
-        merges = isinstance(self._windows, SessionWindows)
-        if merges and merge is None:
-            raise QueryDefinitionError(
-                f"{name!r} adds up sessions, and two of them become one when a row comes between them",
-                hint="Give merge=, a function of what is kept of the two",
-            )
 
         def contents(functions: tuple[Any, ...]) -> ContentsFactory:
             return lambda schema: Aggregate(*functions)
 
-        functions = (add, finish, merge) if merges else (add, finish)
+        functions = (add, finish) if merge is None else (add, finish, merge)
         return self._then(functions, contents, output, binding, previous, side_outputs, late)
 
     def count(
@@ -140,6 +136,7 @@ class WindowedCausalStream:
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
+        previous: Mapping[str, WindowedCausalStream] | None = None,
         late: str | None = None,
     ) -> CausalStream:
         """How many rows each window has: the columns of the key, `window` (of sessions `session_window`), `count`."""
@@ -157,15 +154,18 @@ class WindowedCausalStream:
                 StructField("count", LongType(), False),
             ]
         )
+        functions = (_counted, _with_count, _sum)
         return self.aggregate(
-            lambda kept, row, ctx: (kept or 0) + 1,
-            lambda key, window, kept, ctx: [(*key, window, kept)],
+            *functions[:2],
             output,
-            merge=lambda one, other: one + other,
+            merge=_sum,
             name=name,
             version=version,
             parallelism=parallelism,
             standby=standby,
+            previous=None
+            if previous is None
+            else {each: (*functions, old) for each, old in previous.items()},
             late=late,
         )
 
@@ -180,8 +180,9 @@ class WindowedCausalStream:
         late: str | None,
     ) -> CausalStream:
         """Of each version's functions `contents` makes what keeps the rows of a window."""
+        count = (1,) if len(functions) == 1 else (2, 3)
         versions = {
-            _version(version, self._parts(given, len(functions), binding)[0]): given
+            _version(version, self._parts(given, binding, count)[0]): given
             for version, given in items_of(previous, binding)
         }
         binding = replace(binding, version=_version(binding.version, self._windows))
@@ -194,7 +195,7 @@ class WindowedCausalStream:
             sides |= side_schemas({late: stream.schema}, binding.name)
 
         def of(given: Any) -> OperatorFactory:
-            windows, own = self._parts(given, len(functions), binding)
+            windows, own = self._parts(given, binding, count)
             made = contents(own)
             return lambda rows, _: partial(
                 WindowOperator,
@@ -203,6 +204,7 @@ class WindowedCausalStream:
                 arrow(columns),
                 times=self._times(rows),
                 late=late,
+                copy=_copier(rows),
                 name=binding.name,
                 tz=zone,
                 side_outputs=arrow_schemas(sides),
@@ -221,22 +223,44 @@ class WindowedCausalStream:
         column = given.get_field_index(self._column)
         return EventTimes(column, not is_zoned(given.field(column).type), zone_of(self._stream.timezone))
 
-    def _parts(self, given: Any, count: int, binding: Binding) -> tuple[Windows, tuple[Any, ...]]:
+    def _parts(self, given: Any, binding: Binding, count: tuple[int, ...]) -> tuple[Windows, tuple[Any, ...]]:
         """The windows and the functions of one version."""
         functions = list(given) if isinstance(given, tuple) else [given]
         windows = self._windows
         if functions and isinstance(functions[-1], WindowedCausalStream):
             windows = functions.pop()._windows
-        if len(functions) != count:
+        if len(functions) not in count:
             raise QueryDefinitionError(
-                f"a version of {binding.name!r} has {count} functions, not {len(functions)}",
+                f"a version of {binding.name!r} has {' or '.join(map(str, count))} functions, not {len(functions)}",
                 hint="docs/upgrading.md says what belongs to one",
+            )
+        if isinstance(windows, SessionWindows) and len(functions) == 2:
+            raise QueryDefinitionError(
+                f"{binding.name!r} adds up sessions, and two of them become one when a row comes between them",
+                hint="Give merge=, a function of what is kept of the two",
             )
         for function in functions:
             check_function(function, binding.name)
         return windows, tuple(functions)
 
 
+def _counted(kept: int | None, row: Any, ctx: Any) -> int:
+    return (kept or 0) + 1
+
+
+def _with_count(key: tuple[Any, ...], window: Any, kept: int, ctx: Any) -> list[Any]:
+    return [(*key, window, kept)]
+
+
+def _sum(one: int, other: int) -> int:
+    return one + other
+
+
+def _copier(schema: pa.Schema) -> Callable[[Any], Any] | None:
+    copy, kind = row_copier(schema), row_type(tuple(schema.names))
+    return None if copy is None else lambda row: tuple.__new__(kind, copy(row))
+
+
 def _version(said: str, windows: Windows) -> str:
     """The windows are part of the version: what was begun with others is repeated with those."""
-    return f"{said} ({windows})"
+    return version_of_kind(said, str(windows))

@@ -12,6 +12,7 @@ from clonos.api.query import CausalQuery, Ending, SessionPorts
 from clonos.api.query_parts import QueryParts
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.sinks.batch_sink import BatchSink
+from clonos.spark.back_edges import with_back_edges
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Compiled
 from clonos.spark.coordinator import Coordinator
@@ -19,7 +20,7 @@ from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
 from clonos.spark.location import check_same, qualified
 from clonos.spark.parity import check_streams
-from clonos.spark.plan import SinkPlan, Upstream, with_back_edges
+from clonos.spark.plan import SinkPlan, Upstream
 from clonos.spark.session import is_stopped, require_plugin, require_session
 from clonos.spark.settings import PREFIX, Settings, read_settings
 from clonos.spark.upgrade import UpgradeReport, explain
@@ -229,7 +230,7 @@ class CausalStreamWriter:
         ending = Ending()
         coordinator.start(ending.tell)
 
-        parts = QueryParts(self._spark, compiled, coordinator, location, ending.tell)
+        parts = QueryParts(self._spark, compiled, coordinator, location, ending.tell)  # reads nothing yet
 
         def launch() -> Any:
             address = coordinator.next_generation()

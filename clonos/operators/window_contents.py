@@ -11,7 +11,7 @@ import pyarrow as pa
 from clonos.operators.rows import Row, row_type
 from clonos.operators.values import Codec
 from clonos.operators.window_context import WindowContext
-from clonos.operators.windows import Span, Window
+from clonos.operators.windows import Window
 
 Key = tuple[Any, ...]
 Kept = Any
@@ -22,8 +22,11 @@ _ROWS, _COLUMNS = "rows", "columns"
 
 
 class Contents(Protocol):
-    def add(self, key: Key, span: Span, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
-        """What is kept after a row."""
+    form: str
+    """Contents of one form can go on with what another one has kept."""
+
+    def add(self, key: Key, number: int, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
+        """What is kept after a row. The number is of the window: no other that is open has it."""
 
     def merge(self, one: Kept, other: Kept) -> Kept:
         """Of two windows that are one now, the earlier one first."""
@@ -39,6 +42,8 @@ class Aggregate:
     """`add(kept, row, ctx)` gives what is kept after a row, `finish(key, window, kept, ctx)` the output rows, and
     `merge(one, other)` what is kept of two sessions that are one now."""
 
+    form = "aggregate"
+
     def __init__(
         self, add: Callable[..., Any], finish: Callable[..., Any], merge: Callable[..., Any] | None = None
     ) -> None:
@@ -46,7 +51,7 @@ class Aggregate:
         self._finish = finish
         self._merge = merge
 
-    def add(self, key: Key, span: Span, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
+    def add(self, key: Key, number: int, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
         return self._add(kept, row, ctx)
 
     def merge(self, one: Kept, other: Kept) -> Kept:
@@ -65,8 +70,10 @@ class AllRows:
 
     Rows are kept in pieces, each under a key of its own, so that a row that comes writes one piece anew and not the
     whole window. Of the window itself the names of its pieces are kept, and how many rows the last one has. A piece is
-    called after the window in which it began, which no other one that is open can be called after.
+    called after the window in which it began, and how many that had then.
     """
+
+    form = "rows"
 
     def __init__(self, fn: Callable[..., Any], input: pa.Schema, zone: tzinfo | None, operator: str) -> None:
         self._fn = fn
@@ -74,10 +81,10 @@ class AllRows:
         self._columns = tuple(input.names)
         self._class = row_type(self._columns)
 
-    def add(self, key: Key, span: Span, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
+    def add(self, key: Key, number: int, kept: Kept, row: Any, ctx: WindowContext) -> Kept:
         pieces, rows = kept or ([], 0)
         if rows % _ROWS_PER_PIECE == 0:
-            pieces, rows = [*pieces, [*(pieces[0][:2] if pieces else span), len(pieces)]], 0
+            pieces, rows = [*pieces, [pieces[0][0] if pieces else number, len(pieces)]], 0
         piece = ctx.state_under((*key, *pieces[-1]))
         if piece.setdefault(_COLUMNS, self._columns) != self._columns:
             piece[_ROWS] = list(self._fitted(piece))

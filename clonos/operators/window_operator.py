@@ -6,7 +6,7 @@ late for a window that has ended, not by its own time; a row without event time 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
@@ -22,13 +22,16 @@ from clonos.values.key_codec import pack
 
 _INDEX: Final = "windows"
 """Behind a key's values, the key under which its windows are."""
-_OPEN: Final = "open"
+_OPEN, _NEXT = "open", "next"
+"""The windows that are open, and the number of the one that was begun last."""
 _ENDS: Final = "ends"
 """The name of the timers."""
 _MILLISECOND: Final = 1000
 
+Index = dict[str, Any]
 Open = list[Any]
-"""A window that is open: its begin, its end, what is kept of it."""
+"""A window that is open: its begin, its end, what is kept of it, its number, whether it is a session."""
+_KEPT, _NUMBER, _IS_SESSION = 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,6 @@ class EventTimes:
 class WindowOperator(ProcessOperator):
     """`late` is the side output of rows for which no window is open; None: they are dropped."""
 
-    form = "window"
-
     def __init__(
         self,
         windows: Windows,
@@ -70,13 +71,17 @@ class WindowOperator(ProcessOperator):
         *,
         times: EventTimes,
         late: str | None,
+        copy: Callable[[Any], Any] | None = None,
         **more: Any,
     ) -> None:
+        """`copy` is of a row with values that may change: several windows do not share them."""
+        self.form = f"window, {contents.form}"
         super().__init__(self._arrives, output, on_timer=self._ended, **more)
         self._windows = windows
         self._contents = contents
         self._times = times
         self._late = late
+        self._copy = copy
 
     def open(self, services: Services) -> None:
         super().open(services)
@@ -86,8 +91,8 @@ class WindowOperator(ProcessOperator):
         """With what is kept of the key's windows."""
         index = (*key, _INDEX)
         found = super().kept(key) | super().kept(index)
-        for _, _, kept in found.get(pack(index), {}).get(_OPEN, ()):
-            for piece in self._contents.pieces(key, kept):
+        for window in found.get(pack(index), {}).get(_OPEN, ()):
+            for piece in self._contents.pieces(key, window[_KEPT]):
                 found |= super().kept(piece)
         return found
 
@@ -98,9 +103,10 @@ class WindowOperator(ProcessOperator):
         spans = [] if at is None else self._windows.of(self._times.moment(at))
         spans = [span for span in spans if not is_late(self._times.instant(span[1]), watermark)]
         for span in spans:
-            known = ctx.state_under((*key, _INDEX)).setdefault(_OPEN, [])
-            window = (self._session if self._merges else self._window)(*span, known, ctx)
-            window[2] = self._contents.add(key, span, window[2], row, ctx)
+            index = ctx.state_under((*key, _INDEX))
+            window = (self._session if self._merges else self._window)(*span, index, ctx)
+            own = row if self._copy is None or len(spans) == 1 else self._copy(row)
+            window[_KEPT] = self._contents.add(key, window[_NUMBER], window[_KEPT], own, ctx)
         if not spans and self._late is not None:
             ctx.side_output(self._late, row)
 
@@ -108,31 +114,36 @@ class WindowOperator(ProcessOperator):
     def _merges(self) -> bool:
         return isinstance(self._windows, SessionWindows)
 
-    def _window(self, start: int, end: int, known: list[Open], ctx: WindowContext) -> Open:
+    def _window(self, start: int, end: int, index: Index, ctx: WindowContext) -> Open:
+        known: list[Open] = index.get(_OPEN, [])
         for window in known:
-            if window[0] == start and window[1] == end:
+            if window[0] == start and window[1] == end and not window[_IS_SESSION]:
                 return window
-        return self._begin(start, end, known, ctx)
+        return self._begin(start, end, index, ctx)
 
-    def _session(self, start: int, end: int, known: list[Open], ctx: WindowContext) -> Open:
-        """All sessions that the row touches are one from now on."""
-        touched = sorted((each for each in known if each[0] <= end and start <= each[1]), key=_time)
+    def _session(self, start: int, end: int, index: Index, ctx: WindowContext) -> Open:
+        """All sessions that the row touches are one from now on. Windows that an older version had are none."""
+        known: list[Open] = index.get(_OPEN, [])
+        sessions = [each for each in known if each[_IS_SESSION]]
+        touched = sorted((each for each in sessions if each[0] <= end and start <= each[1]), key=_time)
         if not touched:
-            return self._begin(start, end, known, ctx)
+            return self._begin(start, end, index, ctx)
         ends = {each[1] for each in touched}
         session, *others = touched
         for other in others:
-            session[2] = self._contents.merge(session[2], other[2])
-            known.remove(other)
+            session[_KEPT] = self._contents.merge(session[_KEPT], other[_KEPT])
+            known[:] = [each for each in known if each is not other]
         session[0], session[1] = min(session[0], start), max(end, *ends)
-        for gone in ends - {session[1]}:
-            ctx.forget_end(self._due(gone), _ENDS)
+        awaited = {self._due(each[1]) for each in known}
+        for gone in {self._due(moment) for moment in ends} - awaited:
+            ctx.forget_end(gone, _ENDS)
         ctx.await_end(self._due(session[1]), _ENDS)
         return session
 
-    def _begin(self, start: int, end: int, known: list[Open], ctx: WindowContext) -> Open:
-        window: Open = [start, end, None]
-        known.append(window)
+    def _begin(self, start: int, end: int, index: Index, ctx: WindowContext) -> Open:
+        number = index[_NEXT] = index.get(_NEXT, 0) + 1
+        window: Open = [start, end, None, number, self._merges]
+        index.setdefault(_OPEN, []).append(window)
         ctx.await_end(self._due(end), _ENDS)
         return window
 
@@ -144,14 +155,15 @@ class WindowOperator(ProcessOperator):
 
     def _ended(self, key: Key, timer: Timer, ctx: WindowContext) -> Iterator[Any]:
         index = ctx.state_under((*key, _INDEX))
-        known: list[Open] = index.pop(_OPEN, [])
-        left = [window for window in known if self._due(window[1]) > timer.due_us]
+        known: list[Open] = index.get(_OPEN, [])
+        left = [each for each in known if self._due(each[1]) > timer.due_us]
         if left:
             index[_OPEN] = left
-        ended = [window for window in known if self._due(window[1]) <= timer.due_us]
-        for start, end, kept in sorted(ended, key=_time):
-            window = Window(self._times.shown(start), self._times.shown(end))
-            rows = self._contents.finish(key, window, kept, ctx)
+        else:
+            index.clear()
+        for each in sorted((each for each in known if self._due(each[1]) <= timer.due_us), key=_time):
+            window = Window(self._times.shown(each[0]), self._times.shown(each[1]))
+            rows = self._contents.finish(key, window, each[_KEPT], ctx)
             if rows is not None:
                 yield from rows
 

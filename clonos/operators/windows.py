@@ -26,8 +26,8 @@ class TimeWindows:
     offset: int = 0
 
     def __str__(self) -> str:
-        start = f", start {self.offset}" if self.offset else ""
-        return f"windows of {self.size} every {self.slide}{start} microseconds"
+        start = f" from {self.offset} on" if self.offset else ""
+        return f"windows of {self.size}{start} every {self.slide}"
 
     def of(self, moment: int) -> list[Span]:
         """The latest first."""
@@ -42,7 +42,7 @@ class SessionWindows:
     gap: int
 
     def __str__(self) -> str:
-        return f"sessions with a gap of {self.gap} microseconds"
+        return f"sessions with a gap of {self.gap}"
 
     def of(self, moment: int) -> list[Span]:
         """Of a row by itself; those that touch are one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from clonos.errors import ConfigurationError, QueryDefinitionError, SinkError
 from clonos.protocol.fence import Fence
@@ -21,7 +21,7 @@ from clonos.sinks.patience import Patience
 from clonos.sinks.port import Row
 from clonos.sinks.sink_wal import SEGMENT_BYTES, SinkWal
 from clonos.sinks.values import check_names, check_type
-from clonos.sinks.wal_files import local_path
+from clonos.sinks.wal_files import file_name, local_path
 from clonos.sinks.wal_format import Kind
 from clonos.storage.embedded_log import MAGIC, create_log, encode_entries
 
@@ -78,6 +78,10 @@ class LogSink(FileSink):
         """An empty log where there is none, for readers. Raises ConfigurationError where one has other partitions."""
         create_log(self._path, self._partitions)
 
+    def has_rows_of(self, query: str) -> bool:
+        """Whether it has been written to by the query."""
+        return os.path.isdir(os.path.join(self._base, file_name(query)))
+
     def raise_fence(self, query: str, fence: Fence) -> None:
         self.create()
         super().raise_fence(query, fence)
@@ -102,6 +106,10 @@ class LogSink(FileSink):
         return os.path.join(self._path, "_clonos")
 
 
+LONGEST: Final = 20_000_000
+"""Spark's reader takes no text that is longer."""
+
+
 class EntriesOfBundles:
     """Rows as entries of an embedded log: what `clonos.sinks.appended_file.Entries` asks for, but for the file."""
 
@@ -114,7 +122,13 @@ class EntriesOfBundles:
     def encode(self, rows: list[Row], ids: list[str]) -> bytes:
         """A bundle that is tried again was appended when it was tried first."""
         if (ids, rows) != self._last[:2]:
-            data = encode_entries(self._rows.encode(rows, ids), time.time_ns() // 1000)
+            objects = self._rows.encode(rows, ids)
+            for row_id, each in zip(ids, objects, strict=True):
+                if len(each) > LONGEST:
+                    raise SinkError(
+                        f"row {row_id} has {len(each)} bytes as JSON; one of more than {LONGEST} could not be read back"
+                    )
+            data = encode_entries(objects, time.time_ns() // 1000)
             self._last = list(ids), list(rows), data
         return self._last[2]
 

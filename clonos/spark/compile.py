@@ -32,6 +32,7 @@ from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark import facts, routing
+from clonos.spark.back_edges import with_back_edges
 from clonos.spark.derived_outputs import DerivedOf, derived_inputs, output_said
 from clonos.spark.layers import Forwarder, Layer, Layers
 from clonos.spark.plan import (
@@ -47,7 +48,6 @@ from clonos.spark.plan import (
     in_order,
     node_of,
     output_read,
-    with_back_edges,
 )
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
@@ -217,6 +217,11 @@ class Compiled:
         self._checkpoint = checkpoint
         for plan in self._sinks:
             plan.sink.bind(checkpoint)
+
+    @property
+    def sink_plans(self) -> list[SinkPlan]:
+        """Ends of loops among them."""
+        return list(self._sinks)
 
     def batch_sinks(self) -> list[tuple[NodeId, SinkPlan]]:
         """Those whose rows go to a function of this driver."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from clonos.errors import ClonosError, Fenced, StorageUnavailable
 from clonos.protocol.fence import NO_GENERATION, Fence, Generation
-from clonos.protocol.ids import Epoch, LogOffset, Origin
+from clonos.protocol.ids import NO_EPOCH, Epoch, LogOffset, Origin
 from clonos.protocol.line.recovery_line import Point, RecoveryLine
 from clonos.protocol.recovery.causal.delta import still_needed
 from clonos.protocol.recovery.causal.holding import HolderReply, told
@@ -32,6 +32,7 @@ from clonos.protocol.roles.restart_policy import cause_of, may_resume, named
 from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.protocol.topology import NodeKind
 from clonos.protocol.versions.upgrade import another_query, is_another
+from clonos.spark.back_edges import check_back_edges
 from clonos.spark.channels import SourceChannels, numbers_without_pages
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.commits import Commits
@@ -134,6 +135,8 @@ class Coordinator(QueryCoordinator):
         # Another query is told so, before it matters what the checkpoint and this query's sink know of each other.
         if why := another_query(self._checkpoint.history(), self._topology, same_source=self._same_source):
             raise why
+        if self._checkpoint.committed() > NO_EPOCH:
+            check_back_edges(self._compiled.sink_plans, self.query)
         self._sinks = SinkStores(self._compiled.sinks, self.query)
         self._commits = Commits(self._checkpoint, self._topology, self._sinks, self._fitted)
         self._records = CommitRecords(self._commits, self._topology)

@@ -6,7 +6,7 @@ are known only when the sink is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -146,10 +146,11 @@ class RightPlan:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TablePlan:
-    """A table beside a stream: how it is read (a DataFrame or a PyArrow table), and how often, in seconds; None: when
-    the query starts."""
+    """A table beside a stream: how it is read (a DataFrame or a PyArrow table), its columns when the query was defined,
+    and how often it is read, in seconds; None: when the query starts."""
 
     read: Callable[[], Any]
+    schema: pa.Schema
     every: float | None = None
 
 
@@ -299,19 +300,3 @@ def in_order(roots: tuple[Upstream, ...]) -> list[PlanNode]:
     for root in roots:
         visit(node_of(root))
     return found
-
-
-def with_back_edges(sinks: Sequence[SinkPlan]) -> list[SinkPlan]:
-    """And the ends of the loops that their rows come from."""
-    found = list(sinks)
-    while True:
-        nodes = in_order(tuple(node for sink in found for node in sink.upstream))
-        edges = [node.back_edge for node in nodes if isinstance(node, SourcePlan)]
-        ends = [edge.end for edge in edges if edge is not None and edge.end is not None]
-        new = [end for end in ends if not any(end is sink for sink in found)]
-        more = list(
-            {id(end): end for end in new}.values()
-        )  # several expressions may follow the begin of one loop
-        if not more:
-            return found
-        found += more

@@ -13,10 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from clonos.errors import ClonosError, Fenced
-from clonos.operators.types import arrow_schema
 from clonos.protocol.ids import Epoch, NodeId
 from clonos.spark.plan import TablePlan
-from clonos.spark.types import struct_type_of
 from clonos.storage.table_versions import TableVersions
 
 LOG = logging.getLogger("clonos")
@@ -33,24 +31,22 @@ class TableKeeper:
         check_leads: Callable[[], None],
     ) -> None:
         self._tables = {node: (plan, TableVersions(checkpoint, node)) for node, plan in tables.items()}
-        self._schemas = {node: arrow_schema(struct_type_of(plan.read())) for node, plan in tables.items()}
         self._committed = committed
         self._check_leads = check_leads
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._publishing = threading.Lock()
 
     def start(self) -> None:
         """All tables as they are now are there when this returns. Raises what reading one raises."""
         for node in self._tables:
             self._read(node)
         if any(plan.every is not None for plan, _ in self._tables.values()):
-            self._thread = threading.Thread(target=self._keep, name="clonos-tables", daemon=True)
-            self._thread.start()
+            threading.Thread(target=self._keep, name="clonos-tables", daemon=True).start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        """Nothing is published from now on. A read that is under way is not waited for."""
+        with self._publishing:
+            self._stopping.set()
 
     def _keep(self) -> None:
         now = time.monotonic()
@@ -64,14 +60,16 @@ class TableKeeper:
                 self._read(node)
             except Fenced:
                 return  # another driver reads it now
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 LOG.warning("the table of node %d could not be read, and stays as it is: %s", node, error)
 
     def _read(self, node: NodeId) -> None:
         plan, versions = self._tables[node]
-        table = in_columns_of(self._schemas[node], plan.read())
-        self._check_leads()
-        versions.publish(table, committed=self._committed(), now=time.time())
+        table = in_columns_of(plan.schema, plan.read())
+        with self._publishing:
+            if not self._stopping.is_set():
+                self._check_leads()
+                versions.publish(table, committed=self._committed(), now=time.time())
 
 
 def in_columns_of(schema: pa.Schema, table: Any) -> pa.Table:

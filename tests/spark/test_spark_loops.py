@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,60 @@ def test_a_log_is_of_one_loop_and_stays_where_it_is(place: Place) -> None:
     query = place.writer(countdown(place)).trigger(availableNow=True).start()
     with pytest.raises(ClonosError, match="this query has written none of them"):
         query.awaitTermination()
+
+
+@pytest.mark.parametrize("gone", ["folder", "file"])
+def test_a_loop_whose_log_is_gone_is_refused(place: Place, gone: str) -> None:
+    """Whatever else there is to read: nothing of it may be passed over."""
+    place.write(rows_of(range(4)))
+    place.writer(countdown(place, partitions=1)).trigger(availableNow=True).start().awaitTermination()
+    log = place.base / "again"
+    if gone == "folder":
+        shutil.rmtree(log)
+        with pytest.raises(CheckpointMismatch, match="the log of the loop 'loop' is not where it was"):
+            place.writer(countdown(place, partitions=1)).trigger(availableNow=True).start()
+    else:
+        (log / "0.log").unlink()
+        place.write(rows_of(range(4, 6)))
+        query = place.writer(countdown(place, partitions=1)).trigger(availableNow=True).start()
+        with pytest.raises(ClonosError, match=r"cut off|has 0 bytes"):
+            query.awaitTermination()
+
+
+def test_a_row_that_could_not_be_read_back_is_refused(place: Place) -> None:
+    """Not taken for another one: a text beyond what Spark reads, and settings and columns that change values."""
+
+    def grown(row: Any, ctx: Any) -> Any:
+        ctx.side_output("again", (row.id, "x" * 21_000_000))
+        yield (row.id,)
+
+    def looped(schema: str = "id long, said string") -> Any:
+        def body(rows: Any) -> Any:
+            made = rows.flat_map(grown, "id long", name="grow", side_outputs={"again": schema})
+            return made.side_output("again"), made
+
+        return place.causal(schema).iterate(body, str(place.base / "again"))
+
+    place.write([{"id": 1, "said": "a"}])
+    query = place.writer(looped()).trigger(availableNow=True).start()
+    with pytest.raises(ClonosError, match="could not be read back"):
+        query.awaitTermination()
+    numbered = place.causal("id long").map(
+        lambda row, ctx: (row.id, {}), "id long, said map<int, string>", name="n"
+    )
+    with pytest.raises(QueryDefinitionError, match="cannot be read back from JSON"):
+        numbered.iterate(lambda rows: (rows, rows), str(place.base / "other"))
+    place.spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    try:
+        with pytest.raises(QueryDefinitionError, match="to CORRECTED"):
+            looped()
+    finally:
+        place.spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+
+
+def test_to_define_a_loop_touches_nothing(place: Place) -> None:
+    countdown(place)
+    assert not (place.base / "again").exists()
 
 
 def test_what_is_no_loop_is_refused(place: Place) -> None:

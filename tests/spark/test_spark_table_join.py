@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from modes import MODES
 from streams import Place
 
-from clonos.errors import QueryDefinitionError
+from clonos.errors import ClonosError, QueryDefinitionError
 
 MASTER = "local[16,4]"
 CARDS = "card string, amount int, at timestamp"
@@ -93,6 +94,46 @@ def test_a_start_reads_the_table_anew(place: Place) -> None:
         folder = Path(place.checkpoint) / "clonos" / "tables" / "2"
         assert len(list(folder.iterdir())) == 2 + number, "what an open epoch may have seen is kept"
     assert [(row["amount"], row["version"]) for row in place.rows()] == [(0, 0), (1, 1)]
+
+
+def test_the_columns_are_those_of_the_definition(place: Place) -> None:
+    """In another order they are found by their names; one that is gone is named, and the checkpoint stays free."""
+    tables = iter(
+        [
+            pa.table({"card": ["a"], "x": [1], "y": [2]}),
+            pa.table({"y": [2], "card": ["a"]}),
+            pa.table({"y": [2], "x": [1], "card": ["a"]}),
+        ]
+    )
+    joined = place.causal("card string").join(lambda: next(tables), "card")
+    place.write([{"card": "a"}])
+    with pytest.raises(ClonosError, match="the table has other columns than when the query was defined"):
+        place.writer(joined).trigger(availableNow=True).start()
+    place.writer(joined).trigger(availableNow=True).start().awaitTermination()
+    assert [(row["x"], row["y"]) for row in place.rows()] == [(1, 2)]
+
+
+def test_a_read_that_hangs_holds_nothing_up(place: Place) -> None:
+    """Neither the end of the query nor its stop."""
+    reads, hangs, ends = [], threading.Event(), threading.Event()
+
+    def table() -> Any:
+        reads.append(len(reads))
+        if len(reads) > 2:
+            hangs.set()
+            ends.wait(180)
+        return pa.table({"card": ["a"], "version": [len(reads)]})
+
+    try:
+        place.start(place.causal("card string").join(table, "card", refresh="1 second"))
+        assert hangs.wait(120)
+        place.stop()
+        folder = place.checkpoint / "clonos" / "tables" / "2"
+        before = sorted(each.name for each in folder.iterdir())
+    finally:
+        ends.set()
+    place.write([{"card": "a"}])
+    assert sorted(each.name for each in folder.iterdir()) == before
 
 
 def test_what_is_no_table_is_refused(place: Place) -> None:

@@ -12,6 +12,8 @@ from modes import MODES
 from pyspark.sql import functions as f
 from streams import Place
 
+from clonos.errors import CheckpointMismatch
+
 MASTER = "local[16,4]"
 START = dt.datetime(2024, 1, 1)
 WINDOWS = {
@@ -110,3 +112,92 @@ def test_every_window_comes_once_although_replicas_die(place: Place, mode: str) 
     assert all(len(row["draws"]) == 3 for row in of_ids)
     draws = [draw for row in rows for draw in row["draws"]]
     assert len(set(draws)) == len(draws) == 4 * 30 + 2 * 3
+
+
+# ------------------------------------------------- another program over a checkpoint
+
+
+def values(key: Any, window: Any, rows: list[Any], ctx: Any) -> Any:
+    yield key[0], str(window.start), str(window.end), [row.value for row in rows]
+
+
+VALUES = "id long, begin string, finish string, values array<long>"
+
+
+def run(place: Place, rows: list[tuple[int, float]], made: Any) -> list[tuple[Any, ...]]:
+    """What a start has shown in addition to what there was."""
+    before = {row["clonos_id"] for row in place.rows()}
+    place.write([{"id": 1, "value": value, "at": second(at)} for value, at in rows], partitions=1)
+    by_id = place.causal("id long, value long, at timestamp", partitions=1).withWatermark("at", "0 seconds")
+    place.writer(made(by_id.groupBy("id"))).trigger(availableNow=True).start().awaitTermination()
+    shown = [row for row in place.rows() if row["clonos_id"] not in before]
+    return sorted((row["begin"][-8:], row["finish"][-8:], row["values"]) for row in shown)
+
+
+def test_windows_that_are_open_end_where_they_would_whatever_kind_the_next_ones_are(place: Place) -> None:
+    """Sliding windows, sessions and tumbling windows, one after the other: a row is in windows of its own kind."""
+
+    def of(kind: str, *spans: str) -> Any:
+        return lambda grouped: getattr(grouped, kind)(*spans).process(
+            values, VALUES, name="list", parallelism=1
+        )
+
+    sliding, sessions = of("window", "10 seconds", "5 seconds"), of("session_window", "10 seconds")
+    assert run(place, [(1, 7)], sliding) == []
+    assert run(place, [(2, 8)], sessions) == []
+    assert run(place, [(3, 10)], of("window", "10 seconds")) == [("00:00:00", "00:00:10", [1])]
+    assert run(place, [(9, 60)], of("window", "10 seconds")) == [
+        ("00:00:05", "00:00:15", [1]),
+        ("00:00:08", "00:00:18", [2]),
+        ("00:00:10", "00:00:20", [3]),
+    ]
+
+
+def test_what_keeps_rows_does_not_go_on_with_what_was_added_up(place: Place) -> None:
+    def added(grouped: Any) -> Any:
+        return grouped.window("10 seconds").aggregate(
+            lambda kept, row, ctx: (kept or 0) + row.value,
+            lambda key, window, kept, ctx: [(key[0], str(window.start), str(window.end), [kept])],
+            VALUES,
+            name="list",
+            version="2",
+            parallelism=1,
+        )
+
+    run(
+        place,
+        [(1, 7)],
+        lambda grouped: grouped.window("10 seconds").process(values, VALUES, name="list", parallelism=1),
+    )
+    with pytest.raises(CheckpointMismatch, match="its state was kept by window, rows"):
+        run(place, [(2, 8)], added)
+
+
+def test_the_hint_of_changed_windows_is_one_that_can_be_followed(place: Place) -> None:
+    """An epoch that was begun with other windows is repeated with those."""
+
+    def counted(grouped: Any, span: str, **more: Any) -> Any:
+        return grouped.window(span).count(name="count", parallelism=1, **more)
+
+    def stream(span: str, **more: Any) -> Any:
+        rows = place.causal("id long, at timestamp", partitions=1).withWatermark("at", "0 seconds")
+        return counted(rows.groupBy("id"), span, **more)
+
+    place.write([{"id": 1, "at": second(at)} for at in (0, 1, 25)], partitions=1)
+    place.query = place.writer(stream("10 seconds")).trigger(realTime="10 minutes").start()  # it stays open
+    place.await_rows(1)
+    place.stop()
+    with pytest.raises(CheckpointMismatch, match=r"previous=\{'1': function\}, with what it was then"):
+        place.start(stream("5 seconds"))
+    old = place.causal("id long, at timestamp", partitions=1).withWatermark("at", "0 seconds")
+    place.start(stream("5 seconds", previous={"1": old.groupBy("id").window("10 seconds")}))
+    for moment in (40, 80, 120, 160):  # the new windows begin behind the epochs that may have been begun
+        place.write([{"id": 1, "at": second(moment)}], partitions=1)
+        place.query.processAllAvailable()
+    rows = place.await_rows(5)
+    lengths = [
+        dt.datetime.fromisoformat(row["window"]["end"]) - dt.datetime.fromisoformat(row["window"]["start"])
+        for row in rows
+    ]
+    assert [row["count"] for row in rows] == [2, 1, 1, 1, 1]
+    assert [lengths[0].seconds, lengths[-1].seconds] == [10, 5]

@@ -121,6 +121,23 @@ def test_rows_that_wait_have_the_columns_that_were_added_meanwhile() -> None:
     assert list(contents._fitted(piece)) == [(1, None, 10), (2, None, 20)]
 
 
+def test_windows_do_not_share_the_values_of_a_row() -> None:
+    """What one of them does to a list stays in it, whatever comes in one bundle."""
+
+    def add(kept: Any, row: Any, ctx: Any) -> Any:
+        kept = row.tags if kept is None else kept
+        kept.append("y")
+        return kept
+
+    rows = stream("id int, tags array<string>, at timestamp").withWatermark("at", "0 seconds").groupBy("id")
+    made = rows.window("10 seconds", "5 seconds").aggregate(
+        add, lambda key, window, kept, ctx: [(kept,)], "tags array<string>", name="tags"
+    )
+    with OperatorDriver(made) as windows:
+        ended = windows.feed([(1, ["a"], at(6)), (1, ["b"], at(12))]) + windows.feed([(2, [], at(60))])
+        assert [row.tags for row in ended] == [["a", "y"], ["a", "y", "y"], ["b", "y"]]
+
+
 def test_an_aggregate_keeps_no_rows() -> None:
     def add(kept: Any, row: Any, ctx: Any) -> Any:
         return max(kept or 0, row.value)

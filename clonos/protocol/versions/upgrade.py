@@ -35,6 +35,7 @@ from clonos.protocol.recovery.causal.delta import decode_delta
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.topology import Node, NodeKind, StateVariable, Topology
 from clonos.protocol.versions.binding import PLACES, Change, Unused, When, compare
+from clonos.protocol.versions.kind_of_version import said_by_user
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +261,16 @@ def _with_what_was_migrated(bound: Topology, program: Topology) -> Topology:
     return replace(program, nodes=tuple(map(kept, program.nodes)))
 
 
+def _kind(version: str) -> str:
+    return "" if said_by_user(version) == version else ", with what it was then (docs/upgrading.md)"
+
+
 def _begun(epoch: Epoch, why: str, *, missing: str | None = None) -> CheckpointMismatch:
     finish = "start the old program once with .trigger(availableNow=True), so that the epoch is finished, then this one"
     either = (
-        f"give the old function as previous={{{missing!r}: function}}, or " if missing is not None else ""
+        f"give the old function as previous={{{said_by_user(missing)!r}: function}}{_kind(missing)}, or "
+        if missing is not None
+        else ""
     )
     hint = either + finish
     return CheckpointMismatch(

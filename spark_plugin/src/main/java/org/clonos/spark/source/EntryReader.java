@@ -108,6 +108,9 @@ final class EntryReader implements Closeable {
 
   private boolean open() throws IOException {
     if (!Files.exists(file)) {
+      if (position > LogFormat.MAGIC.length) {
+        throw LogFormat.cutOff(file, 0, position);
+      }
       return false;
     }
     FileChannel opened = FileChannel.open(file);

@@ -37,9 +37,16 @@ final class LogFormat {
     return Path.of(directory, partition + ".log");
   }
 
-  /** The number of partitions, fixed when the log was created. */
-  static int partitions(String directory) {
+  /**
+   * The number of partitions, fixed when the log was created.
+   *
+   * @param created what it will have, where the query that reads it creates it; 0 where it does not
+   */
+  static int partitions(String directory, int created) {
     Path meta = Path.of(directory, META);
+    if (created > 0 && !Files.exists(meta)) {
+      return created;
+    }
     JsonNode body;
     try {
       body = new ObjectMapper().readTree(Files.readString(meta));

@@ -23,13 +23,14 @@ public final class LogSourceProvider implements TableProvider, DataSourceRegiste
 
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-    String path = new CaseInsensitiveStringMap(properties).get("path");
+    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(properties);
+    String path = options.get("path");
     if (path == null) {
       throw new IllegalArgumentException("the clonos source needs a path: .load(\"/directory/of/the/log\")");
     }
     // Executors may have another working directory than the driver.
     String directory = Path.of(path.replaceFirst("^file:(//)?(?=/)", "")).toAbsolutePath().toString();
-    LogFormat.partitions(directory);
+    LogFormat.partitions(directory, options.getInt("partitions", 0));
     return new LogTable(directory);
   }
 }

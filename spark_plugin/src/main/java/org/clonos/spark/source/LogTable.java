@@ -70,7 +70,7 @@ final class LogTable implements Table, SupportsRead, SupportsMetadataColumns {
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
     ReadLimit limit = limit(options);
-    int partitions = LogFormat.partitions(directory);
+    int partitions = LogFormat.partitions(directory, options.getInt("partitions", 0));
     return () ->
         new Scan() {
           @Override
