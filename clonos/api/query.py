@@ -269,7 +269,8 @@ class CausalQuery:
             )
 
     def stop(self) -> None:
-        """Stop; no process, socket or thread of the query is left when this returns."""
+        """Stop; no process, socket or thread of the query is left when this returns, but that of a table's read that is
+        under way, of which nothing comes any more."""
         self._stopping.set()
         with self._lock:
             try:

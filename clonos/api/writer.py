@@ -228,9 +228,8 @@ class CausalStreamWriter:
             numbering=jvm.org.clonos.spark.executor.Numbering,
         )
         ending = Ending()
+        parts = QueryParts(self._spark, compiled, coordinator, location, ending.tell)
         coordinator.start(ending.tell)
-
-        parts = QueryParts(self._spark, compiled, coordinator, location, ending.tell)  # reads nothing yet
 
         def launch() -> Any:
             address = coordinator.next_generation()

@@ -34,11 +34,15 @@ class Batch:
 
 
 class BatchFiles:
-    """Where a sink's rows are, and how far they have been given."""
+    """Where a sink's rows are, and how far they have been given. `check_leads` raises Fenced where another driver gives
+    them now: what that has written down stays."""
 
-    def __init__(self, files: list[Path], state: str | Path) -> None:
+    def __init__(
+        self, files: list[Path], state: str | Path, check_leads: Callable[[], None] = lambda: None
+    ) -> None:
         self._files = files
         self._state = Path(state)
+        self._check_leads = check_leads
 
     def next(self) -> tuple[Batch, list[bytes]] | None:
         """The batch that is to be given, and its rows: the last one again, if it is not known to have been given, or
@@ -72,6 +76,7 @@ class BatchFiles:
         return Batch(**unsealed(self._state.read_bytes(), str(self._state)))
 
     def _write(self, batch: Batch) -> None:
+        self._check_leads()
         replace_file(self._state, sealed(asdict(batch)))
 
 

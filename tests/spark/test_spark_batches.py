@@ -12,7 +12,7 @@ from modes import MODES
 from streams import TRIGGERS, Place
 
 import clonos
-from clonos.errors import QueryDefinitionError, UserFunctionError
+from clonos.errors import Fenced, QueryDefinitionError, UserFunctionError
 from clonos.spark.batch_delivery import BatchFiles
 from clonos.storage.embedded_log import MAGIC, encode_entries
 
@@ -209,3 +209,13 @@ def test_a_batch_that_is_not_known_to_have_been_given_comes_again_as_it_was(tmp_
     assert due() is None and files[1].stat().st_size == length
     append(1, b"e")
     assert due() == (2, [b"e"])
+
+    def deposed() -> None:
+        raise Fenced("another driver leads")
+
+    former = BatchFiles(files, state, deposed)
+    found = former.next()
+    assert found is not None and found[0].number == 2
+    with pytest.raises(Fenced):
+        former.given(found[0])
+    assert due() == (2, [b"e"]), "what the other driver has written down stays"
