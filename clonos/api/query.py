@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clonos.api.query_error import as_sparks_own
-from clonos.errors import ClonosError
+from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.restart_policy import QueryFailed, Restart, RestartPolicy
 from clonos.spark.coordinator import Coordinator
@@ -63,6 +63,8 @@ class SessionPorts:
     is_stopped: Callable[[], bool]
     drain: Callable[[], None]
     """Gives the functions of foreachBatch all rows that are there. Raises what they raise."""
+    is_here: Callable[[], bool]
+    """Whether the caller is such a function, in a thread of its own."""
     close: Callable[[], None]
     """Ends what reads and writes for the query on the driver, while this still leads it."""
     ended: Callable[[Any], None]
@@ -128,7 +130,7 @@ class CausalQuery:
                     )
                     return
                 again = policy.failed(error, self._coordinator.committed())
-                if again is None:
+                if again is None or error is self._ending.error:
                     self._error = self._coordinator.named(error)
                     return
                 try:
@@ -257,10 +259,13 @@ class CausalQuery:
         """What a function of foreachBatch raises ends the query, as where it is called behind a commit."""
         try:
             self._session.drain()
-        except ClonosError as error:
-            self._ending.tell(error)
+        except QueryDefinitionError:
+            raise  # the caller is the function itself
+        except Exception as error:
+            failure = translate(error)
+            self._ending.tell(failure)
             self._ended.wait()
-            raise self._error or error from None
+            raise self._error or failure from None
 
     def _await_change(self, current: Any) -> None:
         with self._changed:
@@ -270,7 +275,7 @@ class CausalQuery:
 
     def stop(self) -> None:
         """Stop; no process, socket or thread of the query is left when this returns, but that of a table's read that is
-        under way, of which nothing comes any more."""
+        under way, of which nothing comes any more. Called by a function of foreachBatch, it does not wait."""
         self._stopping.set()
         with self._lock:
             try:
@@ -278,7 +283,8 @@ class CausalQuery:
             except Exception:
                 if not self._session.is_stopped():
                     raise
-        self._keeper.join()
+        if threading.current_thread() is not self._keeper and not self._session.is_here():
+            self._keeper.join()
 
     # ------------------------------------------------------------------ ours
 

@@ -46,6 +46,10 @@ class QueryParts:
         for delivery in self._deliveries:
             delivery.drain()
 
+    def is_here(self) -> bool:
+        """Whether the caller is in a thread that calls a function of foreachBatch."""
+        return any(delivery.is_here() for delivery in self._deliveries)
+
     def close(self) -> None:
         self._tables.stop()
         for delivery in self._deliveries:

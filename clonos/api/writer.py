@@ -245,6 +245,7 @@ class CausalStreamWriter:
                 launch,
                 lambda: is_stopped(self._spark),
                 parts.drain,
+                parts.is_here,
                 parts.close,
                 ended,
                 inheritable_thread_target(self._spark),

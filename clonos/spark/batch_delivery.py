@@ -10,17 +10,23 @@ given back to the file system where that can be done; the length of a file stays
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from clonos.errors import ClonosError, UserFunctionError
+from clonos.errors import ClonosError, QueryDefinitionError, StorageUnavailable, UserFunctionError
+from clonos.spark.failure import translate
 from clonos.storage.durable_files import replace_file
 from clonos.storage.embedded_log import MAGIC, read_from
 from clonos.storage.hole import punch
 from clonos.storage.sealed import sealed, unsealed
+
+LOG = logging.getLogger("clonos")
+
+_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class BatchDelivery:
         self._frame = frame
         self._failed = failed
         self._error: ClonosError | None = None
+        self._giver: threading.Thread | None = None
         self._committed = threading.Event()
         self._stopping = threading.Event()
         self._giving = threading.Lock()
@@ -110,21 +117,35 @@ class BatchDelivery:
         self._committed.set()
 
     def stop(self) -> None:
-        """A call that is under way ends first."""
+        """A call that is under way ends first, unless it is the caller."""
         self._stopping.set()
         self._committed.set()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and not self.is_here():
             self._thread.join()
 
+    def is_here(self) -> bool:
+        """Whether the caller is in the thread that calls the function."""
+        return threading.current_thread() is self._thread
+
     def drain(self) -> None:
-        """Give all that is there. Raises what the function raises, as a UserFunctionError, also later."""
+        """Give all that is there. Raises what the function raises, as a UserFunctionError, also later; OSError and
+        ClonosError where files cannot be read or written."""
+        if self._giver is threading.current_thread():
+            raise QueryDefinitionError(
+                "the function of foreachBatch waits for itself: it asks for all that is there to be processed",
+                hint="Call processAllAvailable() outside of it",
+            )
         with self._giving:
             if self._error is not None:
                 raise self._error
-            while not self._stopping.is_set() and (due := self._files.next()) is not None:
-                batch, rows = due
-                self._give(batch, rows)
-                self._files.given(batch)
+            self._giver = threading.current_thread()
+            try:
+                while not self._stopping.is_set() and (due := self._files.next()) is not None:
+                    batch, rows = due
+                    self._give(batch, rows)
+                    self._files.given(batch)
+            finally:
+                self._giver = None
 
     def _run(self) -> None:
         while True:
@@ -134,14 +155,18 @@ class BatchDelivery:
                 return
             try:
                 self.drain()
-            except ClonosError as error:
-                self._failed(error)
+            except (OSError, StorageUnavailable) as error:
+                LOG.warning("a batch cannot be read or noted now, and is tried again: %s", error)
+                self._stopping.wait(_PAUSE_SECONDS)
+                self._committed.set()
+            except Exception as error:
+                self._failed(translate(error))
                 return
 
     def _give(self, batch: Batch, rows: list[bytes]) -> None:
         try:
             self._fn(self._frame(rows), batch.number)
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             self._error = UserFunctionError(
                 f"the function of foreachBatch raised {type(error).__name__} for batch {batch.number}: {error}",
                 hint="It is called again with the same rows under the same number when the query is started again",

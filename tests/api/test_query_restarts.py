@@ -59,7 +59,13 @@ def test_a_restart_that_fails_leaves_the_reason_of_the_one_before_it_in_the_list
     last = launches[-1]
     settings = read_settings({"spark.clonos.restart.backoff": "1ms"})
     ports = SessionPorts(
-        launch, lambda: False, lambda: None, lambda: closed.append(True), ended.append, lambda keep: keep
+        launch,
+        lambda: False,
+        lambda: None,
+        lambda: False,
+        lambda: closed.append(True),
+        ended.append,
+        lambda keep: keep,
     )
     query = CausalQuery(Coordinator(), ports, settings, Ending())  # type: ignore[arg-type]
     assert runs.wait(60)

@@ -105,6 +105,63 @@ def test_all_is_given_when_the_query_has_ended_or_has_processed_all(place: Place
     assert sorted(row[0] for row in given.rows) == list(range(11))
 
 
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_a_function_that_exits_has_failed(place: Place, ends: type[BaseException]) -> None:
+    """Also at the end of a query that ends by itself."""
+    calls = []
+
+    def leaves(df: Any, batch: int) -> None:
+        calls.append(batch)
+        raise ends
+
+    place.write([{"id": 1}])
+    query = start(place, drawn(place).writeStream.foreachBatch(leaves), "once")
+    with pytest.raises(UserFunctionError, match=rf"raised {ends.__name__} for batch 0"):
+        query.awaitTermination()
+    assert isinstance(query.exception(), UserFunctionError) and calls == [0]
+    place.query = None
+
+
+@pytest.mark.parametrize("mode", ["microbatch", "once"])
+def test_a_function_may_stop_its_query(place: Place, mode: str) -> None:
+    given, is_known = Given(), threading.Event()
+
+    def stops(df: Any, batch: int) -> None:
+        assert is_known.wait(180)
+        given(df, batch)
+        with pytest.raises(QueryDefinitionError, match="waits for itself"):
+            place.query.processAllAvailable()
+        place.query.stop()
+
+    place.write([{"id": 1}])
+    start(place, drawn(place).writeStream.foreachBatch(stops), mode)
+    is_known.set()
+    given.wait(1)
+    assert place.query.awaitTermination(180)
+    assert place.query.exception() is None and [number for number, _ in given.batches] == [0]
+    place.query = None
+
+
+def test_a_batch_that_cannot_be_noted_is_tried_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clonos.spark import batch_delivery
+
+    given, failures = Given(), [OSError(28, "No space left on device")] * 2
+    whole = batch_delivery.replace_file
+
+    def fails(*arguments: Any) -> None:
+        if failures:
+            raise failures.pop()
+        whole(*arguments)
+
+    monkeypatch.setattr(batch_delivery, "replace_file", fails)
+    place.write([{"id": 1}])
+    start(place, drawn(place).writeStream.foreachBatch(given))
+    given.wait(1)
+    place.write([{"id": 2}])
+    given.wait(2)
+    assert [(number, len(rows)) for number, rows in given.batches] == [(0, 1), (1, 1)]
+
+
 def test_values_come_back_as_they_are(place: Place) -> None:
     schema = (
         "id long, n decimal(30,10), x double, at timestamp, wall timestamp_ntz, day date, raw binary, "

@@ -176,6 +176,7 @@ def test_what_is_not_evaluated_behind_an_operator_is_named(spark: Any, streams: 
             (lambda s: s.where("id in (select 1)"), "is not evaluated behind an operator", r"map\(fn"),
             (lambda s: s.selectExpr("regexp_replace(name, 'a', 'b')"), "RegExpReplace", r"map\(fn"),
             (lambda s: s.where("name rlike '(a)\\\\1'"), "of its regular expression", r"map\(fn"),
+            (lambda s: s.where("name rlike 'a{2,1}'"), "Python knows no such regular expression", r"map\(fn"),
             (lambda s: s.selectExpr("cast(name as double)"), r"string to double", r"map\(fn"),
         ):
             with pytest.raises(QueryDefinitionError, match=f"{says}.*{hint}"):

@@ -12,7 +12,7 @@ from typing import Final
 from clonos.operators.expressions.compiled import Scope, Value, evaluates, literal
 from clonos.operators.expressions.kinds import need
 from clonos.operators.expressions.texts import null_safe
-from clonos.operators.expressions.tree import Expression
+from clonos.operators.expressions.tree import Expression, Unsupported
 
 _ENDS: Final = "\n\r\u0085\u2028\u2029"
 _ANY: Final = f"[^{_ENDS}]"
@@ -56,7 +56,10 @@ def _rlike(expression: Expression, args: list[Value], scope: Scope) -> Value:
     pattern = literal(expression.args[1])
     if pattern is None:
         return lambda row: None
-    found = re.compile(_Java(pattern, expression).translated())
+    try:
+        found = re.compile(_Java(pattern, expression).translated())
+    except re.error:
+        raise Unsupported(expression, "Python knows no such regular expression") from None
     return null_safe(args[:1], lambda text: found.search(text) is not None)
 
 
