@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from clonos.api.streams import CausalStream, causal
 from clonos.errors import QueryDefinitionError
-from clonos.sinks.batch_sink import ID
+from clonos.sinks.json_rows import HIDDEN_ID
 from clonos.sinks.log_sink import LogSink
 from clonos.spark.plan import BackEdge, SinkPlan, SourcePlan
 from clonos.spark.rows_from_json import rows_from_json
@@ -29,7 +29,7 @@ def iterate(
     partitions: int,
 ) -> CausalStream:
     """Raises QueryDefinitionError."""
-    sink = LogSink(log, partitions, id_column=ID)
+    sink = LogSink(log, partitions, id_column=HIDDEN_ID)
     edge = BackEdge()
     made = body(stream.union(_coming_back(stream, os.fspath(log), partitions, edge)))
     if (

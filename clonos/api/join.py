@@ -8,6 +8,7 @@ from typing import Any
 
 from clonos.api.connected import ConnectedStreams
 from clonos.api.grouped import keyed
+from clonos.api.joined_columns import joined_columns, others
 from clonos.api.streams import CausalStream
 from clonos.errors import QueryDefinitionError
 from clonos.operators.process import ConnectOperator
@@ -35,8 +36,7 @@ def join(
     if not isinstance(right, CausalStream):
         raise QueryDefinitionError(
             f"{name!r} is joined with a causal stream, not with a {type(right).__name__}",
-            hint="Call causal() on a streaming DataFrame. What a table has is asked for by ctx.call in a function, or "
-            "comes as a stream of its changes",
+            hint="Call causal() on a streaming DataFrame; leave within= out to join with a table",
         )
     columns = [on] if isinstance(on, str) else on
     if not isinstance(columns, list | tuple) or not all(isinstance(column, str) for column in columns):
@@ -61,7 +61,13 @@ def join(
         ConnectOperator,
         lambda given: given,
         function(kind),
-        _schema(left, right, left_key, right_key, name, outer=kind.outer),
+        joined_columns(
+            (left.schema, left_key),
+            (right.schema, right_key),
+            outer=kind.outer,
+            said=f"both streams of {name!r}",
+            hint="Rename it in one of them: on the source DataFrame before causal(), or in a map()",
+        ),
         replace(binding, version=kind.version(said)),
         previous=functions,
         side_outputs=None,
@@ -109,30 +115,5 @@ def _side(stream: CausalStream, key: tuple[str, ...], name: str) -> Side:
             hint="Call withWatermark(column, delay) on both streams, behind causal(...)",
         )
     names = stream.schema.names
-    values = tuple(at for at, column in enumerate(names) if column not in key)
-    return Side(names.index(stream.event_time.column), values, tuple(names[at] for at in values))
-
-
-def _schema(
-    left: CausalStream,
-    right: CausalStream,
-    left_key: tuple[str, ...],
-    right_key: tuple[str, ...],
-    name: str,
-    *,
-    outer: bool,
-) -> Any:
-    """The columns of the key, the left stream's others, the right stream's others."""
-    from pyspark.sql.types import StructField, StructType
-
-    fields = [left.schema[column] for column in left_key]
-    fields += [field for field in left.schema if field.name not in left_key]
-    others = [field for field in right.schema if field.name not in right_key]
-    twice = sorted({field.name.lower() for field in fields} & {field.name.lower() for field in others})
-    if twice:
-        raise QueryDefinitionError(
-            f"both streams of {name!r} have a column {twice[0]!r} that they are not joined on",
-            hint="Rename it in one of them: on the source DataFrame before causal(), or in a map()",
-        )
-    nullable = [StructField(field.name, field.dataType, field.nullable or outer) for field in others]
-    return StructType([*fields, *nullable])
+    values = others(stream.schema, key)
+    return Side(names.index(stream.event_time.column), tuple(map(names.index, values)), values)

@@ -30,10 +30,10 @@ class QueryParts:
         self._deliveries = []
         for node, plan in compiled.batch_sinks():
             sink = plan.sink
-            _frame(spark, plan.input, [])  # what could not be read back is refused now
+            frame = partial(_frame, spark, plan.input)
+            frame([])  # what could not be read back is refused now
             state = os.path.join(sink.folder, f"{node}.batch")
             files = BatchFiles(sink.files(node, plan.instances), state, coordinator.check_leads)
-            frame = partial(_frame, spark, plan.input)
             self._deliveries.append(BatchDelivery(files, sink.fn, frame, failed))
         coordinator.on_commit = self._tell_commit
 

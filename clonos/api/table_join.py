@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos.api.grouping_columns import key_columns_of
+from clonos.api.joined_columns import joined_columns, others
 from clonos.api.streams import CausalStream, arrow
 from clonos.errors import QueryDefinitionError
 from clonos.operators.table_join import How, TableJoin
@@ -60,8 +61,14 @@ def join_table(
         key_columns_of(schema, columns, stream._spark),
     )
     _check_types(stream.schema, schema, keys, name)
-    mine, theirs = _others(stream.schema, keys[0]), _others(schema, keys[1])
-    output = _output(stream.schema, schema, keys, kind, name)
+    mine, theirs = others(stream.schema, keys[0]), others(schema, keys[1])
+    output = joined_columns(
+        (stream.schema, keys[0]),
+        (schema, keys[1]) if kind in (How.INNER, How.LEFT) else None,
+        outer=kind is How.LEFT,
+        said=f"the stream and the table of {name!r} both",
+        hint="Rename or drop it in the table",
+    )
     zone = stream.timezone
     at = _places(stream.schema, keys[0]), _places(schema, keys[1])
     values = _places(stream.schema, mine), _places(schema, theirs)
@@ -98,30 +105,5 @@ def _check_types(mine: Any, theirs: Any, keys: tuple[tuple[str, ...], tuple[str,
         )
 
 
-def _others(schema: Any, key: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in schema.names if name not in key)
-
-
 def _places(schema: Any, columns: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(map(schema.names.index, columns))
-
-
-def _output(
-    mine: Any, theirs: Any, keys: tuple[tuple[str, ...], tuple[str, ...]], how: How, name: str
-) -> Any:
-    from pyspark.sql.types import StructField, StructType
-
-    fields = [mine[column] for column in (*keys[0], *_others(mine, keys[0]))]
-    if how not in (How.INNER, How.LEFT):
-        return StructType(fields)
-    others = [theirs[column] for column in _others(theirs, keys[1])]
-    twice = sorted({field.name.lower() for field in fields} & {field.name.lower() for field in others})
-    if twice:
-        raise QueryDefinitionError(
-            f"the stream and the table of {name!r} both have a column {twice[0]!r} that they are not joined on",
-            hint="Rename or drop it in the table",
-        )
-    is_left = how is How.LEFT
-    return StructType(
-        [*fields, *(StructField(each.name, each.dataType, each.nullable or is_left) for each in others)]
-    )

@@ -16,13 +16,12 @@ from typing import Any, Final
 from clonos.operators.plain_values import plain
 from clonos.operators.process import Timer
 from clonos.operators.rows import instant, zone_of
-from clonos.protocol.event_time import is_late
+from clonos.protocol.event_time import ended_by, is_late
 
 EXPIRE: Final = "expire"
 """The name of the timers."""
 _LEFT, _RIGHT, _COLUMNS = "left", "right", "columns"
 _MET, _ALONE = 1, 0
-_MILLISECOND: Final = 1000
 
 Kept = list[Any]
 """Of a row that waits: its event time, its values, whether it has met one."""
@@ -73,7 +72,7 @@ class StreamJoin:
                 yield from (key + each[1] + self._no_values for each in gone if each[2] == _ALONE)
 
     def _due(self, moment: int) -> int:
-        return -(-(moment + self._within) // _MILLISECOND) * _MILLISECOND
+        return ended_by(moment + self._within)
 
     def _arrives(self, name: str, key: tuple[Any, ...], row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
         side = self._sides[name]

@@ -16,7 +16,7 @@ from clonos.operators.rows import instant, local
 from clonos.operators.window_contents import Contents, Key
 from clonos.operators.window_context import WindowContext
 from clonos.operators.windows import SessionWindows, Window, Windows
-from clonos.protocol.event_time import is_late
+from clonos.protocol.event_time import ended_by, is_late
 from clonos.protocol.operator import Services
 from clonos.values.key_codec import pack
 
@@ -26,7 +26,6 @@ _OPEN, _NEXT = "open", "next"
 """The windows that are open, and the number of the one that was begun last."""
 _ENDS: Final = "ends"
 """The name of the timers."""
-_MILLISECOND: Final = 1000
 
 Index = dict[str, Any]
 Open = list[Any]
@@ -150,8 +149,8 @@ class WindowOperator(ProcessOperator):
     # ----------------------------------------------------------- watermark
 
     def _due(self, end: int) -> int:
-        """When a window that ends there has ended. `is_late` counts watermarks in milliseconds."""
-        return -(-self._times.instant(end) // _MILLISECOND) * _MILLISECOND
+        """By which watermark a window that ends there has ended."""
+        return ended_by(self._times.instant(end))
 
     def _ended(self, key: Key, timer: Timer, ctx: WindowContext) -> Iterator[Any]:
         index = ctx.state_under((*key, _INDEX))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["fire", "is_late", "later"]
+__all__ = ["ended_by", "fire", "is_late", "later"]
 
 _MILLISECOND = 1000
 
@@ -25,6 +25,11 @@ def later(watermark: int | None, reached: int | None) -> int | None:
 def is_late(moment: int, epoch_watermark: int | None) -> bool:
     """Whether a record is late, by its event time in microseconds. Spark counts watermarks in milliseconds."""
     return epoch_watermark is not None and moment <= epoch_watermark // _MILLISECOND * _MILLISECOND
+
+
+def ended_by(moment: int) -> int:
+    """The first watermark by which `is_late` holds for a moment: what waits for it has waited long enough then."""
+    return -(-moment // _MILLISECOND) * _MILLISECOND
 
 
 def fire(operator: Any, timers: Any, upto: int | None, event: bool) -> list[Any]:

@@ -14,29 +14,21 @@ import os
 import uuid
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.protocol.ids import NodeId, Origin
-from clonos.sinks.appended_file import AppendedFileWriter
-from clonos.sinks.file_sink import FileSink
-from clonos.sinks.json_rows import JsonRows
+from clonos.sinks.appended_file_sink import AppendedFileSink
+from clonos.sinks.json_rows import HIDDEN_ID, JsonRows
 from clonos.sinks.log_sink import EntriesOfBundles
-from clonos.sinks.patience import Patience
-from clonos.sinks.sink_wal import SinkWal
-from clonos.sinks.values import check_names, check_type
 from clonos.sinks.wal_files import local_path
-from clonos.sinks.wal_format import Kind
 from clonos.storage.location import on_this_host
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-ID: Final = "_clonos_id"
-"""The field of a row's id; no column is called that."""
+    pass
 
 
-class BatchSink(FileSink):
+class BatchSink(AppendedFileSink):
     """`fn(df, batch_id)` is called on the driver with the rows that have come since the batch before, after an epoch
     has committed. It is called again with the same id and the same rows where it is not known whether it has ended.
 
@@ -44,9 +36,7 @@ class BatchSink(FileSink):
     checkpoint. `durable`, `patience`: as of `JsonlSink`.
     """
 
-    moved_by = Kind.BUNDLE
     parallelism: int | None = None
-    instants = True
 
     def __init__(
         self,
@@ -56,7 +46,7 @@ class BatchSink(FileSink):
         patience: float = 30.0,
         durable: bool = True,
     ) -> None:
-        super().__init__(patience=patience, durable=durable)
+        super().__init__(id_column=HIDDEN_ID, patience=patience, durable=durable)
         if not callable(fn):
             raise QueryDefinitionError(
                 f"foreachBatch takes a function of a DataFrame and a batch's id, not {fn!r}"
@@ -64,7 +54,6 @@ class BatchSink(FileSink):
         self.fn: Callable[[Any, int], object] | None = fn
         self._path = None if path is None else local_path(path, "the folder of a batch sink")
         self._identity = uuid.uuid4().hex
-        self._rows: pa.Schema | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The function stays on the driver: it may hold what belongs there, such as the session."""
@@ -94,34 +83,18 @@ class BatchSink(FileSink):
                 )
             self._path = os.path.join(root, "clonos", "batches")
 
-    def validate(self, schema: pa.Schema) -> None:
-        check_names(schema.names, ID)
-        for field in schema:
-            check_type(field.type, field.name)
-        self._rows = schema
-
-    def writer(self) -> AppendedFileWriter:
-        if self._rows is None:
-            raise ConfigurationError(
-                "this sink has not been given a schema yet", hint="Call validate(schema) first"
-            )
-        entries = BatchEntries(JsonRows(self._rows, ID))
-        log = SinkWal(self._base, durable=self._durable)
-        return AppendedFileWriter(self.folder, entries, log, Patience(self._patience), durable=self._durable)
-
     @property
     def folder(self) -> str:
         if self._path is None:
             raise ConfigurationError("a batch sink has no place for its rows yet", hint="Give it path=")
         return self._path
 
+    def entries(self, rows: JsonRows) -> BatchEntries:
+        return BatchEntries(rows)
+
     def files(self, node: NodeId, instances: int) -> list[Path]:
         """The logs of its instances, in order."""
         return [Path(self.folder) / _name(Origin.of(node, instance)) for instance in range(instances)]
-
-    @property
-    def _base(self) -> str:
-        return os.path.join(self.folder, "_clonos")
 
 
 class BatchEntries(EntriesOfBundles):

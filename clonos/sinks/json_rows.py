@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from clonos.errors import SinkError
 from clonos.sinks.port import Row
@@ -10,6 +10,10 @@ from clonos.sinks.values import encode_json, json_encoder, to_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+HIDDEN_ID: Final = "_clonos_id"
+"""The field of a row's id where no user reads it; no column is called that."""
 
 
 class JsonRows:

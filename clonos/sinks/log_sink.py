@@ -11,33 +11,26 @@ import time
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from clonos.errors import ConfigurationError, QueryDefinitionError, SinkError
+from clonos.errors import QueryDefinitionError, SinkError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
-from clonos.sinks.appended_file import AppendedFileWriter
-from clonos.sinks.file_sink import FileSink
+from clonos.sinks.appended_file_sink import AppendedFileSink
 from clonos.sinks.json_rows import JsonRows
-from clonos.sinks.patience import Patience
 from clonos.sinks.port import Row
-from clonos.sinks.sink_wal import SEGMENT_BYTES, SinkWal
-from clonos.sinks.values import check_names, check_type
+from clonos.sinks.sink_wal import SEGMENT_BYTES
 from clonos.sinks.wal_files import file_name, local_path
-from clonos.sinks.wal_format import Kind
 from clonos.storage.embedded_log import MAGIC, create_log, encode_entries
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
-class LogSink(FileSink):
+class LogSink(AppendedFileSink):
     """An embedded log in a local (or shared POSIX) folder that only this query writes to, made where it is missing.
 
     `partitions`: how many it has; so many instances append to it. `id_column`, `durable`,
     `patience`, `segment_bytes`: as of `JsonlSink`.
     """
-
-    moved_by = Kind.BUNDLE
-    instants = True
 
     def __init__(
         self,
@@ -49,16 +42,11 @@ class LogSink(FileSink):
         durable: bool = True,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        super().__init__(patience=patience, durable=durable)
+        super().__init__(id_column=id_column, patience=patience, durable=durable, segment_bytes=segment_bytes)
         self._path = local_path(path, "the folder of an embedded log")
         if not isinstance(partitions, int) or partitions < 1:
             raise QueryDefinitionError(f"a log has at least one partition, not {partitions!r}")
-        if not id_column:
-            raise QueryDefinitionError("the id column needs a name")
         self._partitions = partitions
-        self._id_column = id_column
-        self._segment_bytes = segment_bytes
-        self._rows: pa.Schema | None = None
 
     def __repr__(self) -> str:
         return f"LogSink({self._path!r})"
@@ -74,6 +62,13 @@ class LogSink(FileSink):
     def bind(self, checkpoint: str) -> None:
         """Nothing of this sink is kept in the checkpoint."""
 
+    @property
+    def folder(self) -> str:
+        return self._path
+
+    def entries(self, rows: JsonRows) -> LogEntries:
+        return LogEntries(rows, self._partitions)
+
     def create(self) -> None:
         """An empty log where there is none, for readers. Raises ConfigurationError where one has other partitions."""
         create_log(self._path, self._partitions)
@@ -85,25 +80,6 @@ class LogSink(FileSink):
     def raise_fence(self, query: str, fence: Fence) -> None:
         self.create()
         super().raise_fence(query, fence)
-
-    def validate(self, schema: pa.Schema) -> None:
-        check_names(schema.names, self._id_column)
-        for field in schema:
-            check_type(field.type, field.name)
-        self._rows = schema
-
-    def writer(self) -> AppendedFileWriter:
-        if self._rows is None:
-            raise ConfigurationError(
-                "this sink has not been given a schema yet", hint="Call validate(schema) first"
-            )
-        entries = LogEntries(JsonRows(self._rows, self._id_column), self._partitions)
-        log = SinkWal(self._base, durable=self._durable, segment_bytes=self._segment_bytes)
-        return AppendedFileWriter(self._path, entries, log, Patience(self._patience), durable=self._durable)
-
-    @property
-    def _base(self) -> str:
-        return os.path.join(self._path, "_clonos")
 
 
 LONGEST: Final = 20_000_000

@@ -72,7 +72,7 @@ class BatchFiles:
     def _rows(self, begins: list[int], ends: list[int]) -> list[bytes]:
         found = []
         for file, begin, end in zip(self._files, begins, ends, strict=True):
-            found += [payload for at, payload in read_from(file, begin) if at <= end]
+            found += [payload for _, payload in read_from(file, begin, end)]
         return found
 
     def _last(self) -> Batch:

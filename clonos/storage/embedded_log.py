@@ -97,11 +97,14 @@ def read(path: str | os.PathLike[str], partition: int) -> Iterator[Record]:
         yield Record(partition, position, appended, payload)
 
 
-def read_from(path: Path, position: int) -> Iterator[tuple[int, bytes]]:
+def read_from(path: Path, position: int, until: int | None = None) -> Iterator[tuple[int, bytes]]:
     """The complete entries of one file from a position on: where each ends, and its payload. What lies before is not
-    looked at."""
+    looked at, nor what ends behind `until`."""
     for begin, _, payload in _entries(path, check=True, position=position):
-        yield begin + ENTRY_HEADER.size + len(payload), payload
+        end = begin + ENTRY_HEADER.size + len(payload)
+        if until is not None and end > until:
+            return
+        yield end, payload
 
 
 def end_of_last_entry(path: Path) -> int:
