@@ -101,6 +101,7 @@ def instance() -> tuple[Instance, Ports]:
         is_poison=lambda _: False,
         die=lambda *_: None,
         entropy=lambda: 1,
+        ends_next=lambda count: 0,
     )
     operator = Ledger(NODE, TARGET, outside, Uses(False, False, False, False, False))
     operator.open(services)

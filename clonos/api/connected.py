@@ -9,7 +9,7 @@ is recorded, as it is for a union.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clonos.api.grouped import keyed
 from clonos.api.grouping_columns import key_columns
@@ -17,6 +17,9 @@ from clonos.api.streams import CausalStream
 from clonos.errors import QueryDefinitionError
 from clonos.spark.plan import Binding, RightPlan
 from clonos.spark.versions import Previous, parts
+
+if TYPE_CHECKING:
+    from clonos.operators.calls import Calls
 
 _KEYS = 'Write groupBy("id"), or groupBy(left="id", right="order_id")'
 
@@ -102,10 +105,11 @@ class GroupedConnectedStreams:
         previous: Previous = None,
         migrate: Migrate | None = None,
         side_outputs: Mapping[str, Any] | None = None,
+        calls: Calls | None = None,
     ) -> CausalStream:
         """`left(key, row, ctx)` and `right(key, row, ctx)` give iterables of output rows, or None: as `process` of a
         grouped stream, with one state per key for both. `previous={"1": (old_left, old_right)}` (or with its `on_timer`
-        and `migrate` behind) repeats what an older version has begun."""
+        and `migrate` behind) repeats what an older version has begun. Functions may be async, as in `process`."""
         from clonos.operators.process import ConnectOperator
 
         binding = Binding(
@@ -122,6 +126,8 @@ class GroupedConnectedStreams:
             previous=previous,
             side_outputs=side_outputs,
             right=self.second,
+            calls=calls,
+            may_wait=True,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.streams import CausalStream, arrow, check_function
@@ -15,6 +15,9 @@ from clonos.spark.parity import covered, tell_what_differs
 from clonos.spark.plan import Binding, OperatorFactory, RightPlan
 from clonos.spark.types import struct_type
 from clonos.spark.versions import Previous, check_previous, factories, parts
+
+if TYPE_CHECKING:
+    from clonos.operators.calls import Calls
 
 _GROUPS_OWN = "agg count sum avg mean min max pivot apply applyInPandas applyInArrow cogroup".split()
 
@@ -54,6 +57,7 @@ class GroupedCausalStream:
         previous: Previous = None,
         migrate: Callable[[dict[Any, Any], str], dict[Any, Any]] | None = None,
         side_outputs: Mapping[str, Any] | None = None,
+        calls: Calls | None = None,
     ) -> CausalStream:
         """Record at a time: `fn(key, row, ctx)` gives an iterable of output rows, or None.
 
@@ -69,6 +73,9 @@ class GroupedCausalStream:
 
         With `side_outputs={"late": schema}` the function may also call `ctx.side_output("late", row)`; these rows are
         the stream `side_output("late")` of the result.
+
+        `fn` and `on_timer` may be async: other keys go on while one awaits `ctx.call(...)` or `ctx.gather(...)`.
+        `calls` says how such calls are carried out (`clonos.Calls`).
         """
         from clonos.operators.process import ProcessOperator
 
@@ -90,6 +97,8 @@ class GroupedCausalStream:
             binding,
             previous=previous,
             side_outputs=side_outputs,
+            calls=calls,
+            may_wait=True,
         )
 
     def applyInPandasWithState(
@@ -327,21 +336,29 @@ def keyed(
     side_outputs: Mapping[str, Any] | None,
     right: RightPlan | None = None,
     output_trails: int = 0,
+    calls: Calls | None = None,
+    may_wait: bool = False,
 ) -> CausalStream:
     """The stream of an operator of this kind, which takes records one by one and keeps state by key. `split` gives the
-    functions of one version, `given` or one of `previous`: those that the operator takes, on_timer, and migrate."""
+    functions of one version, `given` or one of `previous`: those that the operator takes, on_timer, and migrate. They
+    `may_wait`: be async, but for migrate."""
+    from clonos.operators.async_operators import kind_for
+
     *functions, on_timer, migrate = split(given)
-    for function in (*functions, *(each for each in (on_timer, migrate) if each is not None)):
-        check_function(function, binding.name)
+    for function in (*functions, *(each for each in (on_timer,) if each is not None)):
+        check_function(function, binding.name, may_wait=may_wait)
+    if migrate is not None:
+        check_function(migrate, binding.name)
     check_previous(previous, binding)
     zone, schema = stream.timezone, struct_type(output)
     sides = side_schemas(side_outputs, binding.name)
 
     def of(given: Any) -> OperatorFactory:
         *functions, timer, brought = split(given)
+        made = kind_for(kind, (*functions, timer), binding.name, calls)
         kept = {"name": binding.name, "on_timer": timer, "tz": zone, "migrate": brought}
         return lambda given, _: partial(
-            kind, *functions, arrow(schema), side_outputs=arrow_schemas(sides), **kept
+            made, *functions, arrow(schema), side_outputs=arrow_schemas(sides), **kept
         )
 
     return stream._then(

@@ -21,6 +21,7 @@ from clonos.api.expressions import SparksExpressions, is_expression
 from clonos.api.grouping_columns import key_columns
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.writer import CausalStreamWriter
+from clonos.async_functions import refuse_async
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.side_output import OutputName
 from clonos.spark.facts import described
@@ -41,6 +42,7 @@ from clonos.spark.versions import Previous, check_previous, factories
 
 if TYPE_CHECKING:
     from clonos.api.grouped import GroupedCausalStream
+    from clonos.operators.calls import Calls
 
 _SPARKS_OWN = (
     "dropDuplicates dropDuplicatesWithinWatermark agg repartition repartitionByRange coalesce limit sort orderBy "
@@ -194,8 +196,11 @@ class CausalStream(SparksExpressions):
         on_poison: str = "fail",
         previous: Previous = None,
         side_outputs: Mapping[str, Any] | None = None,
+        calls: Calls | None = None,
     ) -> CausalStream:
-        """One row for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, which may not use any causal service."""
+        """One row for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, which may not use any causal service.
+        An async `fn` may await `ctx.call(...)` and `ctx.gather(...)` while other records go on; `calls` says how such
+        calls are carried out (`clonos.Calls`)."""
         from clonos.operators.process import MapOperator
 
         return self._stateless(
@@ -206,6 +211,7 @@ class CausalStream(SparksExpressions):
             pure,
             previous,
             side_outputs,
+            calls,
         )
 
     def flat_map(
@@ -220,8 +226,10 @@ class CausalStream(SparksExpressions):
         on_poison: str = "fail",
         previous: Previous = None,
         side_outputs: Mapping[str, Any] | None = None,
+        calls: Calls | None = None,
     ) -> CausalStream:
-        """Any number of rows for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, gives an iterable of them."""
+        """Any number of rows for each: `fn(row, ctx)`, or `fn(row)` with `pure=True`, gives an iterable of them. It
+        may be async, as in `map`."""
         from clonos.operators.process import FlatMapOperator
 
         return self._stateless(
@@ -232,6 +240,7 @@ class CausalStream(SparksExpressions):
             pure,
             previous,
             side_outputs,
+            calls,
         )
 
     def filter(
@@ -245,9 +254,10 @@ class CausalStream(SparksExpressions):
         on_poison: str = "fail",
         previous: Previous = None,
         side_outputs: Mapping[str, Any] | None = None,
+        calls: Calls | None = None,
     ) -> CausalStream:
-        """The rows for which `fn(row, ctx)`, or `fn(row)` with `pure=True`, holds: an operator, which needs a name. Of
-        a Column or SQL it is `where`."""
+        """The rows for which `fn(row, ctx)`, or `fn(row)` with `pure=True`, holds: an operator, which needs a name. It
+        may be async, as in `map`. Of a Column or SQL it is `where`."""
         from clonos.operators.process import FilterOperator
 
         if is_expression(fn) and name is None:
@@ -265,6 +275,7 @@ class CausalStream(SparksExpressions):
             pure,
             previous,
             side_outputs,
+            calls,
         )
         time = None if self._event_time is None else self._event_time._replace(inherited=True)
         return CausalStream(self._spark, kept._upstream, kept.schema, time)
@@ -278,8 +289,11 @@ class CausalStream(SparksExpressions):
         pure: bool,
         previous: Previous,
         side_outputs: Mapping[str, Any] | None,
+        calls: Calls | None = None,
     ) -> CausalStream:
-        check_function(fn, binding.name)
+        from clonos.operators.async_operators import kind_for
+
+        check_function(fn, binding.name, may_wait=True)
         check_previous(previous, binding)
         zone, sides = self.timezone, side_schemas(side_outputs, binding.name)
         if sides and pure:
@@ -290,7 +304,8 @@ class CausalStream(SparksExpressions):
         kept = {"pure": pure, "tz": zone, "side_outputs": arrow_schemas(sides)}
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
-            return lambda given, name: partial(kind, function, arrow(schema), name=name, **kept)
+            made = kind_for(kind, (function,), binding.name, calls, pure=pure)
+            return lambda given, name: partial(made, function, arrow(schema), name=name, **kept)
 
         return self._then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
 
@@ -407,6 +422,8 @@ def arrow(schema: Any) -> pa.Schema:
     return arrow_schema(schema)
 
 
-def check_function(fn: Any, name: str) -> None:
+def check_function(fn: Any, name: str, *, may_wait: bool = False) -> None:
     if not callable(fn):
         raise QueryDefinitionError(f"{name!r} needs a function, not {fn!r}")
+    if not may_wait:
+        refuse_async(fn, repr(name))

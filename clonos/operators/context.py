@@ -15,7 +15,8 @@ for that: `ctx.random`, and a reading or a state that the bundle has already.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from random import Random, SystemRandom
 from typing import Any
@@ -267,16 +268,28 @@ class KeyedContext(Context):
 
     def fire(self, due: list[tuple[int, bytes, str]], event: bool) -> Any:
         """The timers of `due` one by one, each with `ctx.key` set, without those cancelled by an earlier one."""
+        with self.firing(due, event):
+            for timer in due:
+                if self.still_fires(timer, event):
+                    self.key = unpack(timer[1])
+                    yield timer
+
+    @contextmanager
+    def firing(self, due: list[tuple[int, bytes, str]], event: bool) -> Iterator[None]:
+        """While the timers of `due` are fired."""
         self._firing = {(*timer, event) for timer in due}
         self._in_timers = True
         try:
-            for timer in due:
-                if (*timer, event) in self._firing:
-                    self._firing.discard((*timer, event))
-                    self.key = unpack(timer[1])
-                    yield timer
+            yield
         finally:
             self._in_timers = False
+
+    def still_fires(self, timer: tuple[int, bytes, str], event: bool) -> bool:
+        """Whether a timer that is fired now was not cancelled by an earlier one. It is not cancelled any more."""
+        if (*timer, event) not in self._firing:
+            return False
+        self._firing.discard((*timer, event))
+        return True
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:

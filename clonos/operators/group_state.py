@@ -239,7 +239,7 @@ class GroupStateOperator:
         self.has_watermark = has_watermark
         self.codec = Codec(arrow_schema(state), self.zone, f"the state of {name!r}")
         self._batches = Batches(input, tz, event_time if timeout == EVENT_TIME else None, per)
-        self.per_epoch = self._batches.per_epoch
+        self.per, self.per_epoch = per, self._batches.per_epoch
         self._fn = fn
         self._migrate = migrate
         self.migrates = frozenset([""] if migrate is not None else [])

@@ -26,7 +26,7 @@ from clonos.protocol.operator import Services
 from clonos.values.key_codec import kept_under, pack
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RAISED = (Exception, SystemExit)  # a function that exits must not take the replica with it silently
+RAISED = (Exception, SystemExit)  # a function that exits must not take the replica with it silently
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class ProcessOperator:
                 if result is not None:
                     for one in result:  # as `Outputs.collect`, without a call per record
                         append(one if type(one) is plain else taken(one, len(made)))
-        except _RAISED as error:
+        except RAISED as error:
             ctx.forget()
             index = row_index(left, len(rows))
             raise failed(error, self._name, self._services, index, result=result) from error
@@ -126,7 +126,7 @@ class ProcessOperator:
                 result = fn(ctx.key, Timer(name, moment, event), ctx)
                 if result is not None:
                     self._outputs.collect(result, made)
-        except _RAISED as error:
+        except RAISED as error:
             ctx.forget()
             what = f" in on_timer, key {ctx.key!r}"
             raise failed(error, self._name, self._services, None, what, result) from error
@@ -158,7 +158,7 @@ class ProcessOperator:
         pass
 
 
-class _OfBoth:
+class OfBoth:
     """The function of an operator with two inputs: each record goes to that of its input."""
 
     def __init__(self, left: Callable[..., Any], right: Callable[..., Any]) -> None:
@@ -181,7 +181,7 @@ class ConnectOperator(ProcessOperator):
         output: pa.Schema | Sequence[str],
         **more: Any,
     ) -> None:
-        super().__init__(_OfBoth(left, right), output, **more)
+        super().__init__(OfBoth(left, right), output, **more)
 
 
 def _checked(state: Any) -> dict[Any, Any] | None:
@@ -224,7 +224,7 @@ class Stateless:
         before = current.enter_pure(self._name) if self._pure else self._ctx.begin()
         try:
             made = self._run(left, rows)
-        except _RAISED as error:
+        except RAISED as error:
             raise failed(error, self._name, self._services, row_index(left, len(rows))) from error
         finally:
             current.leave(before)
@@ -274,12 +274,17 @@ class MapOperator(Stateless):
         return self._side_outputs.settle(made, self._outputs)
 
     def _given(self, left: Any, count: int, one: Any) -> tuple[Any, ...]:
-        if one is None:
-            raise InputError(
-                f"{self._name!r} gave no row for one",
-                hint="map gives one row for each; use flat_map or filter to drop rows",
-            )
-        return self._outputs.taken(one, row_index(left, count) or 0)
+        return self._outputs.taken(one_row(one, self._name), row_index(left, count) or 0)
+
+
+def one_row(given: Any, name: str) -> Any:
+    """What a function of `map` gave for a record. Raises InputError where it is nothing."""
+    if given is None:
+        raise InputError(
+            f"{name!r} gave no row for one",
+            hint="map gives one row for each; use flat_map or filter to drop rows",
+        )
+    return given
 
 
 class FlatMapOperator(Stateless):

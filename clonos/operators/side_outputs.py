@@ -36,6 +36,10 @@ class SideOutputs:
         self._made = []
         return self._made
 
+    def into(self, made: list[Row]) -> None:
+        """Rows go here from now on."""
+        self._made = made
+
     def add(self, name: str, row: Any) -> None:
         """Raises InputError where it is no row of the output, QueryDefinitionError where there is no such output."""
         if name not in self._kinds:

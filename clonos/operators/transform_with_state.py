@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos.async_functions import refuse_async
 from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.operators import current
 from clonos.operators.batches import BUNDLE, Batches, Groups
@@ -255,6 +256,8 @@ class TransformWithStateOperator:
                 raise QueryDefinitionError(
                     f"{name!r} needs an instance of a StatefulProcessor, not {processor!r}"
                 )
+        for method in ("init", "handleInputRows", "handleExpiredTimer"):
+            refuse_async(getattr(processor, method, None), f"{name!r}, {method},")
         self._processor = processor
         self._migrate = dict(migrate or {})
         self.migrates = frozenset(self._migrate)
@@ -262,7 +265,7 @@ class TransformWithStateOperator:
         self._name = name
         self._tz = tz
         self._batches = Batches(input, tz, event_time if self._mode == "EventTime" else None, per)
-        self.per_epoch = self._batches.per_epoch
+        self.per, self.per_epoch = per, self._batches.per_epoch
         schema = arrow_schema(output)
         self._outputs = Outputs(schema, name)
         self._frames = FrameMaker(input, tz, widened=True) if pandas else None

@@ -14,9 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clonos.errors import Where
+
+if TYPE_CHECKING:
+    from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
+    from clonos.protocol.recovery.causal.determinant import CallNumber
 
 
 class KeyedStatePort(Protocol):
@@ -102,6 +106,12 @@ class Services(Protocol):
         ...
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def begin_call(self, calls: CallPort, asked: CallRequest) -> CallNumber:
+        """As `call`, while the function goes on: `clonos.protocol.engine.task_scheduler` does."""
+        ...
+
+    def next_answer(self, wait: Callable[[], Ended]) -> tuple[CallNumber, Callable[[], Any]]: ...
 
     def effect(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str

@@ -20,10 +20,12 @@ from typing import Any
 from clonos.errors import StateError
 from clonos.protocol.destination import KeyColumn, KeyKind
 from clonos.protocol.engine.instance import Row
+from clonos.protocol.engine.task_scheduler import CallRequest, TaskScheduler, Together
 from clonos.protocol.event_time import is_late
 from clonos.protocol.ids import NodeId
 from clonos.protocol.operator import Services
 from clonos.protocol.side_output import MAIN, side_row_type
+from clonos.sim.calls import CallsUnderWay
 from clonos.sim.event_time import moment_of
 from clonos.sim.fake_services import Refused
 from clonos.sim.records import Tag
@@ -90,6 +92,8 @@ class Outside:
     is_poison: Callable[[int], bool]
     die: Callable[[int, Tag], None]
     entropy: Callable[[], int]
+    ends_next: Callable[[int], int]
+    """Which of so many calls that are under way."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class Uses:
     """By which operators records come to the node."""
     side_output: bool = False
     """Some records leave by one."""
+    calls_at_once: bool = False
 
 
 MIGRATES = frozenset({""})
@@ -116,7 +121,6 @@ class Ledger:
     """One instance of the function. Rows are (key at the next node, record, links so far[, tag])."""
 
     form = "process"
-    record_at_a_time = True
 
     def __init__(
         self,
@@ -136,9 +140,13 @@ class Ledger:
         self._uses = uses
         self._gathered: list[Row] = []
         self.per_epoch = uses.per_epoch
+        self.record_at_a_time = not uses.calls_at_once
 
     def open(self, services: Services) -> None:
         self._services: Any = services  # its state is a plain dict here
+        self._scheduler = TaskScheduler[str](
+            services, CallsUnderWay(self._outside.ends_next), lambda key: None
+        )
 
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return {}
@@ -161,6 +169,8 @@ class Ledger:
         return nullcontext()
 
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
+        if self._uses.calls_at_once:
+            return self._at_once(rows)
         produced: list[Row] = []
         for row in rows:
             if self._outside.is_poison(row[1]):
@@ -171,6 +181,31 @@ class Ledger:
             else:
                 produced += self._one(key_at(self._node, row[1]), row)
         return produced
+
+    def _at_once(self, rows: list[Row]) -> list[Row]:
+        """Keys at the same time, the records of one in their order, as an async function has them."""
+        made: list[list[Row]] = [[] for _ in rows]
+        lanes: dict[str, list[tuple[int, Row]]] = {}
+        for index, row in enumerate(rows):
+            self._outside.consumed(row[3])
+            lanes.setdefault(key_at(self._node, row[1]), []).append((index, row))
+
+        async def one_by_one(key: str, records: list[tuple[int, Row]]) -> None:
+            for index, row in records:
+                answers = [await CallRequest(self._answer, (), {}) for _ in range(row[1] % 3)]
+                if row[1] % 4 == 0:
+                    parts = (CallRequest(self._answer, (), {}), CallRequest(self._answer, (), {}))
+                    answers += await Together(parts, returns_exceptions=False)
+                made[index] = self._one(key, row, "".join(f" answered {each}" for each in answers))
+
+        self._scheduler.run((key, one_by_one(key, records)) for key, records in lanes.items())
+        return [row for each in made for row in each]
+
+    def _answer(self) -> str:
+        try:
+            return str(self._outside.ask())
+        except Refused as error:
+            return f"refused: {error}"
 
     def gathered(self) -> list[Row]:
         held, self._gathered = self._gathered, []
@@ -193,12 +228,12 @@ class Ledger:
             self._services.effect(self._outside.act, (key, record, 0), {}, f"{self._node}-{record}")
         self._outside.die(record, row[3])
 
-    def _one(self, key: str, row: Row) -> list[Row]:
+    def _one(self, key: str, row: Row, note: str = "") -> list[Row]:
         services = self._services
         state = self._state_of(key)
         self._check(key, state, self._version)
         late = self._uses.lateness and is_late_here(row[1], services.epoch_watermark)
-        state[self._held].append((row[1], row[2], late))
+        state[self._held].append((row[1], row[2], note + (" late" if late else "")))
         draw = services.random.getrandbits(30)
         if self._uses.timers and draw % 4 == 0:
             services.timers.set(services.clock() + draw % 4000, key.encode())
@@ -213,9 +248,9 @@ class Ledger:
         self._check(key, state, self._version)
         held, state[self._held] = state[self._held], []
         produced: list[Row] = []
-        for record, links, late in held:
+        for record, links, note in held:
             came_as = identity(record, self._uses.ways.index(tuple(link[0] for link in links)))
-            detail = self._detail(key, came_as, draw) + (" late" if late else "")
+            detail = self._detail(key, came_as, draw) + note
             entry = extend(state, key, str(came_as), draw, services.clock(), detail)
             link = (self._node, entry.n, entry.draw, entry.at, entry.prev_hash, entry.hash, detail)
             row: Row = (self._routing_key(record, draw), record, (*links, link))

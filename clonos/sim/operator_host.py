@@ -292,6 +292,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             lambda record: record in self._world.poison.records,
             self._die,
             lambda: self._world.choices.nature.getrandbits(30),
+            self._world.choices.nature.randrange,
         )
         impure = plan.impure and node is plan.dataflow.operators[0]
         uses = Uses(
@@ -304,6 +305,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             plan.per_epoch,
             plan.dataflow.ways_to(node.number),
             bool(self._node.side_outputs),
+            plan.calls_at_once,
         )
         operator = self._programs(outside, uses)
         operator.open(services)
@@ -314,7 +316,6 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
             keys_of=real.keys_of if plan.real_values else self._keys_of,
             depth=plan.depth,
             fold_from=plan.fold_from,
-            record_at_a_time=operator.record_at_a_time,
             per_epoch=operator.per_epoch,
             event_inputs=event_inputs(plan, node),
             watermark_of=watermark_of if plan.event_time else None,

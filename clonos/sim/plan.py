@@ -117,6 +117,7 @@ class Plan:
     bundle: int  # rows per bundle, at most
     depth: int = FULL
     calls: bool = True
+    calls_at_once: bool = False  # functions go on with other records while they wait for some of their calls
     effects: bool = True
     timers: bool = True
     event_time: bool = False

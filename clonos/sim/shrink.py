@@ -82,8 +82,10 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, poison=plan.poison - 1)
     if plan.effects:
         yield replace(plan, effects=False)
+    if plan.calls_at_once:
+        yield replace(plan, calls_at_once=False)
     if plan.calls:
-        yield replace(plan, calls=False)
+        yield replace(plan, calls=False, calls_at_once=False)
     if plan.timers:
         yield replace(plan, timers=False)
     if plan.snapshot_rate:

@@ -129,6 +129,7 @@ def kinds_in(data: bytes) -> str:
             (Kind.CLOCK, step.clocks),
             (Kind.INSTANT, step.instants),
             (Kind.CALL, step.calls),
+            (Kind.ANSWER, step.answers),
             (Kind.EFFECT, step.effects),
         ):
             names += [kind.name] * len(found)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clonos.async_functions import refuse_async
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.protocol.ids import NodeId, Origin
 from clonos.sinks.appended_file_sink import AppendedFileSink
@@ -51,6 +52,7 @@ class BatchSink(AppendedFileSink):
             raise QueryDefinitionError(
                 f"foreachBatch takes a function of a DataFrame and a batch's id, not {fn!r}"
             )
+        refuse_async(fn, "foreachBatch")
         self.fn: Callable[[Any, int], object] | None = fn
         self._path = None if path is None else local_path(path, "the folder of a batch sink")
         self._identity = uuid.uuid4().hex

@@ -23,6 +23,7 @@ from collections import namedtuple
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from clonos.async_functions import refuse_async
 from clonos.errors import (
     ClonosError,
     ConfigurationError,
@@ -77,6 +78,7 @@ class CallableSink(FileSink):
     ) -> None:
         if not callable(write):
             raise QueryDefinitionError(f"a callable sink needs a function write(rows, ids), not {write!r}")
+        refuse_async(write, "a callable sink")
         if mode not in ("idempotent", "checkable"):
             raise QueryDefinitionError(f"mode is 'idempotent' or 'checkable', not {mode!r}")
         if (mode == "checkable") != (last_written is not None):

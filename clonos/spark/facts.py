@@ -8,7 +8,6 @@ from typing import Any
 import cloudpickle
 
 from clonos.errors import QueryDefinitionError
-from clonos.operators.batches import BATCH, BUNDLE
 from clonos.protocol.topology import Column, Columns, StateVariable
 from clonos.protocol.versions.binding import PLACES
 from clonos.spark.location import source_path
@@ -58,9 +57,7 @@ def timeout_of(operator: Any) -> str:
 
 def per_of(operator: Any) -> str:
     """What a call covers, where that can be chosen."""
-    if operator.record_at_a_time:
-        return ""
-    return BATCH if operator.per_epoch else BUNDLE
+    return str(getattr(operator, "per", ""))
 
 
 def state_of(operator: Any) -> tuple[StateVariable, ...] | None:

@@ -51,7 +51,8 @@ LOWER = "clonos.errors clonos.protocol"
 RUNTIME = (
     f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.embedded_log clonos.storage.location "
     "clonos.storage clonos.wire "
-    "clonos.sinks clonos.sources clonos.operators clonos.environment clonos.extras clonos.figures"
+    "clonos.sinks clonos.sources clonos.operators clonos.environment clonos.extras clonos.figures "
+    "clonos.async_functions"
 )
 SPARK = f"{RUNTIME} clonos clonos._version clonos.testing clonos.testing.ledger clonos_standby"
 API = f"{SPARK} clonos.spark clonos.api"
@@ -74,14 +75,17 @@ RULES = {
     ),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),
     "clonos.sinks": rule(
-        f"{LOWER} clonos.extras clonos.storage.durable_files clonos.storage.embedded_log clonos.storage.location",
+        f"{LOWER} clonos.extras clonos.async_functions clonos.storage.durable_files "
+        "clonos.storage.embedded_log clonos.storage.location",
         banned="pyspark py4j grpc rocksdict",
     ),
     "clonos.sources": rule(
         f"{LOWER} clonos.storage.embedded_log", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
     ),
     "clonos.operators": rule(
-        f"{LOWER} clonos.values", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
+        f"{LOWER} clonos.values clonos.async_functions",
+        banned="grpc rocksdict sqlalchemy",
+        lazy="pyspark py4j",
     ),
     "clonos.testing.ledger": rule("", pure=True),
     "clonos.testing.driver": rule(f"{API} clonos.testing"),
@@ -93,6 +97,7 @@ RULES = {
         f"{LOWER} clonos.extras clonos.figures clonos.values clonos.testing.ledger",
         banned="pyspark py4j grpc rocksdict socket threading asyncio time",
     ),
+    "clonos.async_functions": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.figures": rule(
         "clonos.errors clonos.extras", banned=" ".join(HEAVY - {"matplotlib"}), lazy="matplotlib"
     ),

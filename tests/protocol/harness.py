@@ -140,6 +140,8 @@ class Bench:
         programs = self.programs(self) if self.programs is not None else None
         operator = programs or self.program(self)
         operator.open(self.services)
+        if programs is None:
+            operator.record_at_a_time = self.record_at_a_time
         config = InstanceConfig(
             "op",
             ORIGIN,
@@ -148,7 +150,6 @@ class Bench:
                 or [Reader(route_by_key([KeyColumn(0, KeyKind.STRING)], self.parallelism), self.parallelism)]
             ),
             lambda rows: [(row[0],) for row in rows],
-            record_at_a_time=self.record_at_a_time,
             event_inputs=self.event_inputs,
             watermark_of=self.watermark_of,
             programs=programs,

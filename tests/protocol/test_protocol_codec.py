@@ -14,7 +14,7 @@ from clonos.errors import LogCorrupt
 from clonos.protocol.ids import LOCAL_MAX, NODE_MAX, Origin, channel_id, channel_origin
 from clonos.protocol.recovery.causal import delta as deltas, determinant_codec as codec
 from clonos.protocol.recovery.causal.delta import DeltaEntry
-from clonos.protocol.recovery.causal.determinant import Effect, Kind, Outcome, Step
+from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Effect, Kind, Outcome, Step
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.varint import append_varint, read_varint, unzigzag, zigzag
 
@@ -121,7 +121,9 @@ def logs(draw: st.DrawFn) -> tuple[list[bytes], list[Step]]:
 
 def _fill(draw: st.DrawFn, step: Step, entries: bytearray) -> list[bytes]:
     early: list[bytes] = []
-    for what in draw(st.lists(st.sampled_from(("clock", "instants", "call", "effect")), max_size=5)):
+    for what in draw(
+        st.lists(st.sampled_from(("clock", "instants", "call", "answer", "effect")), max_size=5)
+    ):
         if what == "clock":
             step.clocks.append(draw(integers))
             codec.append_clock(entries, step.clocks[-1])
@@ -132,6 +134,9 @@ def _fill(draw: st.DrawFn, step: Step, entries: bytearray) -> list[bytes]:
         elif what == "call":
             step.calls.append(draw(outcomes))
             codec.append_call(entries, step.calls[-1])
+        elif what == "answer":
+            step.answers.append(Answer(CallNumber(draw(naturals)), draw(outcomes)))
+            codec.append_answer(entries, step.answers[-1])
         else:
             outcome = draw(outcomes)
             step.effects.append(Effect(outcome.name, outcome))
@@ -268,6 +273,16 @@ def golden_watermarks() -> dict[str, str]:
     return {name: codec.seal(chunk).hex() for name, chunk in chunks.items()}
 
 
+def golden_answers() -> dict[str, str]:
+    """Of calls that were under way at the same time."""
+    entries = bytearray()
+    codec.append_order(entries, [(65, 2)])
+    for number, outcome in ((1, Outcome("weather", True, b"\x01\x02")), (300, Outcome("wétter", False, b""))):
+        codec.append_answer(entries, Answer(CallNumber(number), outcome))
+    codec.append_sent(entries, 2, 0xDEADBEEF)
+    return {"answers": codec.seal(entries).hex()}
+
+
 def golden_deltas() -> dict[str, str]:
     return {name: deltas.encode_delta(encode_all(entries)).hex() for name, entries in GOLDEN_ENTRIES.items()}
 
@@ -300,6 +315,7 @@ def encode_all(entries: Iterable[DeltaEntry]) -> list[bytes]:
         ("core_determinants.json", golden_log),
         ("core_determinants_sent.json", lambda: golden_log(codec.append_sent)),
         ("core_determinants_watermark.json", golden_watermarks),
+        ("core_determinants_answers.json", golden_answers),
         ("core_deltas_v2.json", golden_deltas),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from planted import PLANTED as EPOCHS
 from planted_batches import BATCHES
+from planted_calls import CALLS
 from planted_commits import COMMITS
 from planted_counters import COUNTERS
 from planted_disks import DISKS
@@ -46,6 +47,7 @@ PLANTED = {
     **FAN_OUT,
     **SINKS,
     **EVENT_TIME,
+    **CALLS,
 }
 
 

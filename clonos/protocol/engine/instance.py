@@ -75,7 +75,6 @@ class InstanceConfig:
     depth: int = FULL
     fold_from: int = FOLD_FROM
     recording: bool = True  # off only to measure what recording costs
-    record_at_a_time: bool = False  # a bundle may be run in pieces: the function sees no difference
     per_epoch: bool = (
         False  # the operator gathers an epoch's records; they and timers are processed at its end
     )
@@ -122,7 +121,6 @@ class Instance:
             place,
             RecorderPorts(ports, log, save_queue, output),
             new_recorder=StepRecorder if config.recording else UnrecordedStep,
-            record_at_a_time=config.record_at_a_time,
         )
         services.where = place.of_row
         services.has_event_time = bool(config.event_inputs)

@@ -62,6 +62,11 @@ class OperatorRunner:
         self.records_watermarks = snapshot.records_watermarks
 
     @property
+    def record_at_a_time(self) -> bool:
+        """Whether a bundle may be run in pieces: the function in force sees no difference."""
+        return self._operator.record_at_a_time
+
+    @property
     def has_more_at_epoch_end(self) -> bool:
         """Whether the end of the epoch is still to be processed."""
         return self.per_epoch and (self.holds or not self.gathered)

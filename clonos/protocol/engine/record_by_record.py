@@ -24,20 +24,17 @@ class RecordByRecord:
     """`quarantine` says which records may be run; None where all may. An operator that cannot be given one record at a
     time (`record_at_a_time`) is given the step as a whole."""
 
-    def __init__(
-        self, runner: OperatorRunner, gate: InputGate, log: InstanceLog, *, record_at_a_time: bool
-    ) -> None:
+    def __init__(self, runner: OperatorRunner, gate: InputGate, log: InstanceLog) -> None:
         self.quarantine: Quarantine | None = None
         self._runner = runner
         self._gate = gate
         self._log = log
-        self._record_at_a_time = record_at_a_time
 
     def run(
         self, recorder: StepRecorder, runs: list[Run], positions: list[int], rows: list[Row]
     ) -> list[Row]:
         """Records as far as they may be run; what follows one that may not waits again."""
-        if len(rows) > 1 and not self._record_at_a_time:
+        if len(rows) > 1 and not self._runner.record_at_a_time:
             channel = runs[0][0]
             self._may_run(
                 CandidateRecord(channel, positions[0], rows[0], recorder.alone(channel), is_whole_step=False)

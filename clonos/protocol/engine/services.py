@@ -9,10 +9,12 @@ have shifted later draws.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from clonos.errors import Where
-from clonos.protocol.recovery.causal.determinant import Outcome
+from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
+from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome
 from clonos.protocol.recovery.causal.recorder import StepRecorder
 
 
@@ -43,6 +45,7 @@ class CausalServices:
         self.has_event_time = True  # the instance says whether any of its inputs has
         self.step: StepRecorder | None = None
         self.where: Callable[[int | None], Where] = lambda row: Where()
+        self.on_answer: Callable[[], None] = lambda: None  # the function is about to go on with one
         self._outcomes = outcomes
 
     def clock(self) -> int:
@@ -59,6 +62,23 @@ class CausalServices:
         """The result of `fn`, or its exception, recorded once."""
         name = _name_of(fn)
         return self._outcomes.reveal(self._current().call(name, self._isolated(name, fn, args, kwargs)))
+
+    def begin_call(self, calls: CallPort, asked: CallRequest) -> CallNumber:
+        """Have a call carried out while the function goes on, unless what it came to is recorded."""
+        name = _name_of(asked.fn)
+        return self._current().begin_call(name, lambda number: calls.start(number, name, asked))
+
+    def next_answer(self, wait: Callable[[], Ended]) -> tuple[CallNumber, Callable[[], Any]]:
+        """The call under way that the function goes on with next: the recorded one, else the first to end, which `wait`
+        gives. With what returns its result or raises its exception."""
+
+        def ended() -> Answer:
+            call = wait()
+            return Answer(call.number, self._outcomes.capture(call.name, call.result, (), {}))
+
+        answer = self._current().next_answer(ended)
+        self.on_answer()
+        return answer.number, partial(self._outcomes.reveal, answer.outcome)
 
     def effect(
         self,

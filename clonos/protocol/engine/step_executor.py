@@ -40,9 +40,8 @@ class StepExecutor:
         recorder_ports: StepPorts,
         *,
         new_recorder: Callable[[StepPorts], StepRecorder],
-        record_at_a_time: bool,
     ) -> None:
-        self.record_by_record = RecordByRecord(runner, gate, log, record_at_a_time=record_at_a_time)
+        self.record_by_record = RecordByRecord(runner, gate, log)
         self._runner = runner
         self._services = services
         self._gate = gate

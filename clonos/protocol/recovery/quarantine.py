@@ -4,7 +4,7 @@ Running a record that kills every process would never end. Whether one is to be 
 core, where deaths are known; that it was *not* run is an event like any other, and recorded (`Kind.SKIP`).
 
 A step whose end is not recorded is where a process may have died: an effect has made its beginning stable. It is
-gone through record by record too, if the operator takes it so (`InstanceConfig.record_at_a_time`); one that sees the
+gone through record by record too, if the operator takes it so (`Operator.record_at_a_time`); one that sees the
 records of a bundle together can only repeat it whole.
 """
 

@@ -36,7 +36,6 @@ class Programs:
         self._schedule = schedule
         self._version: str | None = None
         self.form = self._operators[current].form
-        self.record_at_a_time = self._operators[current].record_at_a_time
         # The same for all that may run here: another `per` waits until no epoch of the one before is open (`binding`).
         self.per_epoch = self._operators[current].per_epoch
 
@@ -45,6 +44,11 @@ class Programs:
         self._services = services
         if not self._is_changing:
             self._switch(self._current)
+
+    @property
+    def record_at_a_time(self) -> bool:
+        """Of the one in force: a function that waits for calls is not, and the one before it may have been."""
+        return (self._running or self._operators.get(self._current) or self._in_force()).record_at_a_time
 
     @property
     def _is_changing(self) -> bool:

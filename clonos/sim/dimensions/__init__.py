@@ -12,6 +12,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from clonos.sim.dimensions.batches import batches
+from clonos.sim.dimensions.calls_at_once import calls_at_once
 from clonos.sim.dimensions.clocks import clocks
 from clonos.sim.dimensions.counters import counters
 from clonos.sim.dimensions.drivers import drivers
@@ -55,6 +56,7 @@ DIMENSIONS: Final[dict[str, Dimension]] = {
     "side outputs": side_outputs,
     "several sinks": several_sinks,
     "moved sinks": moved_sinks,
+    "calls at once": calls_at_once,
 }
 """By the name of its stream, in the order of application."""
 

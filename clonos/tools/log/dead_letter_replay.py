@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos.errors import ConfigurationError, DivergenceError, Where
+from clonos.operators.async_operators import kind_for
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
 from clonos.operators.rows import RowDecoder
 from clonos.protocol.engine.services import CausalServices
@@ -124,6 +125,7 @@ class ReplayStep(StepReplayer):
         """What was recorded for the record and not asked for."""
         step = self._step
         left = [f"a call of {call.name}" for call in step.calls]
+        left += [f"an answer to a call of {answer.outcome.name}" for answer in step.answers]
         left += [f"an effect under the key {effect.key!r}" for effect in step.effects]
         left += ["an exact clock reading"] * len(step.instants)
         return ", ".join(left) or None
@@ -186,14 +188,16 @@ def operator_of(letter: DeadLetter, fn: Callable[..., Any]) -> Any:
     schema, sides = letter.output_schema(), letter.side_schemas()
     given: dict[str, Any] = {"name": letter.operator, "tz": letter.zone, "side_outputs": sides}
     if letter.form in ("process", "connect"):  # of two functions, the one that takes the record's input
-        return ProcessOperator(fn, schema, on_timer=_not_here, **given)
+        process = kind_for(ProcessOperator, [fn], letter.operator, None)
+        return process(fn, schema, on_timer=_not_here, **given)
     stateless = _STATELESS.get(letter.form.removeprefix("pure "))
     if stateless is None:
         raise ConfigurationError(
             f"a record of {letter.form} cannot be replayed from its dead letter",
             hint="`clonos log inspect` shows the row and the state of its key",
         )
-    return stateless(fn, schema, pure=letter.form.startswith("pure "), **given)
+    pure = letter.form.startswith("pure ")
+    return kind_for(stateless, [fn], letter.operator, None, pure=pure)(fn, schema, pure=pure, **given)
 
 
 def _not_here(key: Any, timer: Any, ctx: Any) -> None:

@@ -60,6 +60,11 @@ def step_said(step: Step, epoch: Epoch | None) -> dict[str, Any]:
         said["instants"] = [moment(reading) for reading in step.instants]
     if step.calls:
         said["calls"] = [{"name": call.name, **outcome_said(call)} for call in step.calls]
+    if step.answers:
+        said["answers"] = [
+            {"call": each.number, "name": each.outcome.name, **outcome_said(each.outcome)}
+            for each in step.answers
+        ]
     if step.effects:
         said["effects"] = [{"key": effect.key, **outcome_said(effect.outcome)} for effect in step.effects]
     if step.skip is not None:

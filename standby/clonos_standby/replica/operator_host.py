@@ -395,6 +395,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
         self._operator = Programs(node.name, schedule, node.version, make)
         operator = self._watchdog.watch(self._operator)
         self._watchdog.on_stuck = lambda row, why: self._stuck(services.where(row), why, row is not None)
+        services.on_answer = self._watchdog.moved
         operator.open(services)
         config = instance_config(node, self._origin, self._operator, tells_folds=self._state.tells_folds)
         return Instance(config, operator, services, ports)

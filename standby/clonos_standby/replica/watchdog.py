@@ -70,6 +70,10 @@ class Watchdog:
     def leave(self) -> None:
         self._inside = False
 
+    def moved(self) -> None:
+        """The function goes on with the answer of a call."""
+        self._calls += 1
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Not for the function, but inside it."""
@@ -103,6 +107,10 @@ class _Watched:
         self._watchdog = watchdog
         self.open = watched.open
         self.close = watched.close
+
+    @property
+    def record_at_a_time(self) -> bool:
+        return bool(self._operator.record_at_a_time)
 
     def pieces(self) -> AbstractContextManager[None]:
         pieces: AbstractContextManager[None] = self._operator.pieces()

@@ -2,10 +2,12 @@
 
 An instance works in *steps*: a bundle of records, the firing of timers, or the beginning of an epoch. A step opens
 with the event itself (ORDER, TIMER or BOUNDARY), goes on with what the user function's services returned (CLOCK,
-INSTANT, CALL, EFFECT), and closes with SENT, which holds what the step produced so that a replay can be checked
+INSTANT, CALL, ANSWER, EFFECT), and closes with SENT, which holds what the step produced so that a replay can be checked
 against it. PROGRAM behind BOUNDARY says which version of the function runs the epoch. SKIP before SENT says that a
 record was passed over instead of run, which no replay could find out. WATERMARK behind TIMER is how far event time has
-come, as senders and idle channels had it at that moment. The causal log of an instance is its steps in
+come, as senders and idle channels had it at that moment. ANSWER is of a call that was under way while the function went
+on (`clonos.protocol.engine.task_scheduler`): it stands where the function was given it, so the order of the answers is
+the order in which the calls ended. The causal log of an instance is its steps in
 order. Within a step the outcomes of one kind are kept in order; between kinds no order is needed, because a function
 that asks in another order asks for another outcome and is caught by the counts, the names or the digest.
 
@@ -20,6 +22,7 @@ import enum
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NewType
 
 from clonos.protocol.ids import LOG_BEGIN, NO_EPOCH, Epoch, LogOffset
 
@@ -41,8 +44,11 @@ class Kind(enum.IntEnum):
     SENT = 12  # number of output rows, digest of what is sent: the rows and where they go
     PROGRAM = 13  # of a BOUNDARY: the version of the function that runs the epoch, unless it is the first one
     WATERMARK = 14  # of a TIMER: the watermark that it moves to; of a BOUNDARY: 0, for such entries follow
+    ANSWER = 15  # number of the call in the step, name, success, encoded result or exception
 
 
+CallNumber = NewType("CallNumber", int)
+"""Of a call that is under way while the function goes on: how many such calls its step had begun before."""
 Run = tuple[int, int]
 """(channel, count): `count` consecutive records of one channel."""
 
@@ -54,6 +60,14 @@ class Outcome:
     name: str
     ok: bool
     payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call that was under way has come to."""
+
+    number: CallNumber
+    outcome: Outcome
 
 
 @dataclass(slots=True)
@@ -80,6 +94,7 @@ class Step:
     clocks: deque[int] = field(default_factory=deque)  # microseconds
     instants: deque[int] = field(default_factory=deque)  # microseconds
     calls: deque[Outcome] = field(default_factory=deque)
+    answers: deque[Answer] = field(default_factory=deque)
     effects: deque[Effect] = field(default_factory=deque)
     skip: int | None = None  # how many of its records were run before the one that was passed over
     complete: bool = False

@@ -17,7 +17,7 @@ from itertools import chain
 
 from clonos.errors import LogCorrupt
 from clonos.protocol.ids import Epoch, LogOffset
-from clonos.protocol.recovery.causal.determinant import Effect, Kind, Outcome, Run, Step
+from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Effect, Kind, Outcome, Run, Step
 from clonos.protocol.varint import append_varint, read_varint, unzigzag, zigzag
 
 VERSION = 0xC1
@@ -87,6 +87,13 @@ def append_call(out: bytearray, outcome: Outcome) -> None:
     out.append(Kind.CALL)
     _append_text(out, outcome.name)
     _append_outcome(out, outcome)
+
+
+def append_answer(out: bytearray, answer: Answer) -> None:
+    out.append(Kind.ANSWER)
+    append_varint(out, answer.number)
+    _append_text(out, answer.outcome.name)
+    _append_outcome(out, answer.outcome)
 
 
 def append_effect(out: bytearray, key: str) -> None:
@@ -251,6 +258,9 @@ def _read_outcome(reader: _Reader, kind: Kind, step: Step, offset: LogOffset) ->
             step.instants.append(reading)
     elif kind is Kind.CALL:
         step.calls.append(reader.outcome(reader.text()))
+    elif kind is Kind.ANSWER:
+        number = CallNumber(reader.varint())
+        step.answers.append(Answer(number, reader.outcome(reader.text())))
     elif kind is Kind.EFFECT:
         step.effects.append(Effect(reader.text()))
     elif kind is Kind.EFFECT_DONE:

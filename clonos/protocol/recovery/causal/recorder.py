@@ -15,9 +15,11 @@ import numpy as np
 
 from clonos.protocol.destination import Destinations
 from clonos.protocol.recovery.causal import determinant_codec as codec
-from clonos.protocol.recovery.causal.determinant import Outcome, Run
+from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome, Run
 
 Perform = Callable[[], Outcome]
+Start = Callable[[CallNumber], None]
+Wait = Callable[[], Answer]
 
 
 def digest_of_sent(rows: int, destinations: Destinations) -> int:
@@ -55,6 +57,8 @@ class StepRecorder:
         self._entries = bytearray()
         self._clock: int | None = None
         self._instants: list[int] = []
+        self._begun = 0
+        self._under_way: dict[CallNumber, tuple[str, Start]] = {}
         self._failed: Exception | None = None
 
     def open_order(self, runs: Sequence[Run]) -> None:
@@ -81,6 +85,22 @@ class StepRecorder:
         outcome = self._outcome_of_call(name, perform)
         codec.append_call(self._entries, outcome)
         return outcome
+
+    def begin_call(self, name: str, start: Start) -> CallNumber:
+        """A call that is under way while the function goes on. `start` has it carried out if nothing is recorded."""
+        number = CallNumber(self._begun)
+        self._begun += 1
+        self._under_way[number] = name, start
+        self._begin(number)
+        return number
+
+    def next_answer(self, wait: Wait) -> Answer:
+        """What the function is given next of the calls that are under way: what `wait` gives, the first one to end, if
+        nothing is recorded. Costs one entry."""
+        answer = self._next_answer(wait)
+        del self._under_way[answer.number]
+        codec.append_answer(self._entries, answer)
+        return answer
 
     def effect(self, key: str, perform: Perform) -> Outcome:
         """Like call, for an outside action: what it depends on is stable before it is performed.
@@ -134,6 +154,13 @@ class StepRecorder:
     def _outcome_of_call(self, name: str, perform: Perform) -> Outcome:
         return perform()
 
+    def _begin(self, number: CallNumber) -> None:
+        _, start = self._under_way[number]
+        start(number)
+
+    def _next_answer(self, wait: Wait) -> Answer:
+        return wait()
+
     def _announce(self, key: str) -> None:
         """Nothing to compare with."""
 
@@ -185,6 +212,15 @@ class UnrecordedStep(StepRecorder):
 
     def call(self, name: str, perform: Perform) -> Outcome:
         return perform()
+
+    def begin_call(self, name: str, start: Start) -> CallNumber:
+        number = CallNumber(self._begun)
+        self._begun += 1
+        start(number)
+        return number
+
+    def next_answer(self, wait: Wait) -> Answer:
+        return wait()
 
     def effect(self, key: str, perform: Perform) -> Outcome:
         return perform()

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from clonos.errors import DivergenceError, Where
 from clonos.protocol.recovery.causal import determinant_codec as codec
-from clonos.protocol.recovery.causal.determinant import Kind, Outcome, Step
-from clonos.protocol.recovery.causal.recorder import Perform, StepPorts, StepRecorder
+from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Kind, Outcome, Step
+from clonos.protocol.recovery.causal.recorder import Perform, StepPorts, StepRecorder, Wait
 
 HINT = (
     "Likely causes: the function reads a clock, draws a random number or calls a service without ctx (use ctx.now(), "
@@ -32,6 +32,9 @@ class StepReplayer(StepRecorder):
         super().__init__(ports)
         self._step = step
         self._where = where
+        self._held: list[
+            CallNumber
+        ] = []  # calls begun that are carried out only if their answers are not recorded
         # What older versions recorded was of the text of the rows, which not every row has: only the count is compared.
         self.digests = step.end is Kind.SENT
 
@@ -55,6 +58,31 @@ class StepReplayer(StepRecorder):
         if outcome.name != name:
             self._diverged(f"recorded was a call of {outcome.name}, asked for was a call of {name}")
         return outcome
+
+    def _begin(self, number: CallNumber) -> None:
+        if self._step.answers or self._step.complete:
+            self._held.append(number)
+        else:
+            super()._begin(number)
+
+    def _next_answer(self, wait: Wait) -> Answer:
+        if not self._step.answers:
+            asked = ", ".join(sorted({name for name, _ in self._under_way.values()}))
+            self._beyond(Kind.ANSWER, f"the answer to a call of {asked}")
+            held, self._held = self._held, []
+            for number in held:
+                super()._begin(number)
+            return super()._next_answer(wait)
+        answer = self._step.answers.popleft()
+        name, _ = self._under_way.get(answer.number, (None, None))
+        if name != answer.outcome.name:
+            asked = "no such call is under way" if name is None else f"asked for was a call of {name}"
+            self._diverged(
+                f"recorded was the answer to call {answer.number} of the step, of {answer.outcome.name}: {asked}"
+            )
+        if answer.number in self._held:
+            self._held.remove(answer.number)
+        return answer
 
     def _announce(self, key: str) -> None:
         if not self._step.effects:
@@ -87,6 +115,8 @@ class StepReplayer(StepRecorder):
             codec.append_instants(entries, step.instants)
         for call in step.calls:
             codec.append_call(entries, call)
+        for answer in step.answers:
+            codec.append_answer(entries, answer)
         for effect in step.effects:
             codec.append_effect(entries, effect.key)
             if effect.outcome is not None:
@@ -117,6 +147,7 @@ class StepReplayer(StepRecorder):
                 (step.clocks, "clock reading"),
                 (step.instants, "exact clock reading"),
                 (step.calls, "call"),
+                (step.answers, "answer"),
                 (step.effects, "effect"),
             ):
                 if left:

@@ -1,0 +1,134 @@
+"""`ctx` of an async function: its calls are awaited, and others run meanwhile.
+
+One object serves all records of a bundle, as elsewhere; the scheduler tells it which record goes on
+(`AsyncContext.resumed`). Calls are carried out in other threads, where `ctx` is refused; so what a recorded closure
+may not reach is out of its reach without more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import tzinfo
+from functools import update_wrapper
+from random import Random
+from typing import Any
+
+from clonos.errors import QueryDefinitionError, UserFunctionError
+from clonos.operators import current
+from clonos.operators.calls import CallsUnderWay
+from clonos.operators.context import Context, KeyedContext
+from clonos.operators.side_outputs import SideOutputs
+from clonos.protocol.engine.task_scheduler import CallRequest, Together
+from clonos.protocol.operator import Services
+
+Row = tuple[Any, ...]
+
+
+class RecordPlace:
+    """Where a record or timer is at work: its key, its index in the bundle, its rows, and what it has asked for."""
+
+    __slots__ = ("asked", "given", "index", "key", "made")
+
+    def __init__(self, key: tuple[Any, ...] | None) -> None:
+        self.key = key
+        self.index: int | None = None
+        self.given: Any = None  # what its function returned
+        self.made: list[Row] = []
+        self.asked: list[CallRequest | Together] = []
+
+    def begin(self, index: int | None, made: list[Row]) -> None:
+        self.index, self.made, self.asked, self.given = index, made, [], None
+
+    def check_awaited(self) -> None:
+        """Raises UserFunctionError where the function has ended and left something that it asked for."""
+        left = [each for each in self.asked if not each.awaited]
+        if left:
+            what = f"a call of {_name(left[0].fn)}" if isinstance(left[0], CallRequest) else "ctx.gather"
+            raise UserFunctionError(
+                f"{what} was not awaited, so it did not take place", hint="Write await ctx.call(fn, ...)"
+            )
+
+
+class _Awaiting(Context):
+    """What the contexts of async functions share. `_calls`, `_place`, `_random` and `_side_outputs` are theirs."""
+
+    _calls: CallsUnderWay
+    _place: RecordPlace
+    _random: Random
+
+    @property
+    def random(self) -> Random:
+        """The instance's own generator; its draws are repeated exactly after a failure."""
+        current.only_here("ctx.random")
+        return self._random
+
+    @random.setter
+    def random(self, value: Random) -> None:
+        self._random = value
+
+    def resumed(self, place: RecordPlace) -> None:
+        """This record goes on now."""
+        self._place = place
+        self.key = place.key
+        if self._side_outputs is not None:
+            self._side_outputs.into(place.made)
+
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallRequest:
+        """To be awaited: `fn`, async or not, is run once and its result, or the exception it raised, recorded; at
+        replay only that is given again. Other records go on meanwhile, and those of the same key wait."""
+        current.only_here("ctx.call")
+        asked = CallRequest(fn, args, kwargs)
+        self._place.asked.append(asked)
+        return asked
+
+    def gather(self, *awaitables: Any, return_exceptions: bool = False) -> Together:
+        """To be awaited: calls and coroutines at the same time; the list of their results, in the order given.
+
+        It ends when all of them have. If some have failed, it raises the exception of the first one that did; with
+        `return_exceptions` their exceptions stand in the list.
+        """
+        current.only_here("ctx.gather")
+        together = Together(awaitables, returns_exceptions=return_exceptions)
+        self._place.asked.append(together)
+        return together
+
+    async def effect(self, fn: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> Any:
+        """To be awaited: an action on the outside world, `fn` async or not. All it depends on is made stable first;
+        `key` names it there. No other record of the instance goes on meanwhile."""
+        current.only_here("ctx.effect")
+        if not isinstance(key, str) or not key:
+            raise QueryDefinitionError("ctx.effect needs key=, a non-empty string that names the action")
+
+        def perform() -> Any:
+            return self._calls.run(fn, args, kwargs)
+
+        return self._services.effect(update_wrapper(perform, fn), (), {}, key)
+
+
+class AsyncContext(_Awaiting):
+    """Without a key."""
+
+    def __init__(
+        self, services: Services, zone: tzinfo | None, side_outputs: SideOutputs | None, calls: CallsUnderWay
+    ) -> None:
+        super().__init__(services, zone, side_outputs)
+        self._calls = calls
+
+
+class AsyncKeyedContext(_Awaiting, KeyedContext):
+    """With state and timers."""
+
+    def __init__(
+        self,
+        services: Services,
+        zone: tzinfo | None,
+        side_outputs: SideOutputs | None,
+        timed: bool,
+        calls: CallsUnderWay,
+    ) -> None:
+        KeyedContext.__init__(self, services, zone, side_outputs, timed)
+        self._calls = calls
+
+
+def _name(fn: Any) -> str:
+    return getattr(fn, "__qualname__", None) or type(fn).__qualname__
