@@ -279,9 +279,6 @@ def _failed(
     error: BaseException, name: str, services: Services, place: RecordPlace | None, what: str = ""
 ) -> ClonosError:
     index, given = (None, None) if place is None else (place.index, place.given)
-    made = failed(error, name, services, index, what, given)
-    if isinstance(error, RuntimeError) and "no running event loop" in str(error):
-        made.hint = (
-            "Await what needs an event loop inside a recorded call: await ctx.call(async_function, ...)"
-        )
-    return made
+    needs_loop = isinstance(error, RuntimeError) and "no running event loop" in str(error)
+    hint = "Await what needs an event loop inside a recorded call: await ctx.call(async_function, ...)"
+    return failed(error, name, services, index, what, given, hint if needs_loop else None)

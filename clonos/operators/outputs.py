@@ -68,7 +68,13 @@ class Outputs:
 
 
 def failed(
-    error: BaseException, name: str, services: Services, index: int | None, what: str = "", result: Any = ()
+    error: BaseException,
+    name: str,
+    services: Services,
+    index: int | None,
+    what: str = "",
+    result: Any = (),
+    hint: str | None = None,
 ) -> ClonosError:
     """What to raise for an exception out of a user function: errors of our own with their place. `result` is what the
     function returned last; one that cannot be iterated is the cause then."""
@@ -81,7 +87,7 @@ def failed(
             hint="Yield rows, or return a list of them or None",
         )
     text = f"{name!r} raised {type(error).__name__}{what}: {error}"
-    return UserFunctionError(text, where=services.where(index))
+    return UserFunctionError(text, where=services.where(index), hint=hint)
 
 
 def row_index(rows: Any, count: int) -> int | None:

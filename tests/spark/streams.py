@@ -72,8 +72,11 @@ class Place:
             self.query = None
 
     def kill(self, node: int = 2, instance: int = 0) -> None:
-        """SIGKILL one replica. Sources are numbered first: node 2 is usually the first operator."""
-        (pid,) = [r["pid"] for r in self.query.replicas() if (r["node"], r["instance"]) == (node, instance)]
+        """SIGKILL one replica, not its standby. Sources are numbered first: node 2 is usually the first operator."""
+        wanted = (node, instance, False)
+        (pid,) = [
+            r["pid"] for r in self.query.replicas() if (r["node"], r["instance"], r["standby"]) == wanted
+        ]
         os.kill(pid, signal.SIGKILL)
 
     # --------------------------------------------------------------- output

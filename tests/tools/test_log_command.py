@@ -16,7 +16,7 @@ from clonos.errors import ConfigurationError
 from clonos.protocol.ids import Origin, channel_id
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
-from clonos.protocol.recovery.causal.determinant import Outcome
+from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome
 from clonos.sinks.sink_wal import SinkWal
 from clonos.sinks.wal_format import Kind, Record
 from clonos.storage import dead_letters
@@ -54,7 +54,12 @@ TOLD = [
 ]
 SKIPPED = chunk((codec.append_order, [(UPSTREAM, 1)]), (codec.append_skip, 0), (codec.append_sent, 0, 0))
 MOVED = chunk((codec.append_timer, 1_700_000_000_000_000, 1_699_999_990_000_000), (codec.append_sent, 0, 0))
-WHOLE = [BEGIN, CALLED, *TOLD, SKIPPED, MOVED]
+ANSWERED = chunk(
+    (codec.append_order, [(UPSTREAM, 2)]),
+    (codec.append_answer, Answer(CallNumber(1), Outcome("rate", True, values.encode(2.5)))),
+    (codec.append_sent, 0, 0),
+)
+WHOLE = [BEGIN, CALLED, *TOLD, SKIPPED, MOVED, ANSWERED]
 
 
 def store(path: Path, chunks: list[bytes], *, at: int = 0, deltas: tuple[bytes, ...] = ()) -> LogStore:
@@ -92,13 +97,21 @@ def test_a_store_is_read_while_its_owner_lives(tmp_path: Path, capsys: pytest.Ca
         "effect 'pay-1' -> 'ok'",
         "passed over: record 1 of the step",
         "due at 2023-11-14T22:13:20Z | watermark 2023-11-14T22:13:10Z",
+        "2 of 1/3 | answer to call 1, rate -> 2.5 | 0 rows",
         "received, log of 1/3:",
         "log of 1/4 reaches 50",
     ):
         assert part in text, text
     assert clonos_log("inspect", tmp_path / "log", "--json") == 0
     said = json.loads(capsys.readouterr().out)
-    assert [step["step"] for step in said["steps"]] == ["BOUNDARY", "ORDER", "ORDER", "ORDER", "TIMER"]
+    assert [step["step"] for step in said["steps"]] == [
+        "BOUNDARY",
+        "ORDER",
+        "ORDER",
+        "ORDER",
+        "TIMER",
+        "ORDER",
+    ]
     assert {step["epoch"] for step in said["steps"]} == {7}
     assert said["steps"][1]["order"] == [{"channel": UPSTREAM, "from": "1/3", "count": 2}]
     assert said["received"][0]["steps"][0]["seed"] == 255
@@ -247,6 +260,10 @@ def misfits(key, row, ctx):
 def alone(row):
     return tuple(row)
 
+async def waits(key, row, ctx):
+    first, second = await ctx.gather(ctx.call(rate), ctx.call(rate))
+    yield key[0], first - second
+
 def splits(key, row, ctx):
     ctx.side_output("late", (row.amount,))
     yield key[0], row.amount
@@ -359,6 +376,17 @@ def test_what_was_recorded_comes_first_then_live_services() -> None:
     assert said["live"] == ["a call of rate"]
     said = in_process("asks", recorded=recorded, recorded_only=True)
     assert said["ended"] == "diverges" and "nothing further is recorded" in said["why"]
+
+
+def test_an_async_function_is_given_the_recorded_answers_first() -> None:
+    second = Answer(CallNumber(1), Outcome("rate", True, values.encode(5)))
+    recorded = chunk(OPEN, (codec.append_answer, second))
+    said = in_process("waits", recorded=recorded)
+    assert said["ended"] == "got through"
+    assert said["outputs"] == ["{'card': 'c1', 'spent': 95}"]
+    assert said["live"] == ["the answer to a call of rate"]
+    said = in_process("spend", recorded=recorded)
+    assert said["why"].endswith("recorded, but not asked for: an answer to a call of rate")
 
 
 def test_an_effect_whose_outcome_was_lost_is_asked_for_again() -> None:

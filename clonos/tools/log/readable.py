@@ -148,6 +148,10 @@ def line_of(said: dict[str, Any]) -> str:
     if "instants" in said:
         parts.append(f"| exact {', '.join(said['instants'])}")
     parts += [f"| call {call['name']} {_outcome(call)}" for call in said.get("calls", ())]
+    parts += [
+        f"| answer to call {each['call']}, {each['name']} {_outcome(each)}"
+        for each in said.get("answers", ())
+    ]
     parts += [f"| effect {effect['key']!r} {_outcome(effect)}" for effect in said.get("effects", ())]
     if "ran_before_skip" in said:
         parts.append(f"| passed over: record {said['ran_before_skip'] + 1} of the step")
