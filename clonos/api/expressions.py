@@ -11,7 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import QueryDefinitionError
-from clonos.spark.derivation import Derived, derived, followed
+from clonos.spark.derivation import Derived, derived, followed, require_analysis
 from clonos.spark.plan import EventTime
 from clonos.spark.types import check_columns, united
 
@@ -68,11 +68,7 @@ def derived_stream(stream: CausalStream, own: Callable[[Any], Any]) -> CausalStr
     """Raises QueryDefinitionError, and what Spark raises of an expression that is not valid."""
     from clonos.api.streams import CausalStream
 
-    if stream._spark._jvm is None:
-        raise QueryDefinitionError(
-            "Spark's expressions need a Spark session, which a stream of clonos.testing.driver does not have",
-            hint="Test them with Spark, or the operator alone",
-        )
+    require_analysis(stream._spark)
     made = [derived(stream._spark, upstream, own) for upstream in stream.plan]
     schema = reduce(united, [each.schema for each in made])
     check_columns(schema, "the stream", stream._spark)

@@ -19,7 +19,7 @@ from clonos.spark.versions import Previous, check_previous, factories, parts
 if TYPE_CHECKING:
     from clonos.operators.calls import Calls
 
-_GROUPS_OWN = "agg count sum avg mean min max pivot apply applyInPandas applyInArrow cogroup".split()
+_GROUPS_OWN = "pivot apply applyInPandas applyInArrow cogroup".split()
 
 
 class GroupedCausalStream:
@@ -100,6 +100,55 @@ class GroupedCausalStream:
             calls=calls,
             may_wait=True,
         )
+
+    def agg(
+        self,
+        *exprs: Any,
+        name: str = "agg",
+        version: str = "1",
+        parallelism: int | None = None,
+        standby: str | None = None,
+        per: str | None = None,
+    ) -> CausalStream:
+        """Aggregates, given as PySpark takes them: `agg(f.sum("amount").alias("spent"), f.max("at"))`, `agg({"amount":
+        "sum"})`. A row for each key that has had rows, with its results as they are then: once per bundle, or, with
+        `per="batch"`, once per micro-batch, as in Spark's update mode. Known are count, sum, avg, min, max, first and
+        last, with conditions, of expressions and in expressions; distinct values are not."""
+        return self._aggregated(
+            lambda grouped: grouped.agg(*exprs),
+            name=name,
+            version=version,
+            parallelism=parallelism,
+            standby=standby,
+            per=per,
+        )
+
+    def count(self, *, name: str = "count", **more: Any) -> CausalStream:
+        """How many rows each key has had, with the parameters of `agg`."""
+        return self._aggregated(lambda grouped: grouped.count(), name=name, **more)
+
+    def sum(self, *cols: str, name: str = "sum", **more: Any) -> CausalStream:
+        """Sums of columns, with the parameters of `agg`."""
+        return self._aggregated(lambda grouped: grouped.sum(*cols), name=name, **more)
+
+    def avg(self, *cols: str, name: str = "avg", **more: Any) -> CausalStream:
+        """Averages of columns, with the parameters of `agg`."""
+        return self._aggregated(lambda grouped: grouped.avg(*cols), name=name, **more)
+
+    mean = avg
+
+    def min(self, *cols: str, name: str = "min", **more: Any) -> CausalStream:
+        """The least values of columns, with the parameters of `agg`."""
+        return self._aggregated(lambda grouped: grouped.min(*cols), name=name, **more)
+
+    def max(self, *cols: str, name: str = "max", **more: Any) -> CausalStream:
+        """The greatest values of columns, with the parameters of `agg`."""
+        return self._aggregated(lambda grouped: grouped.max(*cols), name=name, **more)
+
+    def _aggregated(self, own: Any, **more: Any) -> CausalStream:
+        from clonos.api.aggregated import aggregated
+
+        return aggregated(self._stream, self._key, own, **more)
 
     def applyInPandasWithState(
         self,

@@ -142,18 +142,8 @@ class WindowedCausalStream:
         """How many rows each window has: the columns of the key, `window` (of sessions `session_window`), `count`."""
         from pyspark.sql.types import LongType, StructField, StructType
 
-        schema = self._stream.schema
-        kind = schema[self._column].dataType
-        called = "session_window" if isinstance(self._windows, SessionWindows) else "window"
-        output = StructType(
-            [
-                *[schema[column] for column in self._key],
-                StructField(
-                    called, StructType([StructField("start", kind), StructField("end", kind)]), False
-                ),
-                StructField("count", LongType(), False),
-            ]
-        )
+        keys = [self._stream.schema[column] for column in self._key]
+        output = StructType([*keys, self._window_field(), StructField("count", LongType(), False)])
         functions = (_counted, _with_count, _sum)
         return self.aggregate(
             *functions[:2],
@@ -168,6 +158,49 @@ class WindowedCausalStream:
             else {each: (*functions, old) for each, old in previous.items()},
             late=late,
         )
+
+    def agg(
+        self,
+        *exprs: Any,
+        name: str = "agg",
+        version: str = "1",
+        parallelism: int | None = None,
+        standby: str | None = None,
+        previous: Mapping[str, WindowedCausalStream] | None = None,
+        late: str | None = None,
+    ) -> CausalStream:
+        """Aggregates of each window, given as PySpark takes them: the columns of the key, `window` (of sessions
+        `session_window`), and one for each. Those that are known are the same as without windows."""
+        from clonos.operators.window_fold import WindowFold
+        from clonos.spark.aggregation import aggregation
+
+        stream, window = self._stream, self._window_field()
+        made, output = aggregation(
+            stream._spark, stream.schema, self._key, lambda grouped: grouped.agg(*exprs), window
+        )
+        fold = WindowFold(made)
+        functions = (fold.add, fold.finish, fold.merge)
+        return self.aggregate(
+            *functions[:2],
+            output,
+            merge=fold.merge,
+            name=name,
+            version=version,
+            parallelism=parallelism,
+            standby=standby,
+            previous=None
+            if previous is None
+            else {each: (*functions, old) for each, old in previous.items()},
+            late=late,
+        )
+
+    def _window_field(self) -> Any:
+        """The column of the window."""
+        from pyspark.sql.types import StructField, StructType
+
+        kind = self._stream.schema[self._column].dataType
+        called = "session_window" if isinstance(self._windows, SessionWindows) else "window"
+        return StructField(called, StructType([StructField("start", kind), StructField("end", kind)]), False)
 
     def _then(
         self,

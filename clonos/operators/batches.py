@@ -17,7 +17,7 @@ from clonos.errors import QueryDefinitionError
 from clonos.operators.rows import instant, zone_of
 from clonos.protocol.event_time import is_late
 
-__all__ = ["BATCH", "BUNDLE", "Batches", "Groups"]
+__all__ = ["BATCH", "BUNDLE", "Batches", "Groups", "in_order"]
 
 BATCH, BUNDLE = "batch", "bundle"
 
@@ -58,12 +58,12 @@ class Batches:
     def gathered(self) -> Groups:
         """All that is held, keys in Spark's order."""
         held, self._held = self._held, {}
-        return dict(sorted(held.items(), key=_in_order))
+        return dict(sorted(held.items(), key=lambda group: in_order(group[0])))
 
     def _late(self, moment: Any, epoch_watermark: int) -> bool:
         return moment is not None and is_late(instant(moment, self._zone), epoch_watermark)
 
 
-def _in_order(group: tuple[_Row, list[_Row]]) -> list[tuple[bool, Any]]:
-    """Nulls first, then by value."""
-    return [(value is not None, value) for value in group[0]]
+def in_order(key: _Row) -> list[tuple[bool, Any]]:
+    """By which keys are sorted: nulls first, then by value."""
+    return [(value is not None, value) for value in key]

@@ -6,7 +6,7 @@ DataFrame without rows, and the operator's replica evaluates what comes out (`cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from clonos.errors import QueryDefinitionError
@@ -23,7 +23,7 @@ Own = Callable[[Any], Any]
 
 _ELSEWHERE: Final = {
     "Generate": "Use flat_map(fn, output), which makes several rows of one",
-    "Aggregate": "Use groupBy(...).process(fn, output) with ctx.state",
+    "Aggregate": "Use groupBy(...).agg(...) of the causal stream, or process(fn, output) with ctx.state",
     "Window": "Use groupBy(...).process(fn, output) with ctx.state",
 }
 
@@ -47,7 +47,7 @@ def derived(spark: Any, upstream: Upstream, own: Own) -> Derived:
         return Derived(carried_on(upstream, asked), asked.schema, _output(upstream.df), asked)
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     given = schema_of(upstream)
-    empty = _without_rows(spark, given)
+    empty = without_rows(spark, given)
     asked = own(empty)
     steps, said = _steps(spark, asked, zone)
     more = Derivation(steps, arrow_schema(asked.schema), zone, said)
@@ -57,6 +57,15 @@ def derived(spark: Any, upstream: Upstream, own: Own) -> Derived:
     node = upstream.node if isinstance(upstream, SideOutputPlan | DerivedPlan) else upstream
     made = DerivedPlan(node, base_output(upstream), more, asked.schema)
     return Derived(made, asked.schema, _output(empty), asked)
+
+
+def require_analysis(spark: Any) -> None:
+    """Raises QueryDefinitionError where there is no Spark that could analyse an expression."""
+    if spark._jvm is None:
+        raise QueryDefinitionError(
+            "Spark's expressions need a Spark session, which a stream of clonos.testing.driver does not have",
+            hint="Test them with Spark, or the operator alone",
+        )
 
 
 def _output(df: Any) -> list[Any]:
@@ -73,7 +82,7 @@ def _check(given: Any, derivation: Derivation) -> None:
         ) from None
 
 
-def _without_rows(spark: Any, schema: Any) -> Any:
+def without_rows(spark: Any, schema: Any) -> Any:
     from pyspark.sql import DataFrame
 
     session = spark._jsparkSession
@@ -90,7 +99,7 @@ def _steps(spark: Any, asked: Any, zone: str) -> tuple[tuple[Step, ...], tuple[s
                 f"{name} cannot follow an operator: only what makes one row of one, or drops it",
                 hint=_ELSEWHERE.get(name, BY_A_FUNCTION),
             )
-    columns = _places(nodes.pop()[1].output())
+    columns = places(items(nodes.pop()[1].output()))
     steps: list[Step] = []
     said = []
     for name, node in reversed(nodes):
@@ -102,7 +111,7 @@ def _steps(spark: Any, asked: Any, zone: str) -> tuple[tuple[Step, ...], tuple[s
             listed = list(items(node.projectList()))
             steps.append(Select(tuple(map(read, listed))))
             said.append(f"select {', '.join(str(each.sql()) for each in listed)}")
-            columns = _places(node.output())
+            columns = places(items(node.output()))
     return tuple(steps), tuple(said)
 
 
@@ -115,8 +124,9 @@ def _down(df: Any) -> Iterator[tuple[str, Any]]:
         yield str(node.nodeName()), node
 
 
-def _places(output: Any) -> dict[int, int]:
-    return {attribute.exprId().id(): place for place, attribute in enumerate(items(output))}
+def places(output: Iterable[Any]) -> dict[int, int]:
+    """Of attributes, by their ids."""
+    return {attribute.exprId().id(): place for place, attribute in enumerate(output)}
 
 
 def followed(given: Sequence[Any], asked: Any, column: str) -> tuple[str | None, bool]:

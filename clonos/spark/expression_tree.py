@@ -73,10 +73,13 @@ class Reader:
             for each in items(expression.defs()):
                 self._common[each.id().id()] = self._read(each.child())
             return self._read(expression.child())
-        if self._is_a(expression, _REPLACEABLE):
+        if self._is_replaceable(expression):
             return self._read(expression.replacement())
         args = tuple(map(self._read, items(expression.children())))
         return Expression(op, kind, args, self._more(expression, op), str(expression.sql()))
+
+    def _is_replaceable(self, expression: Any) -> bool:
+        return self._is_a(expression, _REPLACEABLE)
 
     def _is_a(self, expression: Any, name: str) -> bool:
         from py4j.java_gateway import is_instance_of

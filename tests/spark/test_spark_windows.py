@@ -23,6 +23,14 @@ WINDOWS = {
 }
 
 
+AGGREGATES = (
+    "count(*) AS n",
+    "count(*) FILTER (WHERE id % 2 = 1) AS odd",
+    "max(at) AS latest",
+    "sum(second(at)) / count(*) AS mean",
+)
+
+
 def second(moment: float) -> str:
     return str(START + dt.timedelta(seconds=round(moment)))
 
@@ -41,11 +49,13 @@ def test_windows_are_those_of_sparks_own(place: Place, windows: str) -> None:
 
     def native() -> Any:
         rows = place.read(schema, partitions=1).withWatermark("at", "5 seconds")
-        return rows.groupBy(getattr(f, method)("at", *spans).alias("window"), "id").count()
+        return rows.groupBy(getattr(f, method)("at", *spans).alias("window"), "id").agg(
+            *map(f.expr, AGGREGATES)
+        )
 
     def causal() -> Any:
         rows = place.causal(schema, partitions=1).withWatermark("at", "5 seconds")
-        return getattr(rows.groupBy("id"), method)(*spans).count(parallelism=2)
+        return getattr(rows.groupBy("id"), method)(*spans).agg(*map(f.expr, AGGREGATES), parallelism=2)
 
     rng = random.Random(f"windows {windows}")
     place.spark.conf.set("spark.sql.shuffle.partitions", "2")  # of Spark's own
@@ -63,13 +73,21 @@ def test_windows_are_those_of_sparks_own(place: Place, windows: str) -> None:
         own.awaitTermination()
         place.writer(causal()).trigger(availableNow=True).start().awaitTermination()
     expected = Counter(
-        (row.id, str(row.window.start), str(row.window.end), row["count"])
+        (row.id, str(row.window.start), str(row.window.end), row.n, row.odd, str(row.latest), row.mean)
         for row in place.spark.read.parquet(str(place.base / "native")).collect()
     )
     assert sum(expected.values()) > 20
     name = "window" if method == "window" else "session_window"
     seen = Counter(
-        (row["id"], as_text(row[name]["start"]), as_text(row[name]["end"]), row["count"])
+        (
+            row["id"],
+            as_text(row[name]["start"]),
+            as_text(row[name]["end"]),
+            row["n"],
+            row["odd"],
+            as_text(row["latest"]),
+            row["mean"],
+        )
         for row in place.rows()
     )
     assert seen == expected

@@ -125,7 +125,7 @@ def _float_remainder(a: float, b: float) -> float:
     return math.nan if math.isinf(a) or b != b else math.fmod(a, b)
 
 
-def _divided_decimals(a: Decimal, b: Decimal) -> Decimal:
+def divided_decimals(a: Decimal, b: Decimal) -> Decimal:
     exact = EXACT.divide(a, b)
     return exact.quantize(_DIVIDED, ROUND_HALF_UP, EXACT)
 
@@ -137,7 +137,7 @@ def _divisions(expression: Expression) -> Operation | None:
     mode, text, op = expression.said("mode"), expression.text, expression.op
     if expression.kind.startswith("decimal") and all(decimal_of(arg.kind) for arg in expression.args):
         checked = decimal_result(expression.kind, mode, text)
-        exact = {"Divide": _divided_decimals, "Remainder": EXACT.remainder}.get(op)
+        exact = {"Divide": divided_decimals, "Remainder": EXACT.remainder}.get(op)
         return None if exact is None else lambda a, b: checked(exact(a, b))
     if kind in INTEGERS and op == "IntegralDivide":
         within = bounded("bigint", mode, text)

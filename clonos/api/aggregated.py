@@ -1,0 +1,49 @@
+"""`agg`, `count`, `sum` and their like of a causal stream by key, with Spark's own names, types and results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from clonos.spark.aggregation import Own, aggregation
+from clonos.spark.parity import covered
+from clonos.spark.plan import Binding
+
+if TYPE_CHECKING:
+    from clonos.api.streams import CausalStream
+
+LOG = logging.getLogger("clonos")
+
+
+def aggregated(
+    stream: CausalStream,
+    key: tuple[str, ...],
+    own: Own,
+    *,
+    name: str,
+    version: str = "1",
+    parallelism: int | None = None,
+    standby: str | None = None,
+    per: str | None = None,
+) -> CausalStream:
+    """The stream of the results of what `own` makes of the rows by key. Raises QueryDefinitionError, and Spark's own
+    AnalysisException."""
+    from clonos.api.streams import arrow
+    from clonos.operators.aggregate_operator import AggregateOperator
+
+    made, schema = aggregation(stream._spark, stream.schema, key, own)
+    covers = covered(per)
+    binding = Binding(name, version, parallelism, standby=standby, gathers=covers == "batch")
+    if per is None:
+        LOG.warning(
+            "%r gives a row for each key and bundle, in micro-batch several times per batch; Spark gives one: "
+            "per='batch' does so here, per='bundle' says that this is meant",
+            name,
+        )
+
+    def operator(given: Any, called: str) -> Callable[[], Any]:
+        return partial(AggregateOperator, made, arrow(schema), name=called, per=covers)
+
+    return stream._then(key, operator, schema, binding)
