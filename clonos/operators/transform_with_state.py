@@ -241,8 +241,8 @@ class TransformWithStateOperator:
         if initial_state is not None:
             raise QueryDefinitionError(
                 f"{name!r}: initialState is not supported",
-                hint='Join it to the stream before, stream.join(initial, key, "left"), and let the function begin with its '
-                "columns where exists() of the state says that the key has none yet",
+                hint='Join it to the stream before, stream.join(initial, key, "left"), and let the function begin with '
+                "its columns where exists() of the state says that the key has none yet",
             )
         if not isinstance(output_mode, str) or output_mode.lower() not in ("append", "update"):
             raise QueryDefinitionError(
