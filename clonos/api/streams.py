@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from clonos.api.batches import FunctionsOfBatches
 from clonos.api.expressions import SparksExpressions, is_expression
 from clonos.api.grouping_columns import key_columns
 from clonos.api.side_outputs import arrow_schemas, side_schemas
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 _SPARKS_OWN = (
     "dropDuplicates dropDuplicatesWithinWatermark agg repartition repartitionByRange coalesce limit sort orderBy "
-    "distinct explode mapInPandas mapInArrow sample intersect subtract unionByName crossJoin"
+    "distinct explode sample intersect subtract unionByName crossJoin"
 ).split()
 
 
@@ -66,7 +67,7 @@ def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStrea
     return CausalStream(df.sparkSession, (plan,), df.schema)
 
 
-class CausalStream(SparksExpressions):
+class CausalStream(SparksExpressions, FunctionsOfBatches):
     """A stream whose operators recover exactly. Immutable; each method returns a new one."""
 
     def __init__(
@@ -290,7 +291,9 @@ class CausalStream(SparksExpressions):
         previous: Previous,
         side_outputs: Mapping[str, Any] | None,
         calls: Calls | None = None,
+        of_bundles: bool = False,
     ) -> CausalStream:
+        """`of_bundles`: the operator makes columns of a bundle's rows, and must know of which types."""
         from clonos.operators.async_operators import kind_for
 
         check_function(fn, binding.name, may_wait=True)
@@ -305,7 +308,12 @@ class CausalStream(SparksExpressions):
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
             made = kind_for(kind, (function,), binding.name, calls, pure=pure)
-            return lambda given, name: partial(made, function, arrow(schema), name=name, **kept)
+
+            def operator(given: pa.Schema, name: str) -> Callable[[], Any]:
+                known = {**kept, "input": given} if of_bundles else kept
+                return partial(made, function, arrow(schema), name=name, **known)
+
+            return operator
 
         return self._then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
 
