@@ -38,6 +38,7 @@ from clonos.spark.plan import (
     Upstream,
 )
 from clonos.spark.session import require_dataframe, require_session
+from clonos.spark.stream_columns import StreamColumns
 from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
 from clonos.spark.versions import Previous, check_previous, factories
 
@@ -76,10 +77,12 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         upstream: tuple[Upstream, ...],
         schema: Any,
         event_time: EventTime | None = None,
+        columns: StreamColumns | None = None,
     ) -> None:
         self._spark = spark
         self._upstream = upstream
         self._event_time = event_time
+        self._spark_columns = columns or StreamColumns(spark, upstream, schema)
         self.schema = schema
 
     @property
@@ -102,7 +105,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
             )
         schema = united(self.schema, other.schema)
         time = _united_times(self._event_time, other._event_time)
-        return CausalStream(self._spark, self._upstream + other._upstream, schema, time)
+        return CausalStream(self._spark, self._upstream + other._upstream, schema, time, self._spark_columns)
 
     unionAll = union
 
@@ -183,7 +186,8 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         kind = self.schema[name].dataType.simpleString()
         if kind not in ("timestamp", "timestamp_ntz"):
             raise QueryDefinitionError(f"event time {name!r} is {kind}", hint="It must be a timestamp column")
-        return CausalStream(self._spark, self._upstream, self.schema, given._replace(column=name))
+        time = given._replace(column=name)
+        return CausalStream(self._spark, self._upstream, self.schema, time, self._spark_columns)
 
     def map(
         self,
@@ -279,7 +283,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
             calls,
         )
         time = None if self._event_time is None else self._event_time._replace(inherited=True)
-        return CausalStream(self._spark, kept._upstream, kept.schema, time)
+        return CausalStream(self._spark, kept._upstream, kept.schema, time, self._spark_columns)
 
     def _stateless(
         self,
@@ -407,6 +411,8 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
                 "determinants it depends on",
                 hint=f"Apply {name} to the source DataFrame before causal(), or use map, filter or process",
             )
+        if name in self.__dict__.get("schema", {"names": ()}).names:
+            return self[name]
         raise AttributeError(f"a causal stream has no {name!r}")
 
 

@@ -17,6 +17,7 @@ from clonos.spark.before_causal import check_before_causal, items
 from clonos.spark.expression_tree import BY_A_FUNCTION, Reader
 from clonos.spark.identity import carried_on
 from clonos.spark.plan import DerivedPlan, SideOutputPlan, SourcePlan, Upstream, base_output, schema_of
+from clonos.spark.stream_columns import StreamColumns, attributes
 
 Own = Callable[[Any], Any]
 """From a DataFrame to one: what the user has asked for."""
@@ -38,29 +39,24 @@ class Derived(NamedTuple):
     asked: Any
 
 
-def derived(spark: Any, upstream: Upstream, own: Own) -> Derived:
-    """The same rows with what Spark's own method makes of them. Raises QueryDefinitionError, and Spark's own
-    AnalysisException."""
+def derived(columns: StreamColumns, upstream: Upstream, own: Own) -> Derived:
+    """The rows of an upstream of a stream with what Spark's own method makes of them. Raises QueryDefinitionError, and
+    Spark's own AnalysisException."""
+    frame = columns.frame_for(upstream)
+    asked = own(frame)
     if isinstance(upstream, SourcePlan):
-        asked = own(upstream.df)
         check_before_causal(asked)
-        return Derived(carried_on(upstream, asked), asked.schema, _output(upstream.df), asked)
-    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+        return Derived(carried_on(upstream, asked), asked.schema, attributes(frame), asked)
+    zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
     given = schema_of(upstream)
-    empty = _without_rows(spark, given)
-    asked = own(empty)
-    steps, said = _steps(spark, asked, zone)
+    steps, said = _steps(frame.sparkSession, asked, zone)
     more = Derivation(steps, arrow_schema(asked.schema), zone, said)
     _check(given, more)
     if isinstance(upstream, DerivedPlan):
         more = upstream.derivation.then(more)
     node = upstream.node if isinstance(upstream, SideOutputPlan | DerivedPlan) else upstream
     made = DerivedPlan(node, base_output(upstream), more, asked.schema)
-    return Derived(made, asked.schema, _output(empty), asked)
-
-
-def _output(df: Any) -> list[Any]:
-    return list(items(df._jdf.queryExecution().analyzed().output()))
+    return Derived(made, asked.schema, attributes(frame), asked)
 
 
 def _check(given: Any, derivation: Derivation) -> None:
@@ -71,14 +67,6 @@ def _check(given: Any, derivation: Derivation) -> None:
         raise QueryDefinitionError(
             f"the expression {error} is not evaluated behind an operator", hint=BY_A_FUNCTION
         ) from None
-
-
-def _without_rows(spark: Any, schema: Any) -> Any:
-    from pyspark.sql import DataFrame
-
-    session = spark._jsparkSession
-    rows = spark._jvm.java.util.ArrayList()
-    return DataFrame(session.createDataFrame(rows, session.parseDataType(schema.json())), spark)
 
 
 def _steps(spark: Any, asked: Any, zone: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
@@ -133,11 +121,7 @@ def followed(given: Sequence[Any], asked: Any, column: str) -> tuple[str | None,
             for each in items(node.projectList()):
                 if each.getClass().getSimpleName() == "Alias" and _is_column(each.child(), same):
                     same.add(each.exprId().id())
-    names = [
-        str(each.name())
-        for each in items(asked._jdf.queryExecution().analyzed().output())
-        if each.exprId().id() in same
-    ]
+    names = [str(each.name()) for each in attributes(asked) if each.exprId().id() in same]
     return column if column in names else next(iter(names), None), is_asked
 
 
