@@ -96,7 +96,7 @@ def _followed(given: EventTime | None, made: list[Derived]) -> EventTime | None:
         return None
     column = given.column
     for each in made:
-        found, is_asked = followed(each.before, each.asked, given.column)
+        found, is_asked = followed(each.given, each.asked, given.column)
         if found is None and given.inherited:
             return None
         if found is None:

@@ -6,7 +6,7 @@ DataFrame without rows, and the operator's replica evaluates what comes out (`cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from clonos.errors import QueryDefinitionError
@@ -30,12 +30,11 @@ _ELSEWHERE: Final = {
 
 
 class Derived(NamedTuple):
-    """What Spark's own method has made of one upstream. `before` are the columns that it had, as attributes of Spark's,
-    `asked` what was asked for, as a DataFrame."""
+    """What Spark's own method has made of one upstream. `given` and `asked` are the DataFrames that it got and gave."""
 
     upstream: Upstream
     schema: Any
-    before: list[Any]
+    given: Any
     asked: Any
 
 
@@ -46,7 +45,7 @@ def derived(columns: StreamColumns, upstream: Upstream, own: Own) -> Derived:
     asked = own(frame)
     if isinstance(upstream, SourcePlan):
         check_before_causal(asked)
-        return Derived(carried_on(upstream, asked), asked.schema, attributes(frame), asked)
+        return Derived(carried_on(upstream, asked), asked.schema, frame, asked)
     zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
     given = schema_of(upstream)
     steps, said = _steps(frame.sparkSession, asked, zone)
@@ -56,7 +55,7 @@ def derived(columns: StreamColumns, upstream: Upstream, own: Own) -> Derived:
         more = upstream.derivation.then(more)
     node = upstream.node if isinstance(upstream, SideOutputPlan | DerivedPlan) else upstream
     made = DerivedPlan(node, base_output(upstream), more, asked.schema)
-    return Derived(made, asked.schema, attributes(frame), asked)
+    return Derived(made, asked.schema, frame, asked)
 
 
 def _check(given: Any, derivation: Derivation) -> None:
@@ -107,12 +106,13 @@ def _places(output: Any) -> dict[int, int]:
     return {attribute.exprId().id(): place for place, attribute in enumerate(items(output))}
 
 
-def followed(given: Sequence[Any], asked: Any, column: str) -> tuple[str | None, bool]:
-    """What a column is called behind what was `asked` for, None where it is not there any more; and whether rows are
-    dropped by it. `given` are the columns before, as attributes."""
-    same = {attribute.exprId().id() for attribute in given if attribute.name() == column}
+def followed(given: Any, asked: Any, column: str) -> tuple[str | None, bool]:
+    """What a column of the DataFrame `given` is called behind what was `asked` of it, None where it is not there any
+    more; and whether that drops rows by it."""
+    same = {attribute.exprId().id() for attribute in attributes(given) if attribute.name() == column}
+    nodes, known = list(_down(asked)), len(list(_down(given)))
     is_asked = False
-    for name, node in reversed(list(_down(asked))):
+    for name, node in reversed(nodes[: len(nodes) - known]):
         if name == "Filter":
             is_asked = is_asked or any(
                 each.exprId().id() in same for each in items(node.condition().references().toSeq())

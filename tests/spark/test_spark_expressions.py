@@ -228,9 +228,8 @@ def test_event_time_follows_its_column(streams: dict[str, Any]) -> None:
             timed.select("id", f.date_trunc("hour", "at").alias("at"))
         with pytest.raises(QueryDefinitionError, match=r"asks for 'at'.*Call where\(\) before withWatermark"):
             timed.where("at > '2020-01-01'")
-        assert (
-            stream.where("at > '2020-01-01'").withWatermark("at", "1 minute").event_time == timed.event_time
-        )
+        before = stream.where("at > '2020-01-01'").withWatermark("at", "1 minute")
+        assert before.event_time == timed.event_time == before.where("id > 1").select("at").event_time
         kept = timed.filter(
             lambda row: True, name="all", pure=True
         )  # has its watermark from the operator before
