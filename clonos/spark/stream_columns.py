@@ -44,8 +44,9 @@ class StreamColumns:
     def name_of(self, column: Any) -> str | None:
         """Which column a Column is; None where it is an expression. Raises what Spark raises where it is not the
         stream's."""
-        (found,) = items(self.frame.select(column)._jdf.queryExecution().analyzed().projectList())
-        return str(found.name()) if found.getClass().getSimpleName() == "AttributeReference" else None
+        chosen = list(items(self.frame.select(column)._jdf.queryExecution().analyzed().output()))
+        own = {attribute.exprId().id() for attribute in attributes(self.frame)}
+        return str(chosen[0].name()) if [each.exprId().id() in own for each in chosen] == [True] else None
 
     def column(self, item: str | int) -> Any:
         """By its name, as Spark resolves it, or by its place."""

@@ -77,8 +77,10 @@ def test_a_column_of_another_stream_is_refused_as_by_spark(place: Place, streams
     assert timed.where((main.id > 1) & (timed.id > 1)).event_time == timed.event_time
     kept = main.filter(lambda row, ctx: True, name="kept")
     assert kept.where(main.id > 1).groupBy(main.id, kept["name"])._key == ("id", "name")
-    with pytest.raises(QueryDefinitionError, match="Compute the key as a column before"):
-        main.groupBy(main.id + 1)
+    windowed = main.withColumnRenamed("at", "window")  # as Spark calls what its function of that name makes
+    for no_column in (f.window("window", "1 minute"), f.col("*"), f.lit(1), main.id + 1, main.id.alias("n")):
+        with pytest.raises(QueryDefinitionError, match="Compute the key as a column before"):
+            windowed.groupBy(no_column)
     with pytest.raises(QueryDefinitionError, match="named by text or a number"):
         main[1.5]
     with pytest.raises(AttributeError, match="has no 'missing'"):
