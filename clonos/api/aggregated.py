@@ -33,7 +33,7 @@ def aggregated(
     from clonos.api.streams import arrow
     from clonos.operators.aggregate_operator import AggregateOperator
 
-    made, schema = aggregation(stream._spark, stream.schema, key, own)
+    made, schema = aggregation(stream._spark_columns, stream.columns, key, own)
     covers = covered(per)
     binding = Binding(name, version, parallelism, standby=standby, gathers=covers == "batch")
     if per is None:

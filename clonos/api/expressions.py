@@ -11,8 +11,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import QueryDefinitionError
-from clonos.spark.derivation import Derived, derived, followed, require_analysis
+from clonos.spark.derivation import Derived, derived, followed
 from clonos.spark.plan import EventTime
+from clonos.spark.stream_columns import StreamColumns, check_has_rows
 from clonos.spark.types import check_columns, united
 
 if TYPE_CHECKING:
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 
 class SparksExpressions:
     """What a causal stream has of a DataFrame's methods."""
+
+    def __getitem__(self: Any, item: Any) -> Any:
+        """As of a DataFrame: a Column by its name or place, the rows for which a Column is true, or a list of columns.
+        A Column is for expressions of this stream, and of those that still have the column."""
+        if isinstance(item, str | int):
+            return self._spark_columns.column(item)
+        if isinstance(item, list | tuple):
+            return self.select(*item)
+        if is_expression(item):
+            return self.where(item)
+        raise QueryDefinitionError(f"a column is named by text or a number, not by {item!r}")
 
     def select(self: Any, *cols: Any) -> CausalStream:
         """Columns and expressions of columns, as Spark's `select`."""
@@ -68,12 +80,14 @@ def derived_stream(stream: CausalStream, own: Callable[[Any], Any]) -> CausalStr
     """Raises QueryDefinitionError, and what Spark raises of an expression that is not valid."""
     from clonos.api.streams import CausalStream
 
-    require_analysis(stream._spark)
-    made = [derived(stream._spark, upstream, own) for upstream in stream.plan]
+    check_has_rows(stream.plan)
+    made = [derived(stream._spark_columns, upstream, own) for upstream in stream.plan]
     schema = reduce(united, [each.schema for each in made])
     check_columns(schema, "the stream", stream._spark)
     event_time = _followed(stream.event_time, made)
-    return CausalStream(stream._spark, tuple(each.upstream for each in made), schema, event_time)
+    upstream = tuple(each.upstream for each in made)
+    columns = StreamColumns(stream._spark, upstream, schema, made[0].asked)
+    return CausalStream(stream._spark, upstream, schema, event_time, columns)
 
 
 def _followed(given: EventTime | None, made: list[Derived]) -> EventTime | None:
@@ -82,7 +96,7 @@ def _followed(given: EventTime | None, made: list[Derived]) -> EventTime | None:
         return None
     column = given.column
     for each in made:
-        found, is_asked = followed(each.before, each.asked, given.column)
+        found, is_asked = followed(each.given, each.asked, given.column)
         if found is None and given.inherited:
             return None
         if found is None:

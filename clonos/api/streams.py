@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from clonos.api.batches import FunctionsOfBatches
 from clonos.api.expressions import SparksExpressions, is_expression
 from clonos.api.grouping_columns import key_columns
 from clonos.api.side_outputs import arrow_schemas, side_schemas
@@ -37,6 +38,7 @@ from clonos.spark.plan import (
     Upstream,
 )
 from clonos.spark.session import require_dataframe, require_session
+from clonos.spark.stream_columns import StreamColumns
 from clonos.spark.types import check_columns, column_named, delay_microseconds, struct_type, united
 from clonos.spark.versions import Previous, check_previous, factories
 
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 _SPARKS_OWN = (
     "dropDuplicates dropDuplicatesWithinWatermark agg repartition repartitionByRange coalesce limit sort orderBy "
-    "distinct explode mapInPandas mapInArrow sample intersect subtract unionByName crossJoin"
+    "distinct explode sample intersect subtract unionByName crossJoin"
 ).split()
 
 
@@ -66,7 +68,7 @@ def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStrea
     return CausalStream(df.sparkSession, (plan,), df.schema)
 
 
-class CausalStream(SparksExpressions):
+class CausalStream(SparksExpressions, FunctionsOfBatches):
     """A stream whose operators recover exactly. Immutable; each method returns a new one."""
 
     def __init__(
@@ -75,10 +77,12 @@ class CausalStream(SparksExpressions):
         upstream: tuple[Upstream, ...],
         schema: Any,
         event_time: EventTime | None = None,
+        columns: StreamColumns | None = None,
     ) -> None:
         self._spark = spark
         self._upstream = upstream
         self._event_time = event_time
+        self._spark_columns = columns or StreamColumns(spark, upstream, schema)
         self.schema = schema
 
     @property
@@ -101,7 +105,7 @@ class CausalStream(SparksExpressions):
             )
         schema = united(self.schema, other.schema)
         time = _united_times(self._event_time, other._event_time)
-        return CausalStream(self._spark, self._upstream + other._upstream, schema, time)
+        return CausalStream(self._spark, self._upstream + other._upstream, schema, time, self._spark_columns)
 
     unionAll = union
 
@@ -182,7 +186,8 @@ class CausalStream(SparksExpressions):
         kind = self.schema[name].dataType.simpleString()
         if kind not in ("timestamp", "timestamp_ntz"):
             raise QueryDefinitionError(f"event time {name!r} is {kind}", hint="It must be a timestamp column")
-        return CausalStream(self._spark, self._upstream, self.schema, given._replace(column=name))
+        time = given._replace(column=name)
+        return CausalStream(self._spark, self._upstream, self.schema, time, self._spark_columns)
 
     def map(
         self,
@@ -278,7 +283,7 @@ class CausalStream(SparksExpressions):
             calls,
         )
         time = None if self._event_time is None else self._event_time._replace(inherited=True)
-        return CausalStream(self._spark, kept._upstream, kept.schema, time)
+        return CausalStream(self._spark, kept._upstream, kept.schema, time, self._spark_columns)
 
     def _stateless(
         self,
@@ -290,7 +295,9 @@ class CausalStream(SparksExpressions):
         previous: Previous,
         side_outputs: Mapping[str, Any] | None,
         calls: Calls | None = None,
+        of_bundles: bool = False,
     ) -> CausalStream:
+        """`of_bundles`: the operator makes columns of a bundle's rows, and must know of which types."""
         from clonos.operators.async_operators import kind_for
 
         check_function(fn, binding.name, may_wait=True)
@@ -305,7 +312,12 @@ class CausalStream(SparksExpressions):
 
         def of(function: Callable[..., Any]) -> OperatorFactory:
             made = kind_for(kind, (function,), binding.name, calls, pure=pure)
-            return lambda given, name: partial(made, function, arrow(schema), name=name, **kept)
+
+            def operator(given: pa.Schema, name: str) -> Callable[[], Any]:
+                known = {**kept, "input": given} if of_bundles else kept
+                return partial(made, function, arrow(schema), name=name, **known)
+
+            return operator
 
         return self._then((), of(fn), schema, binding, previous=factories(previous, of), side_outputs=sides)
 
@@ -399,6 +411,8 @@ class CausalStream(SparksExpressions):
                 "determinants it depends on",
                 hint=f"Apply {name} to the source DataFrame before causal(), or use map, filter or process",
             )
+        if name in self.__dict__.get("schema", {"names": ()}).names:
+            return self[name]
         raise AttributeError(f"a causal stream has no {name!r}")
 
 

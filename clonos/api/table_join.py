@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos.api.grouping_columns import key_columns_of
+from clonos.api.grouping_columns import column_name, key_columns_of
 from clonos.api.joined_columns import joined_columns, others
 from clonos.api.streams import CausalStream, arrow
 from clonos.errors import QueryDefinitionError
@@ -55,7 +55,11 @@ def join_table(
     schema = struct_type_of(read())
     given = arrow(schema)
     plan = TablePlan(read, given, None if every is None else every / 1_000_000)
-    columns = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, list | tuple) else ()
+    if not isinstance(on, str | list | tuple):
+        raise QueryDefinitionError(
+            f"{name!r} is joined on {on!r}", hint='Give the names of columns that both have: on="id"'
+        )
+    columns = tuple(column_name(stream, column) for column in ([on] if isinstance(on, str) else on))
     keys = (
         key_columns_of(stream.schema, columns, stream._spark),
         key_columns_of(schema, columns, stream._spark),

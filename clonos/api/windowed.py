@@ -176,7 +176,7 @@ class WindowedCausalStream:
 
         stream, window = self._stream, self._window_field()
         made, output = aggregation(
-            stream._spark, stream.schema, self._key, lambda grouped: grouped.agg(*exprs), window
+            stream._spark_columns, stream.columns, self._key, lambda grouped: grouped.agg(*exprs), window
         )
         fold = WindowFold(made)
         functions = (fold.add, fold.finish, fold.merge)

@@ -122,7 +122,8 @@ class Context:
         current.only_here("ctx.side_output")
         if self._side_outputs is None:
             raise QueryDefinitionError(
-                "this form of operator has no side outputs", hint="process, map, flat_map and filter have"
+                "this form of operator has no side outputs",
+                hint="process, map, flat_map, filter and map_batches have",
             )
         self._side_outputs.add(name, row)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from clonos.errors import QueryDefinitionError
 from clonos.operators.expressions.aggregates import AggregateCall, Aggregation, Fold
 from clonos.operators.expressions.tree import COLUMN, Expression, Unsupported
 from clonos.spark.before_causal import items
-from clonos.spark.derivation import places, require_analysis, without_rows
+from clonos.spark.derivation import places
 from clonos.spark.expression_tree import Reader
+from clonos.spark.stream_columns import StreamColumns
 
 Own = Callable[[Any], Any]
 """From PySpark's grouped data to a DataFrame: what the user has asked for."""
@@ -19,25 +20,25 @@ _BY_A_FUNCTION: Final = 'Do it in a function, with ctx.state: groupBy(...).proce
 
 
 def aggregation(
-    spark: Any, schema: Any, key: tuple[str, ...], own: Own, window: Any = None
+    stream: StreamColumns, names: Sequence[str], key: tuple[str, ...], own: Own, window: Any = None
 ) -> tuple[Aggregation, Any]:
-    """What `own` makes of the grouped rows of a schema, and the schema of what comes out. The results are over the
-    values of the key, in their order, then that of the window, where a field for it is given, then those of the calls.
-    Raises QueryDefinitionError, and Spark's own AnalysisException."""
-    require_analysis(spark)
-    width = len(schema.names)
+    """What `own` makes of the grouped rows of a stream with columns of these names, and the schema of what comes out.
+    The results are over the values of the key, in their order, then that of the window, where a field for it is given,
+    then those of the calls. Raises QueryDefinitionError, and Spark's own AnalysisException."""
     if window is not None:
-        schema, key = _with(schema, window), (*key, window.name)
-    empty = without_rows(spark, schema)
+        _check_free(names, window.name)
+        key = (*key, window.name)
+    empty = stream.without_rows(window)
     asked = own(empty.groupBy(*[empty[name] for name in key]))
     node = asked._jdf.queryExecution().analyzed()
     if str(node.nodeName()) != "Aggregate" or node.child().children().size():
         raise QueryDefinitionError(
             f"{node.nodeName()} is no aggregation of the rows of a key", hint=_BY_A_FUNCTION
         )
+    spark = empty.sparkSession
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     given = list(items(node.child().output()))
-    columns = places(given[:width])
+    columns = places(given[: len(names)])
     keys = {each.exprId().id(): key.index(str(each.name())) for each in given if str(each.name()) in key}
     reader = _Results(spark, zone, keys, columns)
     results = tuple(reader.read(each) for each in items(node.aggregateExpressions()))
@@ -51,15 +52,12 @@ def aggregation(
     return made, asked.schema
 
 
-def _with(schema: Any, window: Any) -> Any:
-    from pyspark.sql.types import StructType
-
-    if window.name.lower() in [name.lower() for name in schema.names]:
+def _check_free(names: Sequence[str], window: str) -> None:
+    if window.lower() in [name.lower() for name in names]:
         raise QueryDefinitionError(
-            f"the stream has a column {window.name!r}, which is the name of the windows' column",
+            f"the stream has a column {window!r}, which is the name of the windows' column",
             hint="Rename it before the windows: withColumnRenamed",
         )
-    return StructType([*schema.fields, window])
 
 
 class _Results(Reader):

@@ -18,7 +18,6 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
@@ -33,7 +32,9 @@ from clonos.protocol.versions.upgrade import History
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark import facts, routing
 from clonos.spark.back_edges import with_back_edges
+from clonos.spark.broadcasts import Broadcasts
 from clonos.spark.derived_outputs import DerivedOf, derived_inputs, output_said
+from clonos.spark.function_pickler import pickled
 from clonos.spark.layers import Forwarder, Layer, Layers
 from clonos.spark.plan import (
     EventTime,
@@ -123,6 +124,7 @@ class Compiled:
         the checkpoint is; so that it can be given to several queries, each has a copy of its own."""
         self._session = session
         self._checkpoint = ""
+        self.broadcasts = Broadcasts()
         sinks = with_back_edges(sinks)
         self._sinks = [replace(plan, sink=copy(plan.sink)) for plan in sinks]
         self._settings = settings
@@ -356,7 +358,7 @@ class Compiled:
             timeout=facts.timeout_of(operator),
             per=facts.per_of(operator),
             watermark=_watermark(node.event_time) or ("", 0),
-            state=facts.state_of(operator),
+            state=facts.state_of(operator, self._name(node)),
             migrates=facts.migrates(operator),
             previous=frozenset(node.previous),
             previous_migrates=frozenset(
@@ -396,7 +398,7 @@ class Compiled:
         specs: dict[int, bytes] = {}
         for node in self._nodes:
             if isinstance(node, OperatorPlan):
-                specs[self._numbers[id(node)]] = _pickled(
+                specs[self._numbers[id(node)]] = self._pickled(
                     self._operator_spec(node, history), self._name(node)
                 )
         for sink in self._sinks:
@@ -408,8 +410,11 @@ class Compiled:
                 zone=self._zone,
                 sink=sink.sink,
             )
-            specs[number] = _pickled(spec, name)
+            specs[number] = self._pickled(spec, name)
         return specs
+
+    def _pickled(self, spec: NodeSpec, name: str) -> bytes:
+        return pickled(spec, name, lambda variable: self.broadcasts.shared(variable, self._checkpoint))
 
     def _operator_spec(self, node: OperatorPlan, history: History | None) -> NodeSpec:
         number, name = self._numbers[id(node)], self._name(node)
@@ -683,17 +688,6 @@ def _event_column(schema: pa.Schema, event_time: EventTime | None) -> EventColum
 
 def _watermark(event_time: EventTime | None) -> tuple[str, int] | None:
     return None if event_time is None else (event_time.column, event_time.delay)
-
-
-def _pickled(spec: NodeSpec, name: str) -> bytes:
-    try:
-        raw: bytes = cloudpickle.dumps(spec)
-    except Exception as error:
-        raise QueryDefinitionError(
-            f"the function or sink of {name!r} cannot be pickled: {error}",
-            hint="Open connections, locks and files inside the function, not outside of it",
-        ) from error
-    return raw
 
 
 __all__ = ["Address", "Compiled", "Target", "operator_spec"]

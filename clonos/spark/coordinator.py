@@ -165,6 +165,9 @@ class Coordinator(QueryCoordinator):
         self._watcher.start()
 
     def _start_servers(self) -> ReplicaServers:
+        nodes = self._compiled.node_specs(self._history)
+        self._leadership.check()
+        self._compiled.broadcasts.publish(self._checkpoint.location)
         spec = QuerySpec(
             query=self.query,
             token=self._token,
@@ -180,7 +183,7 @@ class Coordinator(QueryCoordinator):
                 bundle_rows=self._settings.bundle_rows,
                 bundle_bytes=self._settings.bundle_bytes,
             ),
-            nodes=self._compiled.node_specs(self._history),
+            nodes=nodes,
             determinants=(self._service.address,),
             faults=self._faults,
             names={node.number: node.name for node in self._topology.nodes},

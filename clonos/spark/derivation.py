@@ -6,7 +6,7 @@ DataFrame without rows, and the operator's replica evaluates what comes out (`cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from clonos.errors import QueryDefinitionError
@@ -17,6 +17,7 @@ from clonos.spark.before_causal import check_before_causal, items
 from clonos.spark.expression_tree import BY_A_FUNCTION, Reader
 from clonos.spark.identity import carried_on
 from clonos.spark.plan import DerivedPlan, SideOutputPlan, SourcePlan, Upstream, base_output, schema_of
+from clonos.spark.stream_columns import StreamColumns, attributes
 
 Own = Callable[[Any], Any]
 """From a DataFrame to one: what the user has asked for."""
@@ -29,47 +30,32 @@ _ELSEWHERE: Final = {
 
 
 class Derived(NamedTuple):
-    """What Spark's own method has made of one upstream. `before` are the columns that it had, as attributes of Spark's,
-    `asked` what was asked for, as a DataFrame."""
+    """What Spark's own method has made of one upstream. `given` and `asked` are the DataFrames that it got and gave."""
 
     upstream: Upstream
     schema: Any
-    before: list[Any]
+    given: Any
     asked: Any
 
 
-def derived(spark: Any, upstream: Upstream, own: Own) -> Derived:
-    """The same rows with what Spark's own method makes of them. Raises QueryDefinitionError, and Spark's own
-    AnalysisException."""
+def derived(columns: StreamColumns, upstream: Upstream, own: Own) -> Derived:
+    """The rows of an upstream of a stream with what Spark's own method makes of them. Raises QueryDefinitionError, and
+    Spark's own AnalysisException."""
+    frame = columns.frame_for(upstream)
+    asked = own(frame)
     if isinstance(upstream, SourcePlan):
-        asked = own(upstream.df)
         check_before_causal(asked)
-        return Derived(carried_on(upstream, asked), asked.schema, _output(upstream.df), asked)
-    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+        return Derived(carried_on(upstream, asked), asked.schema, frame, asked)
+    zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
     given = schema_of(upstream)
-    empty = without_rows(spark, given)
-    asked = own(empty)
-    steps, said = _steps(spark, asked, zone)
+    steps, said = _steps(frame.sparkSession, asked, zone)
     more = Derivation(steps, arrow_schema(asked.schema), zone, said)
     _check(given, more)
     if isinstance(upstream, DerivedPlan):
         more = upstream.derivation.then(more)
     node = upstream.node if isinstance(upstream, SideOutputPlan | DerivedPlan) else upstream
     made = DerivedPlan(node, base_output(upstream), more, asked.schema)
-    return Derived(made, asked.schema, _output(empty), asked)
-
-
-def require_analysis(spark: Any) -> None:
-    """Raises QueryDefinitionError where there is no Spark that could analyse an expression."""
-    if spark._jvm is None:
-        raise QueryDefinitionError(
-            "Spark's expressions need a Spark session, which a stream of clonos.testing.driver does not have",
-            hint="Test them with Spark, or the operator alone",
-        )
-
-
-def _output(df: Any) -> list[Any]:
-    return list(items(df._jdf.queryExecution().analyzed().output()))
+    return Derived(made, asked.schema, frame, asked)
 
 
 def _check(given: Any, derivation: Derivation) -> None:
@@ -80,14 +66,6 @@ def _check(given: Any, derivation: Derivation) -> None:
         raise QueryDefinitionError(
             f"the expression {error} is not evaluated behind an operator", hint=BY_A_FUNCTION
         ) from None
-
-
-def without_rows(spark: Any, schema: Any) -> Any:
-    from pyspark.sql import DataFrame
-
-    session = spark._jsparkSession
-    rows = spark._jvm.java.util.ArrayList()
-    return DataFrame(session.createDataFrame(rows, session.parseDataType(schema.json())), spark)
 
 
 def _steps(spark: Any, asked: Any, zone: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
@@ -129,12 +107,13 @@ def places(output: Iterable[Any]) -> dict[int, int]:
     return {attribute.exprId().id(): place for place, attribute in enumerate(output)}
 
 
-def followed(given: Sequence[Any], asked: Any, column: str) -> tuple[str | None, bool]:
-    """What a column is called behind what was `asked` for, None where it is not there any more; and whether rows are
-    dropped by it. `given` are the columns before, as attributes."""
-    same = {attribute.exprId().id() for attribute in given if attribute.name() == column}
+def followed(given: Any, asked: Any, column: str) -> tuple[str | None, bool]:
+    """What a column of the DataFrame `given` is called behind what was `asked` of it, None where it is not there any
+    more; and whether that drops rows by it."""
+    same = {attribute.exprId().id() for attribute in attributes(given) if attribute.name() == column}
+    nodes, known = list(_down(asked)), len(list(_down(given)))
     is_asked = False
-    for name, node in reversed(list(_down(asked))):
+    for name, node in reversed(nodes[: len(nodes) - known]):
         if name == "Filter":
             is_asked = is_asked or any(
                 each.exprId().id() in same for each in items(node.condition().references().toSeq())
@@ -143,11 +122,7 @@ def followed(given: Sequence[Any], asked: Any, column: str) -> tuple[str | None,
             for each in items(node.projectList()):
                 if each.getClass().getSimpleName() == "Alias" and _is_column(each.child(), same):
                     same.add(each.exprId().id())
-    names = [
-        str(each.name())
-        for each in items(asked._jdf.queryExecution().analyzed().output())
-        if each.exprId().id() in same
-    ]
+    names = [str(each.name()) for each in attributes(asked) if each.exprId().id() in same]
     return column if column in names else next(iter(names), None), is_asked
 
 

@@ -8,9 +8,12 @@ from typing import Any
 import cloudpickle
 
 from clonos.errors import QueryDefinitionError
+from clonos.operators.broadcast import BroadcastVariable
 from clonos.protocol.topology import Column, Columns, StateVariable
 from clonos.protocol.versions.binding import PLACES
+from clonos.spark.function_pickler import pickled
 from clonos.spark.location import source_path
+from clonos.storage.broadcast_values import BroadcastValues
 
 STATELESS = "stateless"
 SETTINGS = (
@@ -60,14 +63,15 @@ def per_of(operator: Any) -> str:
     return str(getattr(operator, "per", ""))
 
 
-def state_of(operator: Any) -> tuple[StateVariable, ...] | None:
+def state_of(operator: Any, name: str) -> tuple[StateVariable, ...] | None:
     """What it declares to keep; None where that cannot be known here, on the driver. Raises QueryDefinitionError where
     nothing may be declared like that."""
     declared = getattr(operator, "declared", None)
     if declared is None:
         return ()
     try:
-        said: tuple[StateVariable, ...] = cloudpickle.loads(cloudpickle.dumps(operator)).declared()
+        raw = pickled(operator, name, lambda variable: BroadcastVariable(BroadcastValues(""), ""))
+        said: tuple[StateVariable, ...] = cloudpickle.loads(raw).declared()
     except QueryDefinitionError:
         raise
     except Exception:  # what is wrong with it shows where it runs

@@ -106,6 +106,28 @@ def require_session(spark: Any) -> Any:
     return jvm
 
 
+def analysing_session(spark: Any) -> Any:
+    """Where Spark analyses expressions of a stream: the stream's own session, or, of a stream of
+    `clonos.testing.driver`, the one that the test has."""
+    from pyspark.sql import SparkSession
+
+    if spark._jvm is not None:
+        return spark
+    active = SparkSession.getActiveSession()
+    if active is None:
+        raise QueryDefinitionError(
+            "Spark's expressions need a Spark session, and there is none",
+            hint="Make one in the test, SparkSession.builder.getOrCreate(), or test the operator alone",
+        )
+    key = "spark.sql.session.timeZone"
+    if active.conf.get(key) != spark.conf.get(key):
+        raise QueryDefinitionError(
+            f"the stream is in the time zone {spark.conf.get(key)}, the session in {active.conf.get(key)}",
+            hint=f"Set {key} of the session, or give stream(..., timezone=)",
+        )
+    return active
+
+
 def require_plugin(spark: Any, why: str) -> None:
     """Refuse a session that was not told of the plugin's class."""
     if PLUGIN not in spark.sparkContext.getConf().get("spark.plugins", "").split(","):

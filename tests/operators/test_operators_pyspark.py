@@ -212,5 +212,5 @@ def test_functions_with_pysparks_signatures_have_no_side_outputs() -> None:
     services = FakeServices()
     made = GroupStateOperator(count, input=AT, key=("k",), output="n long", state="n long", name="count")
     operator = opened(made, services)
-    with pytest.raises(QueryDefinitionError, match="process, map, flat_map and filter have"):
+    with pytest.raises(QueryDefinitionError, match="process, map, flat_map, filter and map_batches have"):
         operator.bundle([("a",)], [second(1)])

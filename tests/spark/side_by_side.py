@@ -17,6 +17,7 @@ from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.operators.types import arrow_schema
 from clonos.spark.derivation import derived
 from clonos.spark.plan import Binding, DerivedPlan, OperatorPlan
+from clonos.spark.stream_columns import StreamColumns
 
 Row = tuple[Any, ...]
 
@@ -43,7 +44,8 @@ class SideBySide:
 
     def derivation(self, expression: str) -> DerivedPlan:
         """Raises QueryDefinitionError where it is not evaluated behind an operator."""
-        plan = derived(self._spark, self._node, lambda df: df.selectExpr(f"{expression} AS r")).upstream
+        columns = StreamColumns(self._spark, (self._node,), self._schema)
+        plan = derived(columns, self._node, lambda df: df.selectExpr(f"{expression} AS r")).upstream
         assert isinstance(plan, DerivedPlan)
         return plan
 

@@ -24,6 +24,7 @@ from clonos.operators.expressions.compiled import EvaluationError
 from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.operators.types import arrow_schema
 from clonos.spark.aggregation import aggregation
+from clonos.spark.stream_columns import StreamColumns
 from clonos.values.grouping_keys import key_of
 
 pytestmark = pytest.mark.spark
@@ -74,7 +75,12 @@ def drawn(rng: random.Random, count: int) -> list[tuple[Any, ...]]:
 def ours(spark: Any, rows: list[tuple[Any, ...]], expression: str) -> dict[Any, Any]:
     """The value of each key."""
     schema = StructType.fromDDL(SCHEMA)
-    made, output = aggregation(spark, schema, ("k",), lambda grouped: grouped.agg(f.expr(expression)))
+    made, output = aggregation(
+        StreamColumns(spark, (), schema),
+        schema.names,
+        ("k",),
+        lambda grouped: grouped.agg(f.expr(expression)),
+    )
     fold = Fold(made)
     decoder = RowDecoder(arrow_schema(schema), made.zone)
     batch = RowEncoder(arrow_schema(schema), made.zone).batch(rows)

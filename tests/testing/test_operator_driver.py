@@ -466,9 +466,14 @@ def test_functions_with_pysparks_signature_have_the_services() -> None:
 
 def test_it_needs_no_jvm() -> None:
     program = (
+        "from clonos.errors import QueryDefinitionError\n"
         "from clonos.testing.driver import OperatorDriver, stream\n"
         "driver = OperatorDriver(stream('n int').map(lambda row, ctx: (row.n,), 'n int', name='m'))\n"
         "assert driver.feed([(1,)]) == [(1,)] and driver.kill() == []\n"
+        "try:\n"
+        "    stream('n int').map(lambda row, ctx: (row.n,), 'n int', name='m').where('n > 1')\n"
+        "except QueryDefinitionError as error:\n"
+        "    assert 'need a Spark session, and there is none' in str(error), error\n"
         "from pyspark import SparkContext\n"
         "assert SparkContext._jvm is None and SparkContext._gateway is None\n"
     )

@@ -56,9 +56,11 @@ class SideOutput(NamedTuple):
 
 
 class RowForms:
-    """Rows of the test as the function gets them, and output rows as the next operator gets them."""
+    """Rows of the test as the function gets them, and output rows as the next operator gets them: those of the output
+    `read` as they are, others as `SideOutput`."""
 
-    def __init__(self, node: NodeSpec) -> None:
+    def __init__(self, node: NodeSpec, read: OutputName = MAIN) -> None:
+        self._read = read
         self._encoders = {False: RowEncoder(node.input, node.zone, "what was fed")}
         self._inputs = {False: RowDecoder(node.input, node.zone)}
         if node.right is not None:
@@ -85,7 +87,7 @@ class RowForms:
             rows = self._decoded(output, part)
             found |= zip(
                 encoded.indices[output],
-                [SideOutput(output, row) for row in rows] if output else rows,
+                rows if output == self._read else [SideOutput(output, row) for row in rows],
                 strict=True,
             )
         return [found[index] for index in sorted(found)]

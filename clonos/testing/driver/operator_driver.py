@@ -21,8 +21,10 @@ from clonos.protocol.engine.instance import Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, epoch_after, output_after
 from clonos.protocol.recovery.causal.replayer import HINT
+from clonos.protocol.side_output import OutputName
 from clonos.spark.compile import Target, operator_spec
-from clonos.spark.plan import OperatorPlan
+from clonos.spark.derived_outputs import DerivedOf
+from clonos.spark.plan import DerivedPlan, OperatorPlan, SideOutputPlan, base_output, output_read
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.testing.driver import differences
@@ -67,8 +69,8 @@ class OperatorDriver:
             raise ConfigurationError(
                 "the clock of a driver needs a time zone", hint="Give now=...replace(tzinfo=UTC)"
             )
-        self._node = _node_of(operator)
-        self._forms = RowForms(self._node)
+        self._node, read = _node_of(operator)
+        self._forms = RowForms(self._node, read)
         self._now = (now - _EPOCH) // _MICROSECOND
         self._nature = random.Random(seed)
         self._folder = Path(tempfile.mkdtemp(prefix="clonos-driver-"))
@@ -258,28 +260,37 @@ class OperatorDriver:
             raise DivergenceError(found, where=Where(self._node.name, 0, self._epoch), hint=HINT)
 
 
-def _node_of(operator: CausalStream) -> NodeSpec:
-    """Raises QueryDefinitionError."""
+def _node_of(operator: CausalStream) -> tuple[NodeSpec, OutputName]:
+    """And which of its outputs the stream is of. Raises QueryDefinitionError."""
     plans = operator.plan if isinstance(operator, CausalStream) else ()
-    if len(plans) != 1 or not isinstance(plans[0], OperatorPlan) or plans[0].all_upstream:
+    read = plans[0] if len(plans) == 1 and isinstance(plans[0], OperatorPlan | DerivedPlan) else None
+    plan = read.node if isinstance(read, DerivedPlan) else read
+    if read is None or plan is None or plan.all_upstream:
         raise QueryDefinitionError(
             "a driver runs one operator",
             hint='Define it on a stream without rows: OperatorDriver(stream("a int").map(fn, "b int", name="op")). '
             "Of several operators in a row, give each its own driver",
         )
-    plan = plans[0]
+    name, output = plan.binding.name, output_read(read)
+    sides = [
+        SideOutputPlan(plan, OutputName(side)) for side in plan.side_outputs if side != base_output(read)
+    ]
+    derived = DerivedOf(plan, name, [read, *sides])
+    derived.check_zone(operator.timezone)
     inputs = zip(
         INPUTS, (plan.event_time, plan.right.event_time if plan.right is not None else None), strict=True
     )
-    return operator_spec(
+    spec = operator_spec(
         plan,
         _NODE,
-        plan.binding.name,
+        name,
         operator.timezone,
-        [Target((), 1)],
+        [Target((), 1, output)],
         event_inputs=[EventInput(node, 1, each.idle_after) for node, each in inputs if each is not None],
         tables=None if plan.table is None else FixedTable(plan.table.read()),
+        derived=derived,
     )
+    return spec, output
 
 
 def _as_key(key: Any) -> tuple[Any, ...]:
