@@ -260,6 +260,12 @@ def misfits(key, row, ctx):
 def alone(row):
     return tuple(row)
 
+def of_batch(batch):
+    return batch.rename_columns(["card", "spent"])
+
+def of_batches(batches):
+    yield from map(of_batch, batches)
+
 async def waits(key, row, ctx):
     first, second = await ctx.gather(ctx.call(rate), ctx.call(rate))
     yield key[0], first - second
@@ -418,6 +424,8 @@ def test_rows_that_do_not_fit_the_schema_are_no_success() -> None:
 
 def test_the_other_forms() -> None:
     assert in_process("alone", form="pure map")["outputs"] == ["{'card': 'c1', 'spent': 7}"]
+    for function, form in (("of_batch", "pure map_batches"), ("of_batches", "mapInArrow")):
+        assert in_process(function, form=form)["outputs"] == ["{'card': 'c1', 'spent': 7}"]
     with pytest.raises(ConfigurationError, match="cannot be replayed from its dead letter"):
         in_process("spend", form="transformWithState")
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 from clonos.errors import ConfigurationError, DivergenceError, Where
 from clonos.operators.async_operators import kind_for
 from clonos.operators.process import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
+from clonos.operators.record_batches import ArrowIteratorOperator, BatchOperator, FrameIteratorOperator
 from clonos.operators.rows import RowDecoder
 from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.ids import LOG_BEGIN, Origin
@@ -42,6 +43,7 @@ from clonos_standby.replica.batches import OutputWriter
 from clonos_standby.replica.outcomes import Outcomes
 
 _STATELESS = {"map": MapOperator, "flat_map": FlatMapOperator, "filter": FilterOperator}
+_OF_BUNDLES = {kind.form: kind for kind in (BatchOperator, ArrowIteratorOperator, FrameIteratorOperator)}
 
 
 class ReplayState:
@@ -190,13 +192,15 @@ def operator_of(letter: DeadLetter, fn: Callable[..., Any]) -> Any:
     if letter.form in ("process", "connect"):  # of two functions, the one that takes the record's input
         process = kind_for(ProcessOperator, [fn], letter.operator, None)
         return process(fn, schema, on_timer=_not_here, **given)
-    stateless = _STATELESS.get(letter.form.removeprefix("pure "))
+    form, pure = letter.form.removeprefix("pure "), letter.form.startswith("pure ")
+    if form in _OF_BUNDLES:  # the record as a bundle of one
+        return _OF_BUNDLES[form](fn, schema, input=letter.table().schema, pure=pure, **given)
+    stateless = _STATELESS.get(form)
     if stateless is None:
         raise ConfigurationError(
             f"a record of {letter.form} cannot be replayed from its dead letter",
             hint="`clonos log inspect` shows the row and the state of its key",
         )
-    pure = letter.form.startswith("pure ")
     return kind_for(stateless, [fn], letter.operator, None, pure=pure)(fn, schema, pure=pure, **given)
 
 
