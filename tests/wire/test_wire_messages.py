@@ -89,6 +89,7 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, fence: Fence, log: byt
     assert over(m.pack_checkpointed(a, b)) == m.Checkpointed(a, b)
     assert over(m.pack_end(a)) == m.End(a)
     assert over(m.pack_ended(a)) == m.Ended(a)
+    assert over(m.pack_ended(a, log)) == m.Ended(a, log)
     assert over(m.pack_heartbeat(a)) == m.Heartbeat(a)
     assert over(m.pack_follow(a, batch)) == m.Follow(a, memoryview(batch))
     assert over(m.pack_promote(fence, b)) == m.Promote(fence, b)
