@@ -115,7 +115,6 @@ def test_a_query_on_two_hosts_survives_a_replica_and_an_executor(cluster: Cluste
             kill_executor(cluster, ELSEWHERE)
             await_(query, setup, lambda: bool(query.restarts))
             await_end(query, setup)
-            await_told(query, setup)
     assert_exact(setup)
     assert len(query.restarts) <= 2
 
@@ -152,7 +151,8 @@ def test_exact_through_the_loss_of(
             await_(query, setup, lambda: bool(primaries(query)))
             strike(cluster, host)
             await_end(query, setup)
-            await_told(query, setup)
+            if mode == "microbatch":  # docs/api.md: in real time a batch may lack a word
+                await_told(query, setup)
     assert_exact(setup)
     assert len(query.restarts) <= RESTARTS[mode]
 

@@ -79,8 +79,9 @@ def test_a_failed_query_goes_on_inside_the_epoch(spark: Any, tmp_path: Path, ope
         epoch = setup.await_snapshots(query)
         setup.allow(NOW)
         await_end(query, setup)
-        await_told(query, setup)
+        told = await_told(query, setup)
     assert_exact(setup)
+    assert all(one.numInputRows == one.sink.numOutputRows for one in told), told
     assert len(query.restarts) == 1, query.restarts
     again = [one for one in setup.recoveries() if one["fresh"]]
     assert {one["epoch"] for one in again} == {epoch}
