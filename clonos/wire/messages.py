@@ -40,7 +40,7 @@ from clonos.wire.json_fields import (
     whole,
 )
 
-VERSION: Final = 4
+VERSION: Final = 5
 MODES: Final = ("microbatch", "realtime")
 
 _RESUME = struct.Struct("<QQ")

@@ -452,6 +452,7 @@ final class Conduit implements Runnable {
     } else if (action instanceof Action.Spill spill) {
       spill(spill.seq());
     } else if (action instanceof Action.Connect connect) {
+      isPromoting = false; // a standby that was to take over may have been lost, too
       connectAt = now() + connect.delayMs();
       connectServer = connect.server();
       if (lostBecause == null && !connect.fresh()) {

@@ -9,8 +9,9 @@ import java.util.Arrays;
 /**
  * What the conduit of an instance tells the driver when its task attempt is over: one text of JSON, in an accumulator.
  *
- * <p>{@code attempt} is Spark's number of the task attempt; {@code ended} is whether the instance has come to the end of the epoch; {@code work} what its replica has told of
- * it then (docs/wire.md), null of a sink; {@code received} by node how many rows have come from there in this attempt.
+ * <p>{@code attempt} is Spark's number of the task attempt; {@code ended} is whether the instance has come to the end of
+ * the epoch; {@code work} what its replica has told of it then (docs/wire.md), null of a sink; {@code received} by node how
+ * many rows have come from there in this attempt.
  */
 public record InstanceReport(
     long epoch,
