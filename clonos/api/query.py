@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clonos.api.query_error import as_sparks_own
+from clonos.api.query_progress import QueryProgress
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.protocol.recovery.on_gap import OnGap
 from clonos.protocol.roles.restart_policy import QueryFailed, Restart, RestartPolicy
@@ -24,6 +25,9 @@ from clonos.spark.failure import SessionStopped, translate
 from clonos.spark.settings import Settings
 from clonos.wire.server_status import PlacedReplica, QueryStatus
 from clonos_standby.server.log import about
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 LOG = logging.getLogger("clonos")
 
@@ -67,8 +71,9 @@ class SessionPorts:
     """Whether the caller is such a function, in a thread of its own."""
     close: Callable[[], None]
     """Ends what reads and writes for the query on the driver, while this still leads it."""
-    ended: Callable[[Any], None]
-    """The causal query is over, with this last one of Spark's."""
+    ended: Callable[[Any, ClonosError | None], None]
+    """The causal query is over, with this last one of Spark's, by this error if any."""
+    progress: QueryProgress
     with_local_properties: Callable[[Callable[[], None]], Callable[[], None]]
     """Makes a function run in another thread with what is set for this one: the scheduler's pool, tags of jobs."""
 
@@ -155,7 +160,7 @@ class CausalQuery:
             self._session.close()
             self._coordinator.stop()
             with contextlib.suppress(Exception):  # the session may be gone
-                self._session.ended(self._spark_query)
+                self._session.ended(self._spark_query, self._error)
             self._ended.set()
             with self._changed:
                 self._changed.notify_all()
@@ -202,7 +207,8 @@ class CausalQuery:
 
     @property
     def runId(self) -> str:
-        return str(self._spark_query.runId)
+        """Of the whole life of this handle: a restart of its own does not change it."""
+        return self._session.progress.run_id
 
     @property
     def name(self) -> str | None:
@@ -219,12 +225,12 @@ class CausalQuery:
         return status
 
     @property
-    def lastProgress(self) -> Any:
-        return self._spark_query.lastProgress
+    def lastProgress(self) -> StreamingQueryProgress | None:
+        return self._session.progress.last()
 
     @property
-    def recentProgress(self) -> Any:
-        return self._spark_query.recentProgress
+    def recentProgress(self) -> list[StreamingQueryProgress]:
+        return self._session.progress.recent()
 
     def exception(self) -> ClonosError | None:
         """Why the query ended, or None. It is a `StreamingQueryException` of PySpark's, too."""

@@ -10,6 +10,11 @@ CONDITION = "STREAM_FAILED"
 """Spark's error condition of a query that has failed, for whatever reason."""
 
 
+def described(error: ClonosError) -> str:
+    """With its class, as Spark's listeners are told of an exception."""
+    return f"{type(error).__module__}.{type(error).__qualname__}: {error}"
+
+
 def as_sparks_own(error: ClonosError) -> ClonosError:
     """The same object, of a class that inherits from its own and from PySpark's StreamingQueryException."""
     from pyspark.errors import StreamingQueryException

@@ -9,13 +9,16 @@ from typing import Any, Protocol
 
 from clonos.api.batch_functions import console, memory, table
 from clonos.api.query import CausalQuery, Ending, SessionPorts
+from clonos.api.query_error import CONDITION, described
 from clonos.api.query_parts import QueryParts
-from clonos.errors import ConfigurationError, QueryDefinitionError
+from clonos.api.query_progress import QueryProgress
+from clonos.errors import ClonosError, ConfigurationError, QueryDefinitionError
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark.back_edges import with_back_edges
 from clonos.spark.checkpoint import Checkpoint
 from clonos.spark.compile import Compiled
 from clonos.spark.coordinator import Coordinator
+from clonos.spark.dataflow import dataflow_of
 from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
 from clonos.spark.location import check_same, qualified
@@ -197,9 +200,9 @@ class CausalStreamWriter:
         from pyspark import inheritable_thread_target
 
         jvm = require_session(self._spark)
-        session = jvm.org.clonos.spark.QuerySession.copyOf(self._spark._jsparkSession)
-        session.conf().set(_FORMAT, "2")
         compiled, settings = self._compiled()
+        session = jvm.org.clonos.spark.QuerySession(self._spark._jsparkSession, dataflow_of(compiled))
+        session.session().conf().set(_FORMAT, "2")
         if CHECKPOINT not in self._options:
             raise QueryDefinitionError(
                 "the query has no checkpoint",
@@ -236,8 +239,9 @@ class CausalStreamWriter:
             frame = compiled.dataframe(self._spark, session, address, mode, coordinator.spill_directory())
             return self._start(jvm, frame, location)
 
-        def ended(last: Any) -> None:
-            jvm.org.clonos.spark.QuerySession.ended(self._spark._jsparkSession, last._jsq)
+        def ended(last: Any, error: ClonosError | None) -> None:
+            said = (None, None) if error is None else (described(error), CONDITION)
+            session.ended(last._jsq, *said)
 
         try:
             parts.start()
@@ -248,12 +252,14 @@ class CausalStreamWriter:
                 parts.is_here,
                 parts.close,
                 ended,
+                QueryProgress(session.events()),
                 inheritable_thread_target(self._spark),
             )
             return CausalQuery(coordinator, ports, settings, ending)
-        except BaseException:
+        except BaseException as error:
             parts.close()
             coordinator.stop()
+            session.events().terminated(str(error), CONDITION)  # listeners may have heard of its start
             raise
 
     def __getattr__(self, name: str) -> Any:

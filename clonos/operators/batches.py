@@ -16,6 +16,7 @@ import pyarrow as pa
 from clonos.errors import QueryDefinitionError
 from clonos.operators.rows import instant, zone_of
 from clonos.protocol.event_time import is_late
+from clonos.protocol.operator import Services
 
 __all__ = ["BATCH", "BUNDLE", "Batches", "Groups", "in_order"]
 
@@ -39,14 +40,14 @@ class Batches:
         self._zone: tzinfo | None = zone_of(tz)
         self._held: Groups = {}
 
-    def on_time(
-        self, keys: list[_Row], rows: list[_Row], epoch_watermark: int | None
-    ) -> Iterable[tuple[_Row, _Row]]:
+    def on_time(self, keys: list[_Row], rows: list[_Row], services: Services) -> Iterable[tuple[_Row, _Row]]:
         """The pairs that are not late, in their order. Without an event time none is late."""
-        pairs = zip(keys, rows, strict=True)
-        if self._column < 0 or epoch_watermark is None:
+        pairs, watermark = zip(keys, rows, strict=True), services.epoch_watermark
+        if self._column < 0 or watermark is None:
             return pairs
-        return [(key, row) for key, row in pairs if not self._late(row[self._column], epoch_watermark)]
+        on_time = [(key, row) for key, row in pairs if not self._late(row[self._column], watermark)]
+        services.drop_late(len(rows) - len(on_time))
+        return on_time
 
     def take(self, pairs: Iterable[tuple[_Row, _Row]]) -> Groups:
         """By key, in the order in which keys first appear: what to process now. What is gathered is not."""

@@ -89,6 +89,10 @@ class Context:
         watermark = self._services.watermark
         return None if watermark is None else _EPOCH + timedelta(microseconds=max(watermark, _FIRST_US))
 
+    def _drop_late(self) -> None:
+        """Nothing comes of the row: it is late."""
+        self._services.drop_late(1)
+
     def uuid4(self) -> UUID:
         """A random UUID, drawn from `ctx.random`."""
         current.only_here("ctx.uuid4")

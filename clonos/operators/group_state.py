@@ -254,7 +254,7 @@ class GroupStateOperator:
         self._port = services.event_timers if self.timeout == EVENT_TIME else services.timers
 
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        pairs = self._batches.on_time(keys, rows, self._services.epoch_watermark)
+        pairs = self._batches.on_time(keys, rows, self._services)
         return self._process(self._batches.take(pairs), keys)
 
     def gathered(self) -> list[tuple[Any, ...]]:

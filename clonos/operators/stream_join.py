@@ -80,6 +80,7 @@ class StreamJoin:
         at = row[side.event_time]
         moment = None if at is None else instant(at, self._zone)
         if moment is not None and is_late(moment, _watermark(ctx)):
+            ctx._drop_late()
             return
         if moment is None or None in key:  # equal to nothing
             if name == _LEFT and self._outer:

@@ -108,6 +108,8 @@ class WindowOperator(ProcessOperator):
             window[_KEPT] = self._contents.add(key, window[_NUMBER], window[_KEPT], own, ctx)
         if not spans and self._late is not None:
             ctx.side_output(self._late, row)
+        elif not spans:
+            self._services.drop_late(1)
 
     @property
     def _merges(self) -> bool:

@@ -117,6 +117,10 @@ class Services(Protocol):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str
     ) -> Any: ...
 
+    def drop_late(self, records: int) -> None:
+        """So many of the records being processed are late, and nothing comes of them: it is only counted."""
+        ...
+
     def where(self, row: int | None) -> Where:
         """The place of the row with this index in the bundle being processed; for error messages only."""
         ...

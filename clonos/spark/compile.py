@@ -10,7 +10,6 @@ generation, since a conduit carries its generation and token.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -50,6 +49,19 @@ from clonos.spark.plan import (
     node_of,
     output_read,
 )
+from clonos.spark.plugin_stages import (
+    CHANNEL,
+    DESTINATION,
+    NAME,
+    NUMBER,
+    POSITION,
+    TimedReader,
+    exchanged,
+    numbered,
+    packed,
+    stage as plugin_stage,
+    ticking,
+)
 from clonos.spark.settings import Settings
 from clonos.spark.types import check_intervals, quoted
 from clonos.storage.table_versions import TableVersions
@@ -57,15 +69,11 @@ from clonos.wire.tls import Tls
 from clonos_standby.cluster.address import ServerAddress
 from clonos_standby.cluster.spec import EventColumn, NodeSpec, RightInput, Route, RouteKind
 
-CHANNEL, POSITION, DESTINATION = "_clonos_channel", "_clonos_position", "_clonos_destination"
-EVENT_TIME = "_clonos_event_time"
-"""Of a source's rows: the columns in front of the user's."""
 _STARTING_SECONDS = 30.0
 """A recovery begins when its process has been started and has imported the functions. A conduit waits for so much
 longer than a recovery may take, so that the replica's error, which says what it has waited for, comes first."""
 SINK = "sink"
 """The name of a sink that was given none."""
-_NAME, _NUMBER = "_clonos_channel_name", "_clonos_channel_number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +85,6 @@ class Target:
     output: OutputName = MAIN
     has_event_time: bool = False  # it is told how far event time has come
     event_time: EventTime | None = None  # by the rows' own; else as the sender has it
-
-
-@dataclass(frozen=True, slots=True)
-class TimedReader:
-    """A reader of a source that is told how far event time has come: which one, and its destinations."""
-
-    at: int
-    first: int
-    parallelism: int
-    event_time: EventTime
-
-    @property
-    def column(self) -> Any:
-        """When the source has come to a row: microseconds since 1970."""
-        from pyspark.sql import functions as f
-
-        moment = f.unix_micros(f.col(quoted(self.event_time.column)).cast("timestamp"))
-        return (moment - f.lit(self.event_time.delay)).alias(f"{EVENT_TIME}_{self.at}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +214,10 @@ class Compiled:
     def sink_plans(self) -> list[SinkPlan]:
         """Ends of loops among them."""
         return list(self._sinks)
+
+    def back_edges(self) -> set[NodeId]:
+        """The sinks that are ends of loops."""
+        return {self._numbers[id(plan)] for plan in self._sinks if plan.is_back_edge}
 
     def batch_sinks(self) -> list[tuple[NodeId, SinkPlan]]:
         """Those whose rows go to a function of this driver."""
@@ -455,20 +449,20 @@ class Compiled:
     # ------------------------------------------------------------ Spark plan
 
     def dataframe(self, spark: Any, session: Any, address: Address, mode: str, spill: str | None) -> Any:
-        """The whole query as a DataFrame that yields no rows, in the query's own `session`, the JVM's object."""
-        layers = Layers(self.topology())
+        """The whole query as a DataFrame that yields no rows, in the query's own `session`, the plugin's object."""
+        layers, reports = Layers(self.topology()), session.events().accumulator()
         sources = []
         for node in self._nodes:
             if isinstance(node, SourcePlan):
-                packed = self._source(spark, session, node, address, layers)
+                blocks = self._source(spark, session.session(), node, address, layers)
                 ticks = self.has_ticks(realtime=mode == "realtime")
-                sources.append(packed.union(_ticking(spark, packed)) if ticks else packed)
+                sources.append(blocks.union(ticking(spark, blocks)) if ticks else blocks)
         frame = sources[0]
         for source in sources[1:]:
             frame = frame.union(source)
         for stage in layers.stages:
-            given = _exchanged(frame, len(stage.partitions))
-            frame = _stage(spark, given, self._stage(stage, layers, address, mode, spill))
+            given = exchanged(frame, len(stage.partitions))
+            frame = plugin_stage(spark, given, self._stage(stage, layers, address, mode, spill), reports)
         return frame
 
     def has_ticks(self, *, realtime: bool) -> bool:
@@ -479,6 +473,11 @@ class Compiled:
             node.binding.ticks or any(each.idle_after is not None for each in self._event_inputs(node))
             for node in operators
         )
+
+    def timed_operators(self) -> set[NodeId]:
+        """Those that are told how far event time has come."""
+        operators = (node for node in self._nodes if isinstance(node, OperatorPlan))
+        return {self._numbers[id(node)] for node in operators if self._event_inputs(node)}
 
     def only_named(self) -> list[int]:
         """The source nodes whose channels have names and no numbers of their own."""
@@ -493,8 +492,8 @@ class Compiled:
         given, channel, position = DataFrame(moved, spark), node.channel, node.position
         table = address.tables.get(number)
         if table is not None:
-            given = _numbered(given.select("*", node.name.alias(_NAME), position.alias(POSITION)), table)
-            channel, position = f.col(_NUMBER), f.col(POSITION)
+            given = numbered(given.select("*", node.name.alias(NAME), position.alias(POSITION)), table)
+            channel, position = f.col(NUMBER), f.col(POSITION)
         channel = channel.cast("bigint")
         readers = layers.topology.downstream(number)
         partitions = []
@@ -515,7 +514,7 @@ class Compiled:
             *[each.column for each in timed],
             *[f.col(quoted(name)) for name in node.df.columns],
         )
-        return _packed(identified, len(partitions), timed, self._settings)
+        return packed(identified, len(partitions), timed, self._settings)
 
     def _stage(
         self, stage: Layer, layers: Layers, address: Address, mode: str, spill: str | None
@@ -566,23 +565,6 @@ def _is_same(one: Upstream, other: Upstream) -> bool:
     return node_of(one) is node_of(other) and output_read(one) == output_read(other)
 
 
-def _numbered(given: Any, table: str) -> Any:
-    """With the number of each record's channel, which is asked for where it is met first."""
-    from pyspark.sql import DataFrame
-
-    spark = given.sparkSession
-    identity = spark._jvm.org.clonos.spark.source.SourceIdentity
-    return DataFrame(identity.numbered(given._jdf, _NAME, _NUMBER, table), spark)
-
-
-def _ticking(spark: Any, like: Any) -> Any:
-    """No rows, but every second a reason for a micro-batch, so that timers fire while nothing arrives."""
-    from pyspark.sql import functions as f
-
-    ticks = spark.readStream.format("org.clonos.spark.source.TickSource").load()
-    return ticks.select(*[f.lit(None).cast(field.dataType).alias(field.name) for field in like.schema.fields])
-
-
 def _address(address: Address, mode: str, spill: str | None) -> dict[str, Any]:
     return {
         "servers": [server.to_json() if server is not None else None for server in address.servers],
@@ -592,31 +574,6 @@ def _address(address: Address, mode: str, spill: str | None) -> dict[str, Any]:
         "mode": mode,
         "spill_dir": spill,
     }
-
-
-def _exchanged(blocks: Any, partitions: int) -> Any:
-    from pyspark.sql import functions as f
-
-    return blocks.repartitionById(partitions, f.col(DESTINATION)).drop(DESTINATION)
-
-
-def _packed(identified: Any, readers: int, timed: Sequence[TimedReader], settings: Settings) -> Any:
-    """A source's rows as blocks for so many readers, of which some are told how far event time has come."""
-    from pyspark.sql import DataFrame
-
-    firsts, counts = [0] * readers, [0] * readers
-    for each in timed:
-        firsts[each.at], counts[each.at] = each.first, each.parallelism
-    told = [each.at for each in timed], firsts, counts
-    packing = identified.sparkSession._jvm.org.clonos.spark.PackingStage
-    limits = (settings.bundle_rows, settings.bundle_bytes)
-    return DataFrame(packing.apply(identified._jdf, readers, *told, *limits), identified.sparkSession)
-
-
-def _stage(spark: Any, given: Any, spec: dict[str, Any]) -> Any:
-    from pyspark.sql import DataFrame
-
-    return DataFrame(spark._jvm.org.clonos.spark.CausalStage.apply(given._jdf, json.dumps(spec)), spark)
 
 
 def operator_spec(

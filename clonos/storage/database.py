@@ -228,6 +228,12 @@ class Database:
         except Exception as error:
             self._when_ready(error, lambda: self.raw.put(key, value, self._write_options))
 
+    @property
+    def estimated_entries(self) -> int:
+        """How many entries there are, as RocksDB estimates it: until tables are merged, one that was written again may
+        count twice, and one that was deleted before it was written to a table takes another one's place."""
+        return self.raw.property_int_value("rocksdb.estimate-num-keys") or 0
+
     def delete(self, key: bytes) -> None:
         """Remove one entry, if it is there."""
         try:

@@ -126,6 +126,11 @@ class KeyedState(StateCache):
         self.flush()
         self.database.checkpoint(directory)
 
+    @property
+    def entries(self) -> int:
+        """How many there are, timers among them, as the database estimates it."""
+        return max(0, self.database.estimated_entries - 1)  # without that of the format
+
     def close(self) -> None:
         """Close without writing: what was not checkpointed is of no use. Scans under way end."""
         self.database.close()

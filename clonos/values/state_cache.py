@@ -30,6 +30,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from clonos.errors import SnapshotCorrupt, StateError
+from clonos.protocol.engine.epoch_counts import StateChanges
 from clonos.values.sealed_value import seal, unseal
 from clonos.values.state_codec import Encoded, bytes_of, decode, disowned, is_own, own, packer
 
@@ -78,6 +79,7 @@ class StateCache:
         self._average = 0.0
         # Counts entries written behind the cache, so that a scan knows whether its view may be out of date.
         self._written = 0
+        self.changes = StateChanges()
 
     def get(self, key: bytes) -> Any | None:
         """The object kept under `key`, the same one while it is cached; None if there is none."""
@@ -106,6 +108,10 @@ class StateCache:
         else:
             self._admit(key, value)
         self._dirty.add(key)
+        if value is None:
+            self.changes.removed += 1
+        else:
+            self.changes.updated += 1
 
     def touch(self, key: bytes) -> None:
         """The object that `get` returned was changed in place."""
@@ -117,6 +123,7 @@ class StateCache:
                 )
             self._admit(key, self._old[key])
         self._dirty.add(key)
+        self.changes.updated += 1
 
     def delete(self, key: bytes) -> None:
         """Forget what is kept under `key`, if anything."""

@@ -40,7 +40,7 @@ from clonos.wire.json_fields import (
     whole,
 )
 
-VERSION: Final = 4
+VERSION: Final = 5
 MODES: Final = ("microbatch", "realtime")
 
 _RESUME = struct.Struct("<QQ")
@@ -174,6 +174,8 @@ class Checkpointed:
 @dataclass(frozen=True, slots=True)
 class Ended:
     emitted_output: OutputNumber
+    report: bytes = b""
+    """What the instance has done (`wire.epoch_report`); nothing where there is nothing to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +285,8 @@ def pack_checkpointed(seq: int, log_offset: LogOffset) -> Packed:
     return pack(FrameType.CHECKPOINTED, _fields(_CHECKPOINTED, "CHECKPOINTED", seq, log_offset))
 
 
-def pack_ended(emitted_output: OutputNumber) -> Packed:
-    return pack(FrameType.ENDED, _fields(_U64, "ENDED", emitted_output))
+def pack_ended(emitted_output: OutputNumber, report: bytes = b"") -> Packed:
+    return pack(FrameType.ENDED, _fields(_U64, "ENDED", emitted_output), report)
 
 
 def pack_heartbeat(progress: int) -> Packed:
@@ -419,7 +421,8 @@ def _parse_end(payload: memoryview) -> End:
 
 
 def _parse_ended(payload: memoryview) -> Ended:
-    return Ended(*_whole_payload(_U64, payload, "ENDED"))
+    (emitted_output,) = _whole_payload(_U64, payload[: _U64.size], "ENDED")
+    return Ended(OutputNumber(emitted_output), bytes(payload[_U64.size :]))
 
 
 def _parse_heartbeat(payload: memoryview) -> Heartbeat:

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from clonos.api.query import CausalQuery, Ending, SessionPorts
+from clonos.api.query_progress import QueryProgress
 from clonos.errors import ClonosError, ReplicaLost
 from clonos.spark.settings import read_settings
 
@@ -64,11 +65,12 @@ def test_a_restart_that_fails_leaves_the_reason_of_the_one_before_it_in_the_list
         lambda: None,
         lambda: False,
         lambda: closed.append(True),
-        ended.append,
+        lambda *over: ended.append(over),
+        QueryProgress(None),
         lambda keep: keep,
     )
     query = CausalQuery(Coordinator(), ports, settings, Ending())  # type: ignore[arg-type]
     assert runs.wait(60)
     query.stop()
     assert query.restarts == ["ReplicaLost: the first", "ReplicaLost: the start"]
-    assert ended == [last] and closed == [True]
+    assert ended == [(last, None)] and closed == [True]

@@ -292,6 +292,20 @@ def await_end(query: Any, setup: Run) -> None:
         await_(query, setup, lambda: setup.epochs("commits") == setup.epochs("offsets"))
 
 
+def await_told(query: Any, setup: Run) -> list[Any]:
+    """Until the progress has told of all rows that are visible, and of none twice."""
+
+    def told() -> list[Any]:
+        progress: list[Any] = query.recentProgress
+        return progress if sum(one.sink.numOutputRows for one in progress) >= setup.visible() else []
+
+    await_(query, setup, lambda: bool(told()))
+    progress = told()
+    rows = [(one.batchId, one.sink.numOutputRows) for one in progress]
+    assert sum(shown for _, shown in rows) == setup.visible(), rows
+    return progress
+
+
 def await_(query: Any, setup: Run, reached: Callable[[], bool], seconds: float | None = None) -> None:
     """Wait for something while the query runs. Raises its error where it ends, and TimeoutError."""
     seconds = setup.deadline if seconds is None else seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import Run, assert_exact, await_, await_end, running
+from ledger_job import Run, assert_exact, await_, await_end, await_told, running
 
 from clonos.sources.log_writer import LogWriter
 from clonos.testing.faults import Fault, Point, Strike, script
@@ -79,7 +79,9 @@ def test_a_failed_query_goes_on_inside_the_epoch(spark: Any, tmp_path: Path, ope
         epoch = setup.await_snapshots(query)
         setup.allow(NOW)
         await_end(query, setup)
+        told = await_told(query, setup)
     assert_exact(setup)
+    assert all(one.numInputRows == one.sink.numOutputRows for one in told), told
     assert len(query.restarts) == 1, query.restarts
     again = [one for one in setup.recoveries() if one["fresh"]]
     assert {one["epoch"] for one in again} == {epoch}

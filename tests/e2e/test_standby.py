@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import Run, assert_exact, await_, await_end, await_quarter, running
+from ledger_job import Run, assert_exact, await_, await_end, await_quarter, await_told, running
 from modes import MODES
 from services import Authority, Service, service
 
@@ -74,6 +74,8 @@ def test_a_standby_takes_over(spark: Any, tmp_path: Path, mode: str) -> None:
         until_promoted(query, setup, kill)
         said = render(describe(find(str(setup.checkpoint))), time.time())
         await_end(query, setup)
+        told = [one.observedMetrics["clonos"].numStandbysPromoted for one in await_told(query, setup)]
+        assert sum(told) >= 1
     assert_exact(setup)
     assert "server of standbys process" in said and " as a standby (" in said
     assert query.restarts == []

@@ -69,6 +69,7 @@ class FakeServices:
         self.epoch_watermark: int | None = None
         self.has_event_time = True
         self.time = START
+        self.late = 0
         self.clock_reads = 0
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.replies: list[Any] | None = None  # what `call` gives instead of calling, as at replay
@@ -91,6 +92,9 @@ class FakeServices:
     def effect(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> Any:
         self.calls.append((key, args))
         return fn(*args, **kwargs)
+
+    def drop_late(self, records: int) -> None:
+        self.late += records
 
     def where(self, row: int | None) -> Where:
         return Where(operator="op", instance=0, position=row)

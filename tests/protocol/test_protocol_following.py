@@ -62,6 +62,7 @@ def test_it_takes_over_wherever_its_primary_is_lost(program: Any, seed: int) -> 
         assert second.services.state == first.services.state
         assert second.services.random.getstate() == first.services.random.getstate()
         assert second.rows == []
+        assert second.instance.counted == first.instance.counted
 
 
 def test_it_does_not_run_what_is_recorded_beyond_what_the_conduit_knows() -> None:

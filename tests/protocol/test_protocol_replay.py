@@ -95,6 +95,9 @@ def test_every_prefix_of_the_log_is_repeated_and_gone_on_from(program: Any, seed
             assert again.services.timers.entries == first.services.timers.entries
             assert again.rows == first.rows
             assert not again.performed
+            assert again.instance.counted == first.instance.counted
+            assert again.instance.counted.consumed == len(records)
+            assert sum(again.instance.counted.sent) == len(again.rows)
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,6 +113,7 @@ def test_rows_already_passed_on_are_suppressed(program: Any, seed: int, emitted_
     again.open(emitted_output=emitted_output)
     feed(again, records, random.Random(seed + 2), ticks=False)
     assert again.rows == first.rows[emitted_output:]
+    assert again.instance.counted == first.instance.counted, "what is suppressed was sent in this epoch, too"
 
 
 @settings(max_examples=40, deadline=None)
@@ -133,6 +137,7 @@ def test_snapshot_between_bundles_and_the_log_after_it(program: Any, seed: int) 
     again.open(emitted_output=snapshot.emitted)
     feed(again, records, rng, ticks=False)  # the conduit may send more than what the snapshot lacks
     assert again.rows == first.rows[snapshot.emitted :]
+    assert again.instance.counted == first.instance.counted
     assert again.services.state == first.services.state
     assert again.log == first.log
     assert again.instance.snapshot(log_since=0).log == first.instance.snapshot(log_since=0).log == first.log

@@ -46,6 +46,9 @@ class Rig:
         self.parallelism = parallelism
         self.spark, self.folder, self.mode, self.settings = spark, folder, mode, settings
         self.socket = str(folder / "s")
+        assert spark._jvm is not None
+        self.reports = spark._jvm.org.apache.spark.util.CollectionAccumulator()
+        self.reports.register(spark.sparkContext._jsc.sc(), spark._jvm.scala.Option.empty(), True)
         self.replicas: Replicas
         self.query: StreamingQuery
 
@@ -64,7 +67,8 @@ class Rig:
         }
         assert self.spark._jvm is not None
         layer = {"nodes": [specification], "partitions": [[0, at] for at in range(self.parallelism)]}
-        stage = self.spark._jvm.org.clonos.spark.CausalStage.apply(frame._jdf, json.dumps(layer))
+        plugin = self.spark._jvm.org.clonos.spark
+        stage = plugin.CausalStage.apply(frame._jdf, json.dumps(layer), self.reports)
         return DataFrame(stage, self.spark)
 
     def start(self, log: Path, columns: list[str], **script: Any) -> None:

@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from clonos.protocol.ids import Epoch
 from clonos.sources import LogWriter
-from clonos.spark.compile import TimedReader, _packed
+from clonos.spark import plugin_stages
 from clonos.spark.plan import EventTime
+from clonos.spark.plugin_stages import TimedReader
 from clonos.spark.settings import read_settings
 from clonos.wire.block import Block, Kind, pack_block, parse_block, watermark_block
 
@@ -54,7 +55,7 @@ def source(spark: SparkSession, path: Path, *columns: str, spread: str = "0") ->
 def packed(frame: DataFrame, *, bundle_rows: int = 4096) -> list[tuple[int, Block]]:
     """The blocks of one task, in their order, with their destinations."""
     settings = read_settings({"spark.clonos.bundle.rows": str(bundle_rows)})
-    blocks = _packed(frame, 3, TIMED, settings)
+    blocks = plugin_stages.packed(frame, 3, TIMED, settings)
     query = blocks.writeStream.format("memory").queryName("packed").trigger(availableNow=True).start()
     query.awaitTermination(90)
     rows = frame.sparkSession.table("packed").collect()
@@ -131,10 +132,10 @@ def test_what_does_not_fit_is_said(spark: SparkSession, tmp_path: Path, log: Log
     with pytest.raises(
         Exception, match=r"a source's rows begin with the columns .*_clonos_event_time_1 bigint"
     ):
-        _packed(frame, 3, TIMED[::-1], settings)
+        plugin_stages.packed(frame, 3, TIMED[::-1], settings)
     for wrong in ([(-1, 1, 1)], [(1, 1, 0)], [(1, -1, 1)], [(1, 1, 1), (1, 1, 1)]):
         with pytest.raises(Exception, match="have event time, at partitions from"):
-            _packed(frame, 3, [TimedReader(*each, EVENTS) for each in wrong], settings)
+            plugin_stages.packed(frame, 3, [TimedReader(*each, EVENTS) for each in wrong], settings)
 
 
 def test_a_block_of_a_watermark_is_the_same_from_both_sides(spark: SparkSession) -> None:

@@ -16,6 +16,7 @@ from hypothesis import given, strategies as st
 
 from clonos.errors import ConfigurationError, ProtocolError, StorageUnavailable
 from clonos.operators.rows import make_row
+from clonos.protocol.engine.epoch_counts import Counted
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
@@ -401,6 +402,7 @@ def test_metadata_of_a_snapshot_says_all_of_the_instance() -> None:
         log_digest=5,
         awaited_input={2: 9},
         log=b"abc",
+        counted=Counted(consumed=6, sent=(3, 4), dropped=1, updated=5, removed=2),
     )
     raw = metadata.encode(snapshot, acked_input=4)
     assert metadata.decode(raw, lambda channel: tuple) == snapshot
@@ -435,8 +437,9 @@ def test_rows_that_wait_come_back_with_the_rows_inside_them() -> None:
     ]
 
 
-def test_metadata_without_a_log_is_read() -> None:
-    """As they were written before they could have one."""
+def test_metadata_without_a_log_and_counts_is_read() -> None:
+    """As they were written before they could have them."""
     said = values.decode(metadata.encode(InstanceSnapshot(1, {}, 0, 9, 9, 1, (3, (), None), None)))
-    del said["log"]
-    assert metadata.decode(values.encode(said), lambda channel: tuple).log == b""
+    del said["log"], said["counted"]
+    read = metadata.decode(values.encode(said), lambda channel: tuple)
+    assert read.log == b"" and read.counted == Counted()

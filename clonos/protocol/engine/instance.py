@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from clonos.protocol.destination import Routing
 from clonos.protocol.engine.channel_watermarks import ChannelWatermarks, EventInput
 from clonos.protocol.engine.epoch_boundary import EpochBoundary
+from clonos.protocol.engine.epoch_counts import Counted
 from clonos.protocol.engine.input_gate import InputGate
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
@@ -99,7 +100,7 @@ class Instance:
         log = InstanceLog(config.origin, journal, save_queue, place)
         gate = InputGate(journal, save_queue, place, ChannelWatermarks(config.event_inputs))
         watermarks = OutputWatermarks(config.routing, services)
-        output = OutputStage(ports, config.routing, log, journal, place, watermarks)
+        output = OutputStage(ports, config.routing, log, journal, place, watermarks, services.counts)
         runner = OperatorRunner(
             operator,
             services,
@@ -215,6 +216,7 @@ class Instance:
             self._log.begin_epoch()
             self._gate.begin_epoch(self._event_clock(), realtime=realtime)
             self._output_watermarks.begin_epoch()
+            self._services.counts.begin_epoch()
             self._place.epoch = epoch
         self._realtime = realtime
         self._output.suppressed_upto = emitted_output
@@ -290,6 +292,7 @@ class Instance:
             records_watermarks=self._runner.records_watermarks,
             began=dict(self._gate.began),
             arrived=self._gate.arrived,
+            counted=self.counted,
         )
 
     def end_epoch(self) -> list[Action]:
@@ -344,6 +347,11 @@ class Instance:
     def processed(self) -> int:
         """Records consumed so far by this incarnation."""
         return self._runner.processed
+
+    @property
+    def counted(self) -> Counted:
+        """What it has done in the epoch, whatever was lost meanwhile."""
+        return self._services.counts.counted
 
     @property
     def log_offset(self) -> LogOffset:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clonos.protocol.engine.epoch_counts import Counted
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ports import Row
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
@@ -47,6 +48,7 @@ class InstanceSnapshot:
     records_watermarks: bool = False  # the epoch's steps say how the watermark moves
     began: dict[int, int] = field(default_factory=dict)  # by channel the last position of the epochs before
     arrived: dict[int, int] = field(default_factory=dict)  # by channel the last position that has come
+    counted: Counted = field(default_factory=Counted)  # in its epoch; an older version did not count
 
     @property
     def history(self) -> HistoryMark:

@@ -60,6 +60,7 @@ class OperatorRunner:
         self._services.watermark = snapshot.watermark
         self._services.epoch_watermark, self.gathered = snapshot.epoch_watermark, snapshot.gathered
         self.records_watermarks = snapshot.records_watermarks
+        self._services.counts.restore(snapshot.counted)
 
     @property
     def record_at_a_time(self) -> bool:
@@ -107,6 +108,7 @@ class OperatorRunner:
         self._place.leave()
         self._gate.cover(runs, positions)
         self.processed += len(rows)
+        self._services.counts.consume(len(rows))
         if not self.records_watermarks and self._watermark_of is not None and ran:
             self._services.watermark = later(self._services.watermark, self._watermark_of(ran))
 

@@ -12,6 +12,7 @@ from itertools import chain
 from clonos.errors import GapError
 from clonos.protocol.counters import LAST_LONG, used_up
 from clonos.protocol.destination import NOWHERE, Destinations, Routing
+from clonos.protocol.engine.epoch_counts import EpochCounts
 from clonos.protocol.engine.instance_log import InstanceLog
 from clonos.protocol.engine.instance_place import InstancePlace
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
@@ -32,6 +33,7 @@ class OutputStage:
         journal: DeltaJournal,
         place: InstancePlace,
         watermarks: OutputWatermarks,
+        counts: EpochCounts,
     ) -> None:
         self.numbered = NO_OUTPUT  # the output number of the last row produced
         self.suppressed_upto = NO_OUTPUT  # that of the last row that an earlier life has handed on
@@ -39,6 +41,7 @@ class OutputStage:
         self.suppresses_all = False
         self._due: list[Emit] = []
         self._watermarks = watermarks
+        self._counts = counts
         self._ports = ports
         self._routing = routing
         self._log = log
@@ -74,6 +77,7 @@ class OutputStage:
         for column in destinations:
             self.sent.update(zip(column, outputs_after(before, count), strict=True))
         self.sent.pop(NOWHERE, None)
+        self._counts.send(destinations)
         deltas: dict[int, bytes] = {}
         said: dict[int, int] = {}
         if encoded is not None and count:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from clonos.errors import Where
+from clonos.protocol.engine.epoch_counts import EpochCounts
 from clonos.protocol.engine.task_scheduler import CallPort, CallRequest, Ended
 from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome
 from clonos.protocol.recovery.causal.recorder import StepRecorder
@@ -43,6 +44,7 @@ class CausalServices:
         self.watermark: int | None = None
         self.epoch_watermark: int | None = None
         self.has_event_time = True  # the instance says whether any of its inputs has
+        self.counts = EpochCounts()
         self.step: StepRecorder | None = None
         self.where: Callable[[int | None], Where] = lambda row: Where()
         self.on_answer: Callable[[], None] = lambda: None  # the function is about to go on with one
@@ -91,6 +93,10 @@ class CausalServices:
         return self._outcomes.reveal(
             self._current().effect(key, self._isolated(_name_of(fn), fn, args, kwargs))
         )
+
+    def drop_late(self, records: int) -> None:
+        """So many of the records being processed are late, and nothing comes of them."""
+        self.counts.drop(records)
 
     def _current(self) -> StepRecorder:
         if self.step is None:

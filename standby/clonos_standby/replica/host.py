@@ -26,6 +26,10 @@ class Host(Protocol):
         """How far this process has come, for the status and the metrics (`server_stats`)."""
         ...
 
+    def epoch_report(self) -> bytes:
+        """What the instance has done in the epoch that has ended (`wire.epoch_report`)."""
+        ...
+
     def attach(self, connection: Connection) -> None:
         """A conduit has connected."""
         ...

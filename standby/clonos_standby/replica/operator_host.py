@@ -62,6 +62,7 @@ from clonos.storage.snapshots import PendingSnapshot, SnapshotStore
 from clonos.storage.timers import EVENT_TIME, PROCESSING_TIME, TimerQueue
 from clonos.storage.unrecorded_file import last_unrecorded
 from clonos.testing.faults import FaultInjector, Point
+from clonos.wire.epoch_report import EpochReport
 from clonos.wire.framing import FrameType, Packed, to_bytes
 from clonos.wire.messages import (
     Bundle,
@@ -167,6 +168,9 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             "output_bytes": self._output_bytes,
             "delta_bytes": self._delta_bytes,
         }
+
+    def epoch_report(self) -> bytes:
+        return EpochReport(self.live.counted, self._state.entries, self._services.epoch_watermark).encode()
 
     def attach(self, connection: Connection) -> None:
         self._connection = connection
@@ -389,6 +393,7 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
             random=random.Random(),
             outcomes=Outcomes(),
         )
+        services.counts.state = self._state.changes
         self._letters = Letters(node, self._origin, self._query.checkpoint, self._session.request.fence)
         schedule = node.schedule or Schedule.always(node.version)
         make = {**node.previous, node.version: node.operator}

@@ -304,7 +304,8 @@ class Replica:
         self._say(AtEnd(epoch, None if self._hello.standby else self._host.figures()))
 
     def ended(self, emitted_output: OutputNumber) -> None:
-        self._connection.send(pack_ended(emitted_output))
+        assert self._host is not None
+        self._connection.send(pack_ended(emitted_output, self._host.epoch_report()))
 
     def _say(self, message: ControlMessage) -> None:
         self._control.send(pack_control(message))

@@ -36,6 +36,10 @@ class SinkHost(SinkPorts):
     def session(self) -> SinkSession:
         return self._session
 
+    def epoch_report(self) -> bytes:
+        """Those who send to a sink tell what they have sent."""
+        return b""
+
     def figures(self) -> dict[str, float]:
         return {"records": self._session.progress}
 

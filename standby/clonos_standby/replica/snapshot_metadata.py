@@ -7,6 +7,7 @@ from typing import Any
 
 from clonos.errors import InputError, SnapshotCorrupt, StateError
 from clonos.operators.rows import Row, make_row
+from clonos.protocol.engine.epoch_counts import Counted
 from clonos.protocol.engine.instance_snapshot import InstanceSnapshot
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.line.recovery_line import Point
@@ -46,6 +47,7 @@ def encode(snapshot: InstanceSnapshot, *, acked_input: int = 0) -> bytes:
             "claims": {channel: list(claim) for channel, claim in snapshot.claims.items()},
             "input_watermarks": snapshot.input_watermarks,
             "records_watermarks": snapshot.records_watermarks,
+            "counted": _counts(snapshot.counted),
             **({"program": snapshot.program} if snapshot.program else {}),
             "epoch_watermark": snapshot.epoch_watermark,
             "gathered": snapshot.gathered,
@@ -88,6 +90,7 @@ def decode(raw: bytes, row_class: Callable[[int], type]) -> InstanceSnapshot:
             claims={channel: (at, spoke) for channel, (at, spoke) in said.get("claims", {}).items()},
             input_watermarks=said.get("input_watermarks", {}),
             records_watermarks=said.get("records_watermarks", False),
+            counted=_counted(said.get("counted")),
         )
     except (KeyError, TypeError, ValueError, StateError, InputError) as error:
         raise SnapshotCorrupt(f"snapshot metadata cannot be read: {error}") from error
@@ -139,6 +142,17 @@ def _row(kept: Any) -> Any:
     if isinstance(kept, dict):
         return {_row(key): _row(each) for key, each in kept.items()}
     return kept
+
+
+def _counts(counted: Counted) -> list[Any]:
+    return [counted.consumed, list(counted.sent), counted.dropped, counted.updated, counted.removed]
+
+
+def _counted(said: list[Any] | None) -> Counted:
+    if said is None:
+        return Counted()
+    consumed, sent, dropped, updated, removed = said
+    return Counted(consumed, tuple(sent), dropped, updated, removed)
 
 
 def _log_offset(said: Mapping[str, Any]) -> LogOffset:

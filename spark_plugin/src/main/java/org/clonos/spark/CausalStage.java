@@ -6,6 +6,7 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.util.CollectionAccumulator;
 import org.clonos.spark.block.BlockRow;
 import org.clonos.spark.conduit.LayerSpec;
 import scala.jdk.javaapi.CollectionConverters;
@@ -14,8 +15,12 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class CausalStage {
   private CausalStage() {}
 
-  /** The Dataset of the stage's blocks; the specification is checked here, in the driver. */
-  public static Dataset<Row> apply(Dataset<Row> input, String specification) {
+  /**
+   * The Dataset of the stage's blocks; the specification is checked here, in the driver. Each instance adds to {@code
+   * reports} what it has done in an epoch ({@link org.clonos.spark.progress.InstanceReport}).
+   */
+  public static Dataset<Row> apply(
+      Dataset<Row> input, String specification, CollectionAccumulator<String> reports) {
     LayerSpec.parse(specification);
     LogicalPlan child = withoutProjections(Plans.classic(input).logicalPlan());
     List<String> names = TypedStage.attributes(child).stream().map(Attribute::name).toList();
@@ -24,7 +29,7 @@ public final class CausalStage {
       throw new IllegalArgumentException(
           "the input of a causal stage has a column " + BlockRow.BLOCK + ", not " + names);
     }
-    return TypedStage.on(input, child, new LayerFunction(block, specification));
+    return TypedStage.on(input, child, new LayerFunction(block, specification, reports));
   }
 
   /**

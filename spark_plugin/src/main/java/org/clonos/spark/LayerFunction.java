@@ -2,6 +2,7 @@ package org.clonos.spark;
 
 import java.io.Serializable;
 import org.apache.spark.TaskContext;
+import org.apache.spark.util.CollectionAccumulator;
 import org.clonos.spark.block.Forwarder;
 import org.clonos.spark.conduit.ConduitTask;
 import org.clonos.spark.conduit.LayerSpec;
@@ -14,10 +15,12 @@ final class LayerFunction extends AbstractFunction1<Iterator<Object>, Iterator<O
 
   private final int block;
   private final String specification;
+  private final CollectionAccumulator<String> reports;
 
-  LayerFunction(int block, String specification) {
+  LayerFunction(int block, String specification, CollectionAccumulator<String> reports) {
     this.block = block;
     this.specification = specification;
+    this.reports = reports;
   }
 
   @Override
@@ -26,7 +29,7 @@ final class LayerFunction extends AbstractFunction1<Iterator<Object>, Iterator<O
     LayerSpec.Partition partition = layer.of(TaskContext.get());
     return partition.forwards()
         ? new Forwarder(input, block, partition.number())
-        : ConduitTask.start(input, block, layer.nodes().get(partition.node()), partition.number());
+        : ConduitTask.start(input, block, layer.nodes().get(partition.node()), partition.number(), reports);
   }
 
   @Override

@@ -21,6 +21,7 @@ public final class Block {
   public static final long NO_WATERMARK = Long.MIN_VALUE;
 
   private static final long NO_ROW = -1;
+  private static final long NODE_MAX = 63;
   private static final int EPOCH = 8;
   private static final int SENDER = 16;
   private static final int FIRST = 24;
@@ -57,6 +58,11 @@ public final class Block {
     byte[] block = out.array();
     out.putInt(CHECKSUM, checksum(block));
     return block;
+  }
+
+  /** The node that it comes from, which stands in the low bits of the channel. */
+  public int node() {
+    return (int) (bytes.getLong(SENDER) & NODE_MAX);
   }
 
   public int rows() {

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.clonos.spark.block.Block;
+import org.clonos.spark.progress.InstanceReport;
 import org.clonos.spark.task.RowTaker;
 
 /**
@@ -24,6 +25,7 @@ final class BundleBuilder implements RowTaker {
   private final int maxRows;
   private final long maxBytes;
   private final Runnable wake;
+  private final long[] received = InstanceReport.nothingReceived();
   private List<byte[]> blocks = new ArrayList<>();
   private int rows;
   private long bytes;
@@ -45,9 +47,10 @@ final class BundleBuilder implements RowTaker {
     append(row.getBinary(column));
   }
 
-  private synchronized void append(byte[] block) throws InterruptedException {
-    int more = Block.of(block).rows();
-    while (!closed && !blocks.isEmpty() && (rows + more > maxRows || bytes + block.length > maxBytes)) {
+  private synchronized void append(byte[] bytesOfBlock) throws InterruptedException {
+    Block header = Block.of(bytesOfBlock);
+    int more = header.rows();
+    while (!closed && !blocks.isEmpty() && (rows + more > maxRows || bytes + bytesOfBlock.length > maxBytes)) {
       oneWaits = true;
       wake.run();
       wait();
@@ -56,9 +59,10 @@ final class BundleBuilder implements RowTaker {
     if (closed) {
       throw new InterruptedException("the conduit is closed");
     }
-    blocks.add(block);
+    blocks.add(bytesOfBlock);
+    received[header.node()] += more;
     rows += more;
-    bytes += block.length;
+    bytes += bytesOfBlock.length;
     if (blocks.size() == 1 || rows >= maxRows || bytes >= maxBytes) {
       wake.run();
     }
@@ -69,6 +73,11 @@ final class BundleBuilder implements RowTaker {
     exhausted = true;
     failure = cause;
     wake.run();
+  }
+
+  /** By node, how many rows have come from there. */
+  synchronized long[] received() {
+    return received.clone();
   }
 
   synchronized Fill fill() {

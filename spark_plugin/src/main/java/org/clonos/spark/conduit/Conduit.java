@@ -10,6 +10,8 @@ import java.nio.channels.Selector;
 import java.nio.channels.UnresolvedAddressException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import org.apache.spark.util.CollectionAccumulator;
+import org.clonos.spark.progress.InstanceReport;
 import org.clonos.spark.task.CausalStageException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -35,6 +37,7 @@ final class Conduit implements Runnable {
   private final List<ServerAddress> servers;
   private final Selector selector;
   private final OutputQueue output;
+  private final CollectionAccumulator<String> reports;
   private final ConduitMetrics.Of metrics;
   private final InflightLog inflight;
   private final ConduitProtocol protocol;
@@ -53,8 +56,19 @@ final class Conduit implements Runnable {
   private int standbyServer;
   private long lostAt;
   private String lostBecause;
+  private boolean isPromoting;
+  private int replaced;
+  private int promoted;
+  private boolean ended;
+  private JsonNode work;
 
-  Conduit(StageSpec spec, TaskIdentity identity, Selector selector, OutputQueue output) {
+  Conduit(
+      StageSpec spec,
+      TaskIdentity identity,
+      Selector selector,
+      OutputQueue output,
+      CollectionAccumulator<String> reports) {
+    this.reports = reports;
     this.spec = spec;
     this.identity = identity;
     this.servers = spec.serversOf(identity.instance());
@@ -100,6 +114,7 @@ final class Conduit implements Runnable {
 
   private void free() {
     waiting(0, 0);
+    reports.add(report());
     try {
       link.disconnect();
       standby.disconnect();
@@ -108,6 +123,20 @@ final class Conduit implements Runnable {
     } catch (IOException e) {
       LOG.warn("{}: could not clean up: {}", identity, e.toString());
     }
+  }
+
+  private String report() {
+    return new InstanceReport(
+            identity.epoch(),
+            identity.node(),
+            identity.instance(),
+            identity.taskAttemptId(),
+            ended,
+            work,
+            builder.received(),
+            replaced,
+            promoted)
+        .encode();
   }
 
   private void turn() throws Throwable {
@@ -305,7 +334,7 @@ final class Conduit implements Runnable {
         case Frames.CHECKPOINTED -> happen(new Event.Checkpointed(in.getLong(), in.getLong()));
         case Frames.HEARTBEAT -> happen(new Event.Heartbeat(in.getLong()));
         case Frames.WELCOME -> welcome(JSON.readTree(in.array()));
-        case Frames.ENDED -> happen(new Event.Ended(in.getLong()));
+        case Frames.ENDED -> ended(in);
         case Frames.ERROR -> error(JSON.readTree(in.array()));
         default -> throw new BadFrame("a frame of type " + frame.type());
       }
@@ -324,9 +353,21 @@ final class Conduit implements Runnable {
     if (lostBecause != null && protocol.state() != ConduitProtocol.State.FAILED) {
       long ms = now() - lostAt;
       metrics.replaced(ms);
+      promoted += isPromoting ? 1 : 0;
+      replaced += isPromoting ? 0 : 1;
+      isPromoting = false;
       LOG.warn("{}: replaced the replica in {} ms; it was lost because {}", identity, ms, lostBecause);
       lostBecause = null;
     }
+  }
+
+  private void ended(ByteBuffer in) throws IOException {
+    long emittedOutput = in.getLong();
+    byte[] told = new byte[in.remaining()];
+    in.get(told);
+    happen(new Event.Ended(emittedOutput));
+    ended = protocol.state() == ConduitProtocol.State.ENDED;
+    work = told.length > 0 ? JSON.readTree(told) : null;
   }
 
   private void error(JsonNode body) throws IOException {
@@ -411,6 +452,7 @@ final class Conduit implements Runnable {
     } else if (action instanceof Action.Spill spill) {
       spill(spill.seq());
     } else if (action instanceof Action.Connect connect) {
+      isPromoting = false; // a standby that was to take over may have been lost, too
       connectAt = now() + connect.delayMs();
       connectServer = connect.server();
       if (lostBecause == null && !connect.fresh()) {
@@ -487,6 +529,7 @@ final class Conduit implements Runnable {
   }
 
   private void promote(Action.Promote promote) {
+    isPromoting = true;
     Link lost = link;
     link = standby;
     standby = lost;

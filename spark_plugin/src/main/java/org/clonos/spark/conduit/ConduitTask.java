@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.channels.Selector;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.util.CollectionAccumulator;
 import org.apache.spark.util.TaskCompletionListener;
 import org.clonos.spark.task.CausalStageException;
 import org.clonos.spark.task.Puller;
@@ -31,21 +32,28 @@ public final class ConduitTask extends TaskIterator {
   private int nextBlock;
 
   /**
-   * Starts the conduit of an instance in the current task, on rows whose column {@code block} holds the blocks.
+   * Starts the conduit of an instance in the current task, on rows whose column {@code block} holds the blocks. When the
+   * task attempt is over, {@code reports} has what the instance has done.
    */
-  public static Iterator<Object> start(Iterator<Object> input, int block, StageSpec spec, int instance) {
+  public static Iterator<Object> start(
+      Iterator<Object> input, int block, StageSpec spec, int instance, CollectionAccumulator<String> reports) {
     TaskContext task = TaskContext.get();
-    return new ConduitTask(task, TaskIdentity.of(task, spec, instance), input, block, spec);
+    return new ConduitTask(task, TaskIdentity.of(task, spec, instance), input, block, spec, reports);
   }
 
   private ConduitTask(
-      TaskContext task, TaskIdentity identity, Iterator<Object> input, int block, StageSpec spec) {
+      TaskContext task,
+      TaskIdentity identity,
+      Iterator<Object> input,
+      int block,
+      StageSpec spec,
+      CollectionAccumulator<String> reports) {
     super(task);
     this.identity = identity;
     String label = identity.node() + "-" + identity.instance();
     Selector selector = open();
     output = new OutputQueue(selector::wakeup);
-    conduit = new Conduit(spec, identity, selector, output);
+    conduit = new Conduit(spec, identity, selector, output, reports);
     bundles = new BundleBuilder(block, spec.bundleRows(), spec.bundleBytes(), selector::wakeup);
     conduit.attach(bundles);
     conduitThread = TaskThreads.daemon(conduit, "clonos-conduit-" + label);

@@ -15,7 +15,10 @@ import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow
  *
  * <p>One partition, which is empty: a stage that is known to have no input at all does not run.
  */
-final class TickStream implements MicroBatchStream, SupportsTriggerAvailableNow {
+public final class TickStream implements MicroBatchStream, SupportsTriggerAvailableNow {
+  /** What Spark calls it in the progress of a query. */
+  public static final String DESCRIPTION = "clonos ticks";
+
   private long standsAt = -1;
 
   private static final class Second extends Offset {
@@ -100,4 +103,9 @@ final class TickStream implements MicroBatchStream, SupportsTriggerAvailableNow 
 
   @Override
   public void stop() {}
+
+  @Override
+  public String toString() {
+    return DESCRIPTION;
+  }
 }

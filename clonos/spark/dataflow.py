@@ -1,0 +1,36 @@
+"""What the plugin is told of a query's operators and sinks, so that the progress of a batch tells of them."""
+
+from __future__ import annotations
+
+import json
+
+from clonos.protocol.topology import NodeKind
+from clonos.spark.compile import Compiled
+
+
+def dataflow_of(compiled: Compiled) -> str:
+    """As JSON (`org.clonos.spark.progress.Dataflow`). An end of a loop shows nothing, so it is no sink here."""
+    topology, timed = compiled.topology(), compiled.timed_operators()
+    ends = compiled.back_edges()
+    operators = [
+        {
+            "node": node.number,
+            "name": node.name,
+            "parallelism": node.parallelism,
+            "readers": [reader.number for reader in topology.downstream(node.number)],
+            "event_time": node.number in timed,
+        }
+        for node in topology.nodes
+        if node.kind is NodeKind.OPERATOR
+    ]
+    sinks = [
+        {
+            "node": node.number,
+            "name": node.name,
+            "parallelism": node.parallelism,
+            "upstream": list(node.upstream),
+        }
+        for node in topology.nodes
+        if node.kind is NodeKind.SINK and node.number not in ends
+    ]
+    return json.dumps({"operators": operators, "sinks": sinks})
