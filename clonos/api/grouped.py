@@ -391,7 +391,7 @@ def keyed(
     """The stream of an operator of this kind, which takes records one by one and keeps state by key. `split` gives the
     functions of one version, `given` or one of `previous`: those that the operator takes, on_timer, and migrate. They
     `may_wait`: be async, but for migrate."""
-    from clonos.operators.async_operators import kind_for
+    from clonos.operators.async_operators import check_calls, kind_for
 
     *functions, on_timer, migrate = split(given)
     for function in (*functions, *(each for each in (on_timer,) if each is not None)):
@@ -399,6 +399,9 @@ def keyed(
     if migrate is not None:
         check_function(migrate, binding.name)
     check_previous(previous, binding)
+    check_calls(
+        calls, (each for one in (given, *(previous or {}).values()) for each in split(one)), binding.name
+    )
     zone, schema = stream.timezone, struct_type(output)
     sides = side_schemas(side_outputs, binding.name)
 

@@ -298,10 +298,11 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         of_bundles: bool = False,
     ) -> CausalStream:
         """`of_bundles`: the operator makes columns of a bundle's rows, and must know of which types."""
-        from clonos.operators.async_operators import kind_for
+        from clonos.operators.async_operators import check_calls, kind_for
 
         check_function(fn, binding.name, may_wait=True)
         check_previous(previous, binding)
+        check_calls(calls, (fn, *(previous or {}).values()), binding.name)
         zone, sides = self.timezone, side_schemas(side_outputs, binding.name)
         if sides and pure:
             raise QueryDefinitionError(

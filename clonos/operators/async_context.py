@@ -8,7 +8,7 @@ may not reach is out of its reach without more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from functools import update_wrapper
 from random import Random
 from typing import Any
@@ -18,10 +18,11 @@ from clonos.operators import current
 from clonos.operators.calls import CallsUnderWay
 from clonos.operators.context import Context, KeyedContext
 from clonos.operators.side_outputs import SideOutputs
-from clonos.protocol.engine.task_scheduler import CallRequest, Together
+from clonos.protocol.engine.task_scheduler import CallRequest, EffectRequest, Together
 from clonos.protocol.operator import Services
 
 Row = tuple[Any, ...]
+_STATE: Any = KeyedContext.__dict__["state"]
 
 
 class RecordPlace:
@@ -34,7 +35,7 @@ class RecordPlace:
         self.index: int | None = None
         self.given: Any = None  # what its function returned
         self.made: list[Row] = []
-        self.asked: list[CallRequest | Together] = []
+        self.asked: list[CallRequest | EffectRequest | Together] = []
 
     def begin(self, index: int | None, made: list[Row]) -> None:
         self.index, self.made, self.asked, self.given = index, made, [], None
@@ -43,9 +44,17 @@ class RecordPlace:
         """Raises UserFunctionError where the function has ended and left something that it asked for."""
         left = [each for each in self.asked if not each.awaited]
         if left:
-            what = f"a call of {_name(left[0].fn)}" if isinstance(left[0], CallRequest) else "ctx.gather"
+            first = left[0]
+            what = (
+                f"a call of {_name(first.fn)}"
+                if isinstance(first, CallRequest)
+                else f"the effect {first.key!r}"
+                if isinstance(first, EffectRequest)
+                else "ctx.gather"
+            )
             raise UserFunctionError(
-                f"{what} was not awaited, so it did not take place", hint="Write await ctx.call(fn, ...)"
+                f"{what} was not awaited, so it did not take place",
+                hint="Write await ctx.call(fn, ...), await ctx.effect(fn, ..., key=...), await ctx.gather(...)",
             )
 
 
@@ -55,6 +64,31 @@ class _Awaiting(Context):
     _calls: CallsUnderWay
     _place: RecordPlace
     _random: Random
+    _key: tuple[Any, ...] | None
+
+    @property
+    def key(self) -> tuple[Any, ...] | None:
+        """The key of the record or timer that goes on."""
+        current.only_here("ctx.key")
+        return self._key
+
+    @key.setter
+    def key(self, value: tuple[Any, ...] | None) -> None:
+        self._key = value
+
+    def now_us(self, exact: bool = False) -> int:
+        current.only_here("ctx.now")
+        return super().now_us(exact)
+
+    def now(self, exact: bool = False) -> datetime:
+        current.only_here("ctx.now")
+        return super().now(exact)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The event-time watermark, UTC; None while there is none."""
+        current.only_here("ctx.watermark")
+        return super().watermark
 
     @property
     def random(self) -> Random:
@@ -92,7 +126,7 @@ class _Awaiting(Context):
         self._place.asked.append(together)
         return together
 
-    async def effect(self, fn: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> Any:
+    def effect(self, fn: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> EffectRequest:
         """To be awaited: an action on the outside world, `fn` async or not. All it depends on is made stable first;
         `key` names it there. No other record of the instance goes on meanwhile."""
         current.only_here("ctx.effect")
@@ -102,7 +136,9 @@ class _Awaiting(Context):
         def perform() -> Any:
             return self._calls.run(fn, args, kwargs)
 
-        return self._services.effect(update_wrapper(perform, fn), (), {}, key)
+        asked = EffectRequest(update_wrapper(perform, fn), key)
+        self._place.asked.append(asked)
+        return asked
 
 
 class AsyncContext(_Awaiting):
@@ -117,6 +153,14 @@ class AsyncContext(_Awaiting):
 
 class AsyncKeyedContext(_Awaiting, KeyedContext):
     """With state and timers."""
+
+    def _held_state(self) -> dict[Any, Any]:
+        """The key's state, as elsewhere. It may be held over an await: no other record of the key goes on meanwhile."""
+        current.only_here("ctx.state")
+        state: dict[Any, Any] = _STATE.__get__(self)
+        return state
+
+    state = property(_held_state, _STATE.__set__, _STATE.__delete__)
 
     def __init__(
         self,

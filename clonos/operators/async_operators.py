@@ -240,21 +240,25 @@ _ASYNC: Mapping[type, type] = {
 }
 
 
+def check_calls(calls: Calls | None, functions: Iterable[Any], name: str) -> None:
+    """Raises QueryDefinitionError where `calls` is said, and none of the functions of all versions is async."""
+    if calls is not None and not any(map(is_async, functions)):
+        raise QueryDefinitionError(
+            f"{name!r} says how its calls are carried out, and its function is not async",
+            hint="Write async def and await ctx.call(fn, ...), or leave calls= out",
+        )
+
+
 def kind_for(
     kind: type, functions: Iterable[Any], name: str, calls: Calls | None, *, pure: bool = False
 ) -> Callable[..., Any]:
-    """What makes an operator of this kind for these functions. Raises QueryDefinitionError where one is async and that
-    cannot be, or where `calls` is said and none is."""
+    """What makes an operator of this kind for the functions of one version. Raises QueryDefinitionError where one is
+    async and that cannot be."""
     functions = tuple(functions)
     if kind not in _ASYNC:
         for each in functions:
             refuse_async(each, repr(name))
     if not any(map(is_async, functions)):
-        if calls is not None:
-            raise QueryDefinitionError(
-                f"{name!r} says how its calls are carried out, and its function is not async",
-                hint="Write async def and await ctx.call(fn, ...), or leave calls= out",
-            )
         return kind
     if pure:
         raise QueryDefinitionError(

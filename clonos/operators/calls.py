@@ -167,8 +167,10 @@ async def _settled(work: Any) -> Callable[[], Any]:
         return partial(_given, await work)
     except asyncio.CancelledError:  # by itself, or after `abandon`, when this is heard by nothing any more
         return partial(_raised, RuntimeError("the call was cancelled"))
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         return partial(_raised, error)
+    except BaseException as error:
+        return partial(_raised, RuntimeError(f"the call ended with {type(error).__name__}: {error}"))
 
 
 async def _cancel_all() -> None:

@@ -6,11 +6,13 @@ type and one `append`; everything else is done per bundle, or only where a row c
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from inspect import isawaitable, iscoroutine
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +28,7 @@ from clonos.protocol.operator import Services
 from clonos.values.key_codec import kept_under, pack
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-RAISED = (Exception, SystemExit)  # a function that exits must not take the replica with it silently
+RAISED = (Exception, SystemExit, CancelledError)  # a function that exits must not end the replica in silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +309,21 @@ class FilterOperator(Stateless):
     """`fn(row, ctx)`, or `fn(row)` when pure, tells whether the row stays."""
 
     form = "filter"
+    _verdicts_are_unknown = True  # until there was a bundle
+
+    def _checked(self, *given: Any) -> Any:
+        """A coroutine would be true, whatever it comes to."""
+        self._verdicts_are_unknown = False
+        verdict = self._fn(*given)
+        if isawaitable(verdict):
+            said = repr(verdict)
+            if iscoroutine(verdict):
+                verdict.close()  # or Python would say that it was never awaited
+            raise InputError(
+                f"{self._name!r} gave {said}, which nothing awaits",
+                hint="Declare the function that is given to filter with async def, and await in it",
+            )
+        return verdict
 
     def _run(self, left: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         fn, ctx = self._fn, self._ctx
@@ -317,6 +334,8 @@ class FilterOperator(Stateless):
                 if fn(row, ctx):  # may have given rows of side outputs
                     made.append(row if copy is None else copy(row))
             return made
+        if self._verdicts_are_unknown:
+            fn = self._checked
         if copy is not None:
             args: tuple[Context, ...] = () if self._pure else (ctx,)
             return [copy(row) for row in left if fn(row, *args)]

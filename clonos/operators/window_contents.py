@@ -12,6 +12,7 @@ from clonos.operators.rows import Row, row_type
 from clonos.operators.values import Codec
 from clonos.operators.window_context import WindowContext
 from clonos.operators.windows import Window
+from clonos.values.grouping_keys import key_of
 
 Key = tuple[Any, ...]
 Kept = Any
@@ -85,7 +86,7 @@ class AllRows:
         pieces, rows = kept or ([], 0)
         if rows % _ROWS_PER_PIECE == 0:
             pieces, rows = [*pieces, [pieces[0][0] if pieces else number, len(pieces)]], 0
-        piece = ctx.state_under((*key, *pieces[-1]))
+        piece = ctx.state_under(key_of((*key, *pieces[-1])))
         if piece.setdefault(_COLUMNS, self._columns) != self._columns:
             piece[_ROWS] = list(self._fitted(piece))
             piece[_COLUMNS] = self._columns
@@ -99,7 +100,7 @@ class AllRows:
         return self._fn(key, window, list(self._rows(key, kept, ctx)), ctx)
 
     def pieces(self, key: Key, kept: Kept) -> list[Key]:
-        return [(*key, *piece) for piece in kept[0]]
+        return [key_of((*key, *piece)) for piece in kept[0]]
 
     def _rows(self, key: Key, kept: Kept, ctx: WindowContext) -> Iterator[Row]:
         """They are given out, and kept no longer."""

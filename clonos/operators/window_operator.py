@@ -18,6 +18,7 @@ from clonos.operators.window_context import WindowContext
 from clonos.operators.windows import SessionWindows, Window, Windows
 from clonos.protocol.event_time import ended_by, is_late
 from clonos.protocol.operator import Services
+from clonos.values.grouping_keys import key_of
 from clonos.values.key_codec import pack
 
 _INDEX: Final = "windows"
@@ -88,7 +89,7 @@ class WindowOperator(ProcessOperator):
 
     def kept(self, key: Key) -> dict[bytes, Any]:
         """With what is kept of the key's windows."""
-        index = (*key, _INDEX)
+        index = _index(key)
         found = super().kept(key) | super().kept(index)
         for window in found.get(pack(index), {}).get(_OPEN, ()):
             for piece in self._contents.pieces(key, window[_KEPT]):
@@ -102,7 +103,7 @@ class WindowOperator(ProcessOperator):
         spans = [] if at is None else self._windows.of(self._times.moment(at))
         spans = [span for span in spans if not is_late(self._times.instant(span[1]), watermark)]
         for span in spans:
-            index = ctx.state_under((*key, _INDEX))
+            index = ctx.state_under(_index(key))
             window = (self._session if self._merges else self._window)(*span, index, ctx)
             own = row if self._copy is None or len(spans) == 1 else self._copy(row)
             window[_KEPT] = self._contents.add(key, window[_NUMBER], window[_KEPT], own, ctx)
@@ -155,7 +156,7 @@ class WindowOperator(ProcessOperator):
         return ended_by(self._times.instant(end))
 
     def _ended(self, key: Key, timer: Timer, ctx: WindowContext) -> Iterator[Any]:
-        index = ctx.state_under((*key, _INDEX))
+        index = ctx.state_under(_index(key))
         known: list[Open] = index.get(_OPEN, [])
         left = [each for each in known if self._due(each[1]) > timer.due_us]
         if left:
@@ -171,3 +172,8 @@ class WindowOperator(ProcessOperator):
 
 def _time(window: Open) -> tuple[int, int]:
     return window[0], window[1]
+
+
+def _index(key: Key) -> Key:
+    """Under which the windows of a key are kept."""
+    return key_of((*key, _INDEX))

@@ -29,7 +29,7 @@ def aggregation(
         _check_free(names, window.name)
         key = (*key, window.name)
     empty = stream.without_rows(window)
-    asked = own(empty.groupBy(*[empty[name] for name in key]))
+    asked = own(empty.groupBy(*[empty[quoted(name)] for name in key]))
     node = asked._jdf.queryExecution().analyzed()
     if str(node.nodeName()) != "Aggregate" or node.child().children().size():
         raise QueryDefinitionError(
@@ -50,6 +50,10 @@ def aggregation(
             f"{error} is not evaluated behind groupBy on a causal stream", hint=_BY_A_FUNCTION
         ) from None
     return made, asked.schema
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _check_free(names: Sequence[str], window: str) -> None:

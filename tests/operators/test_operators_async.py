@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import decimal
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -91,16 +93,17 @@ def test_records_of_one_key_come_one_after_the_other() -> None:
         assert driver.state("a") == {"n": 5}
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("at_once", [1, 4])
 def test_no_more_calls_are_under_way_than_the_operator_says(at_once: int) -> None:
-    under_way, most = 0, 0
+    """As many as that are, and no more: they wait for each other, group by group."""
+    under_way, most, come = 0, 0, 0
+    meetings = [Meeting(at_once) for _ in range(20 // at_once)]
 
     async def ask() -> None:
-        nonlocal under_way, most
-        under_way += 1
+        nonlocal under_way, most, come
+        under_way, come = under_way + 1, come + 1
         most = max(most, under_way)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await meetings[(come - 1) // at_once].come()
         under_way -= 1
 
     async def fn(row: Any, ctx: Any) -> Any:
@@ -355,6 +358,8 @@ def test_a_failed_function_is_lost_with_its_record_named_and_the_next_life_repea
 
 def outside_the_function(ctx: Any, what: str) -> Any:
     return {
+        "key": lambda: ctx.key,
+        "watermark": lambda: ctx.watermark,
         "now": ctx.now,
         "state": lambda: ctx.state,
         "random": lambda: ctx.random,
@@ -362,9 +367,10 @@ def outside_the_function(ctx: Any, what: str) -> Any:
     }[what]()
 
 
-@pytest.mark.parametrize("what", ["now", "state", "random", "timer"])
+@pytest.mark.parametrize("what", ["now", "state", "random", "timer", "key", "watermark"])
 def test_a_recorded_function_cannot_reach_ctx(what: str) -> None:
     async def fn(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.now(), ctx.state.get("n")  # what the bundle has read is out of reach, too
         try:
             await ctx.call(outside_the_function, ctx, what)
         except QueryDefinitionError as error:
@@ -390,6 +396,24 @@ async def forgets(row: Any, ctx: Any) -> Any:
 async def forgets_to_gather(row: Any, ctx: Any) -> Any:
     ctx.gather()
     return row.k, row.n, ""
+
+
+async def forgets_an_effect(row: Any, ctx: Any) -> Any:
+    ctx.effect(nothing, key="pay-1")
+    return row.k, row.n, ""
+
+
+async def is_cancelled(row: Any, ctx: Any) -> Any:
+    await ctx.call(nothing)
+    raise asyncio.CancelledError
+
+
+def interrupts() -> None:
+    raise KeyboardInterrupt
+
+
+async def calls_what_interrupts(row: Any, ctx: Any) -> Any:
+    await ctx.call(interrupts)
 
 
 async def sleeps(row: Any, ctx: Any) -> Any:
@@ -431,6 +455,9 @@ async def gives_nothing(row: Any, ctx: Any) -> None:
     [
         (forgets, "a call of nothing was not awaited, so it did not take place"),
         (forgets_to_gather, "ctx.gather was not awaited"),
+        (forgets_an_effect, "the effect 'pay-1' was not awaited"),
+        (is_cancelled, "raised CancelledError"),
+        (calls_what_interrupts, "the call ended with KeyboardInterrupt"),
         (sleeps, "no running event loop(?s:.)*inside a recorded call"),
         (gives_way, "awaits NoneType, which is not recorded"),
         (awaits_twice, "awaited twice"),
@@ -529,3 +556,70 @@ def test_an_async_function_is_refused_where_nothing_awaits_it(fn: Any) -> None:
 def test_a_policy_for_calls_needs_an_async_function() -> None:
     with pytest.raises(QueryDefinitionError, match="its function is not async"):
         stream(ROWS).map(lambda row, ctx: row, SAID, name="f", calls=clonos.Calls())
+
+
+def test_context_variables_are_each_records_own() -> None:
+    async def fn(row: Any, ctx: Any) -> Any:
+        with decimal.localcontext() as arithmetic:
+            arithmetic.prec = row.n
+            await ctx.call(nothing)
+            third = str(Decimal(1) / 3)
+            parts = await ctx.gather(precision(ctx), precision(ctx))
+        return row.k, row.n, f"{third} {parts} {decimal.getcontext().prec == outside}"
+
+    async def precision(ctx: Any) -> int:
+        await ctx.call(nothing)
+        return decimal.getcontext().prec
+
+    outside = decimal.getcontext().prec
+    with mapped(fn) as driver:
+        rows = driver.feed([("a", 2), ("b", 5)])
+        assert [row.said for row in rows] == ["0.33 [2, 2] True", "0.33333 [5, 5] True"]
+        assert driver.kill() == []
+    assert decimal.getcontext().prec == outside
+
+
+def test_a_failed_function_has_no_effect_of_others_carried_out(asked: list[Any]) -> None:
+    fails = True
+
+    async def fn(key: Any, row: Any, ctx: Any) -> Any:
+        try:
+            await ctx.call(nothing)
+            if row.n == 2 and fails:
+                raise ValueError("once")
+        finally:
+            await ctx.effect(asked.append, row.n, key=f"release-{row.n}")
+        return [(row.k, row.n, "done")]
+
+    with keyed(fn) as driver:
+        with pytest.raises(UserFunctionError, match="once"):
+            driver.feed([("a", 1), ("b", 2), ("c", 3)])
+        before = [*asked]
+        fails = False
+        assert driver.kill() == [("a", 1, "done"), ("b", 2, "done"), ("c", 3, "done")]
+        assert asked[: len(before)] == before and sorted(set(asked)) == [1, 2, 3]
+
+
+def test_a_version_may_become_async_and_its_policy_is_for_the_async_ones() -> None:
+    def before(row: Any, ctx: Any) -> Any:
+        return row.k, row.n, "1"
+
+    async def now(row: Any, ctx: Any) -> Any:
+        return row.k, row.n, str(await ctx.call(nothing))
+
+    for fn, old in ((now, before), (before, now)):
+        with mapped(fn, version="2", previous={"1": old}, calls=clonos.Calls(timeout=1)) as driver:
+            assert len(driver.feed([("a", 1)])) == 1
+        by_key = stream(ROWS).groupBy("k")
+        keyed_fn = lambda key, row, ctx, fn=fn: fn(row, ctx)  # noqa: E731
+        with pytest.raises(QueryDefinitionError, match="is not async"):
+            by_key.process(keyed_fn, SAID, name="f", calls=clonos.Calls())
+
+
+def test_a_filter_that_gives_a_coroutine_keeps_no_row() -> None:
+    async def keeps(row: Any, ctx: Any) -> bool:
+        return False
+
+    made = stream(ROWS).filter(lambda row, ctx: keeps(row, ctx), name="f")
+    with OperatorDriver(made) as driver, pytest.raises(clonos.errors.InputError, match="nothing awaits"):
+        driver.feed([("a", 1)])

@@ -160,6 +160,24 @@ def test_what_spark_refuses_is_refused_in_its_words(place: Place) -> None:
         by_key.agg(f.sum(f.rand()))
 
 
+def test_a_key_may_have_a_name_that_is_no_identifier(place: Place) -> None:
+    named = place.causal("k string, i int").withColumnRenamed("k", "a.`b")
+    assert named.groupBy("a.`b").sum("i").columns == ["a.`b", "sum(i)"]
+
+
+def test_what_is_kept_goes_by_the_names_of_columns(place: Place) -> None:
+    """A column may be added in front of them."""
+    for schema in ("k string, i int", "x int, k string, i int"):
+        place.write([{"k": "a", "i": 1}])
+        names = [column.split()[0] for column in schema.split(", ")]
+        given = place.causal("k string, i int, x int").select(*names)
+        stream = given.groupBy("k").agg(
+            f.sum("i").alias("total"), f.expr("count(*) FILTER (WHERE i > 0) AS n")
+        )
+        place.writer(stream).trigger(availableNow=True).start().awaitTermination()
+    assert [(r["total"], r["n"]) for r in place.rows()] == [(1, 1), (2, 2)]
+
+
 def test_names_and_types_are_sparks_own(place: Place) -> None:
     stream = place.causal("k string, i int, n decimal(5,2)")
     empty = place.spark.createDataFrame([], stream.schema).groupBy("k")

@@ -277,3 +277,21 @@ def test_a_function_over_windows_sets_no_timers() -> None:
         pytest.raises((QueryDefinitionError, UserFunctionError), match="sets no timers"),
     ):
         windows.feed([(1, 1, at(0)), (1, 1, at(7200))])
+
+
+def test_the_two_instants_of_a_repeated_hour_are_two_keys_of_windows() -> None:
+    first, second = dt.datetime(2024, 10, 27, 2, 30), dt.datetime(2024, 10, 27, 2, 30, fold=1)
+    given = stream("t timestamp, at timestamp", timezone="Europe/Berlin").withWatermark("at", "0 seconds")
+    at, later = dt.datetime(2024, 12, 1), dt.datetime(2024, 12, 2)
+    kinds = (
+        lambda windows: windows.count(),
+        lambda windows: windows.process(
+            lambda key, window, rows, ctx: [(*key, len(rows))], "t timestamp, n int", name="n"
+        ),
+    )
+    for made in kinds:
+        with OperatorDriver(made(given.groupBy("t").window("1 minute"))) as driver:
+            assert driver.feed([(first, at), (second, at), (second, at)]) == []
+            driver.kill()
+            rows = driver.feed([(dt.datetime(2024, 1, 1), later)])
+            assert sorted((row[0].fold, row[-1]) for row in rows) == [(0, 1), (1, 2)]

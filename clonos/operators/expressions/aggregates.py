@@ -47,8 +47,9 @@ class AggregateCall(NamedTuple):
 
     @property
     def canonical(self) -> tuple[Any, ...]:
-        condition = None if self.condition is None else self.condition.canonical
-        return self.op, self.kind, self.more, tuple(arg.canonical for arg in self.args), condition
+        """By the names of columns, which may move to other places when one is added."""
+        condition = None if self.condition is None else self.condition.text
+        return self.op, self.kind, self.more, tuple((arg.kind, arg.text) for arg in self.args), condition
 
 
 class Aggregation(NamedTuple):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -42,6 +43,24 @@ class CallRequest:
     def __await__(self) -> Generator[Any, Any, Any]:
         if self.awaited:
             raise UserFunctionError("a recorded call was awaited twice", hint="Keep its result in a variable")
+        self.awaited = True
+        return (yield self)
+
+
+class EffectRequest:
+    """What awaits the result of a recorded effect, which the scheduler has carried out while nothing else goes on.
+    `awaited` tells whether it was."""
+
+    __slots__ = ("awaited", "fn", "key")
+
+    def __init__(self, fn: Callable[[], Any], key: str) -> None:
+        self.fn = fn
+        self.key = key
+        self.awaited = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self.awaited:
+            raise UserFunctionError("an effect was awaited twice", hint="Keep its result in a variable")
         self.awaited = True
         return (yield self)
 
@@ -92,16 +111,26 @@ class CallServices(Protocol):
 
     def next_answer(self, wait: Callable[[], Ended]) -> tuple[CallNumber, Give]: ...
 
+    def effect(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str
+    ) -> Any: ...
+
 
 class _Task(Generic[Place]):
-    """A coroutine, where it belongs, and whose part it is."""
+    """A coroutine, where it belongs, and whose part it is. What it sets of context variables is its own."""
 
-    __slots__ = ("coroutine", "group", "index", "place")
+    __slots__ = ("context", "coroutine", "group", "index", "place")
 
     def __init__(
-        self, coroutine: Running, place: Place, group: _Group[Place] | None = None, index: int = 0
+        self,
+        coroutine: Running,
+        place: Place,
+        context: Context,
+        group: _Group[Place] | None = None,
+        index: int = 0,
     ) -> None:
         self.coroutine = coroutine
+        self.context = context
         self.place = place
         self.group = group
         self.index = index
@@ -140,7 +169,9 @@ class TaskScheduler(Generic[Place]):
     def run(self, coroutines: Iterable[tuple[Place, Running]]) -> None:
         """Until all have ended. Raises what one of them raises, or what comes of its recorded calls; the others end
         there, too."""
-        self._ready = deque((_Task(coroutine, place), _nothing) for place, coroutine in coroutines)
+        self._ready = deque(
+            (_Task(coroutine, place, copy_context()), _nothing) for place, coroutine in coroutines
+        )
         self._waiting = {}
         try:
             while self._ready or self._waiting:
@@ -167,7 +198,7 @@ class TaskScheduler(Generic[Place]):
         except Exception as error:
             go_on = partial(task.coroutine.throw, error)
         try:
-            asked = go_on()
+            asked = task.context.run(go_on)
         except StopIteration as end:
             self._ended(task, end.value)
         except Exception as error:
@@ -180,9 +211,14 @@ class TaskScheduler(Generic[Place]):
     def _begin(self, task: _Task[Place], asked: Any) -> None:
         if isinstance(asked, CallRequest):
             self._waiting[self._services.begin_call(self._calls, asked)] = task
+        elif isinstance(asked, EffectRequest):
+            self._ready.appendleft((task, partial(self._services.effect, asked.fn, (), {}, asked.key)))
         elif isinstance(asked, Together):
             group = _Group(task, asked)
-            parts = [_Task(_run(part), task.place, group, index) for index, part in enumerate(asked.parts)]
+            parts = [
+                _Task(_run(part), task.place, task.context.copy(), group, index)
+                for index, part in enumerate(asked.parts)
+            ]
             self._ready.extend((part, _nothing) for part in parts)
             if not parts:
                 self._ready.append((task, group.give))
@@ -191,7 +227,7 @@ class TaskScheduler(Generic[Place]):
                 task.coroutine.close()
             raise UserFunctionError(
                 f"the function awaits {type(asked).__name__}, which is not recorded",
-                hint="Await ctx.call(fn, ...) and ctx.gather(...): fn may be async, and may await anything",
+                hint="Await ctx.call(fn, ...), ctx.gather(...) or ctx.effect(...): fn may be async, and await anything",
             )
 
     def _ended(self, task: _Task[Place], result: Any, failed: Exception | None = None) -> None:
