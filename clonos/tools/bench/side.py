@@ -137,7 +137,16 @@ class Side:
 
     def cancel(self) -> None:
         """An error in every job that the Spark query has now; between two jobs there is none."""
-        self._spark.sparkContext.cancelJobGroup(self.query.runId)
+        for query in self._spark.streams.active:
+            if (
+                query.id == self.query.id
+            ):  # Spark's own, whose jobs go by its run; a causal query keeps one over restarts
+                self._spark.sparkContext.cancelJobGroup(query.runId)
+
+    @property
+    def runs(self) -> int:
+        """How often the Spark query was started again."""
+        return self.restarts if self.native else len(self.query.restarts)
 
     def keep(self) -> None:
         """Start a native query again that has ended. A causal one restarts itself as long as that can help."""

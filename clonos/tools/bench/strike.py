@@ -100,11 +100,11 @@ def _task(side: Side, number: int) -> float | None:
 
 def _query(side: Side) -> float | None:
     """Cancelled until it is another run: the first try may have fallen between two jobs."""
-    before, moment = side.query.runId, time.time()
+    before, moment = side.runs, time.time()
 
     def over() -> float | None:
         side.cancel()
         side.keep()
-        return moment if side.query.runId != before else None
+        return moment if side.runs != before else None
 
     return _soon(side, over, _CANCEL_S)
