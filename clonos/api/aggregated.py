@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clonos.spark.aggregation import Own, aggregation
-from clonos.spark.parity import covered
+from clonos.spark.parity import covered, tell_what_differs
 from clonos.spark.plan import Binding
 
 if TYPE_CHECKING:
     from clonos.api.streams import CausalStream
-
-LOG = logging.getLogger("clonos")
 
 
 def aggregated(
@@ -35,13 +32,10 @@ def aggregated(
 
     made, schema = aggregation(stream._spark_columns, stream.columns, key, own)
     covers = covered(per)
-    binding = Binding(name, version, parallelism, standby=standby, gathers=covers == "batch")
-    if per is None:
-        LOG.warning(
-            "%r gives a row for each key and bundle, in micro-batch several times per batch; Spark gives one: "
-            "per='batch' does so here, per='bundle' says that this is meant",
-            name,
-        )
+    binding = Binding.after(
+        own, name, version, parallelism, ticks=False, standby=standby, on_poison="fail", per=covers
+    )
+    tell_what_differs(binding, per, "gives a row for each key and bundle", "Spark gives one")
 
     def operator(given: Any, called: str) -> Callable[[], Any]:
         return partial(AggregateOperator, made, arrow(schema), name=called, per=covers)

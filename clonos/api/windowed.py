@@ -145,17 +145,14 @@ class WindowedCausalStream:
         keys = [self._stream.schema[column] for column in self._key]
         output = StructType([*keys, self._window_field(), StructField("count", LongType(), False)])
         functions = (_counted, _with_count, _sum)
-        return self.aggregate(
-            *functions[:2],
+        return self._added_up(
+            functions,
             output,
-            merge=_sum,
+            previous,
             name=name,
             version=version,
             parallelism=parallelism,
             standby=standby,
-            previous=None
-            if previous is None
-            else {each: (*functions, old) for each, old in previous.items()},
             late=late,
         )
 
@@ -180,19 +177,29 @@ class WindowedCausalStream:
         )
         fold = WindowFold(made)
         functions = (fold.add, fold.finish, fold.merge)
-        return self.aggregate(
-            *functions[:2],
+        return self._added_up(
+            functions,
             output,
-            merge=fold.merge,
+            previous,
             name=name,
             version=version,
             parallelism=parallelism,
             standby=standby,
-            previous=None
-            if previous is None
-            else {each: (*functions, old) for each, old in previous.items()},
             late=late,
         )
+
+    def _added_up(
+        self,
+        functions: tuple[Any, Any, Any],
+        output: Any,
+        previous: Mapping[str, WindowedCausalStream] | None,
+        **more: Any,
+    ) -> CausalStream:
+        """`aggregate` with functions of the library's own, the same in all versions: of older ones only the windows are
+        given."""
+        add, finish, merge = functions
+        with_functions = {each: (*functions, old) for each, old in (previous or {}).items()}
+        return self.aggregate(add, finish, output, merge=merge, previous=with_functions or None, **more)
 
     def _window_field(self) -> Any:
         """The column of the window."""

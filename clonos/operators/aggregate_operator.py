@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from clonos.errors import StateError, UserFunctionError
 from clonos.operators.batches import BATCH, in_order
-from clonos.operators.expressions.aggregates import Aggregation, Fold, Kept
+from clonos.operators.expressions.aggregates import OTHERS_ARE_KEPT, Aggregation, Fold, Kept
 from clonos.operators.expressions.compiled import EvaluationError
 from clonos.operators.outputs import row_index
 from clonos.protocol.operator import Services
@@ -91,7 +91,7 @@ class AggregateOperator:
             raise StateError(
                 f"what {self._name!r} has kept for key {key!r} is of other aggregates than it has now",
                 where=self._services.where(None),
-                hint="Go on with those that the checkpoint was begun with, and give others a name= of their own",
+                hint=OTHERS_ARE_KEPT,
             )
         kept: list[Kept] = found["kept"]
         return kept

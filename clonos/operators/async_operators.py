@@ -12,8 +12,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from clonos.async_functions import is_async, refuse_async
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.operators import current
@@ -27,105 +25,106 @@ from clonos.operators.process import (
     FilterOperator,
     FlatMapOperator,
     MapOperator,
-    OfBoth,
     ProcessOperator,
     Stateless,
     Timer,
     one_row,
 )
-from clonos.protocol.engine.task_scheduler import TaskScheduler
+from clonos.protocol.engine.task_scheduler import TaskScheduler, lanes
 from clonos.protocol.operator import Services
 from clonos.values.key_codec import unpack
 
 Row = tuple[Any, ...]
 Lane = tuple[RecordPlace, Coroutine[Any, Any, None]]
+Call = Callable[[], Any]
 DueTimer = tuple[int, bytes, str]
 
 
-class AsyncProcessOperator(ProcessOperator):
-    """`async def fn(key, row, ctx)` yields output rows, or returns an iterable of them or None."""
+class _Waiting:
+    """What operators with async functions share, in front of the class of operators that they are of."""
 
     record_at_a_time = False  # what is at work at the same time is not what it would be one by one
-    _ctx: AsyncKeyedContext
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        output: pa.Schema | Sequence[str],
-        *,
-        calls: Calls | None = None,
-        **more: Any,
-    ) -> None:
-        super().__init__(fn, output, **more)
+    def __init__(self, *given: Any, calls: Calls | None = None, **more: Any) -> None:
+        super().__init__(*given, **more)
         self._policy = calls or Calls()
-
-    def open(self, services: Services) -> None:
-        self._services = services
-        self._calls = CallsUnderWay(self._policy)
-        timed = self._on_timer is not None
-        self._ctx = AsyncKeyedContext(services, self._zone, self._side_outputs, timed, self._calls)
-        self._scheduler = TaskScheduler[RecordPlace](services, self._calls, self._ctx.resumed)
 
     def close(self) -> None:
         self._calls.close()
 
+    def _calls_of(self, services: Services) -> CallsUnderWay:
+        self._services = services
+        self._calls = CallsUnderWay(self._policy)
+        return self._calls
+
+    def _scheduler_of(self, ctx: AsyncContext | AsyncKeyedContext) -> TaskScheduler[RecordPlace]:
+        return TaskScheduler(self._services, self._calls, ctx.resumed)
+
+
+class AsyncProcessOperator(_Waiting, ProcessOperator):
+    """`async def fn(key, row, ctx)` yields output rows, or returns an iterable of them or None."""
+
+    _ctx: AsyncKeyedContext
+
+    def open(self, services: Services) -> None:
+        calls, timed = self._calls_of(services), self._on_timer is not None
+        self._ctx = AsyncKeyedContext(services, self._zone, self._side_outputs, timed, calls)
+        self._scheduler = self._scheduler_of(self._ctx)
+
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
-        made: list[list[Row]] = []
-        lanes: dict[Row, list[tuple[int, Row]]] = {}
-        for index, (key, row) in enumerate(zip(keys, rows)):
-            lanes.setdefault(key, []).append((index, row))
-            made.append([])
-        self._run([self._lane(key, records, made) for key, records in lanes.items()], "")
-        return self._side_outputs.settle([row for each in made for row in each], self._outputs)
+        fn, ctx = self._fn, self._ctx
 
-    def _lane(self, key: Row, records: list[tuple[int, Row]], made: list[list[Row]]) -> Lane:
-        place = RecordPlace(key)
+        def work(index: int) -> tuple[int, Call]:
+            return index, lambda: fn(keys[index], rows[index], ctx)
 
-        async def one_by_one() -> None:
-            for index, row in records:
-                place.begin(index, made[index])
-                self._ctx.resumed(place)
-                await _collect(self._fn(key, row, self._ctx), self._outputs, place)
-                place.check_awaited()
-
-        return place, one_by_one()
+        return self._done(keys, keys, work, "")
 
     def timers(self, due: list[DueTimer], event: bool) -> list[Row]:
-        if self._on_timer is None:
+        fn, ctx = self._on_timer, self._ctx
+        if fn is None:
             return super().timers(due, event)
-        made: list[list[Row]] = [[] for _ in due]
-        lanes: dict[bytes, list[tuple[int, DueTimer]]] = {}
-        for index, timer in enumerate(due):
-            lanes.setdefault(timer[1], []).append((index, timer))
-        with self._ctx.firing(due, event):
-            self._run(
-                [self._firing_lane(key, timers, made, event) for key, timers in lanes.items()], " in on_timer"
+        keys = [unpack(timer[1]) for timer in due]
+
+        def fire(index: int) -> Any:
+            moment, _, name = due[index]
+            return (
+                fn(keys[index], Timer(name, moment, event), ctx)
+                if ctx.still_fires(due[index], event)
+                else None
             )
-        return self._side_outputs.settle([row for each in made for row in each], self._outputs)
 
-    def _firing_lane(
-        self, packed: bytes, timers: list[tuple[int, DueTimer]], made: list[list[Row]], event: bool
-    ) -> Lane:
-        fn, key = self._on_timer, unpack(packed)
-        assert fn is not None
-        place = RecordPlace(key)
+        with ctx.firing(due, event):
+            packed = [timer[1] for timer in due]
+            return self._done(packed, keys, lambda index: (None, partial(fire, index)), " in on_timer")
 
-        async def one_by_one() -> None:
-            for index, timer in timers:
-                if not self._ctx.still_fires(timer, event):
-                    continue
-                place.begin(None, made[index])
+    def _done(
+        self,
+        lane_of: Sequence[Any],
+        keys: list[Row],
+        work: Callable[[int], tuple[int | None, Call]],
+        what: str,
+    ) -> list[Row]:
+        """The rows of all records or timers. `lane_of` says which of them come one after the other, `work` of each its
+        index in the bundle, and what to call."""
+        made: list[list[Row]] = [[] for _ in keys]
+
+        async def one_by_one(place: RecordPlace, lane: list[int]) -> None:
+            for at in lane:
+                index, call = work(at)
+                place.begin(index, made[at])
                 self._ctx.resumed(place)
-                await _collect(fn(key, Timer(timer[2], timer[0], event), self._ctx), self._outputs, place)
+                await _collect(call(), self._outputs, place)
                 place.check_awaited()
 
-        return place, one_by_one()
+        places = [(RecordPlace(keys[lane[0]]), lane) for lane in lanes(lane_of).values()]
+        self._run([(place, one_by_one(place, lane)) for place, lane in places], what)
+        return self._side_outputs.settle([row for each in made for row in each], self._outputs)
 
-    def _run(self, lanes: list[Lane], what: str) -> None:
+    def _run(self, work: list[Lane], what: str) -> None:
         ctx = self._ctx
         before = ctx.begin()
         try:
-            self._scheduler.run(lanes)
+            self._scheduler.run(work)
         except RAISED as error:
             ctx.forget()
             where = f"{what}, key {ctx.key!r}" if what else ""
@@ -136,46 +135,18 @@ class AsyncProcessOperator(ProcessOperator):
         ctx.keep()
 
 
-class AsyncConnectOperator(AsyncProcessOperator):
+class AsyncConnectOperator(ConnectOperator, AsyncProcessOperator):
     """Either of the functions `left(key, row, ctx)` and `right(key, row, ctx)`, or both, is async."""
 
-    form = ConnectOperator.form
 
-    def __init__(
-        self,
-        left: Callable[..., Any],
-        right: Callable[..., Any],
-        output: pa.Schema | Sequence[str],
-        **more: Any,
-    ) -> None:
-        super().__init__(OfBoth(left, right), output, **more)
-
-
-class _AsyncStateless(Stateless):
+class _AsyncStateless(_Waiting, Stateless):
     """Records of a bundle at the same time, each by itself."""
 
-    record_at_a_time = False
     _ctx: Context
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        output: pa.Schema | Sequence[str],
-        *,
-        calls: Calls | None = None,
-        **more: Any,
-    ) -> None:
-        super().__init__(fn, output, **more)
-        self._policy = calls or Calls()
-
     def open(self, services: Services) -> None:
-        self._services = services
-        self._calls = CallsUnderWay(self._policy)
-        self._async_ctx = self._ctx = AsyncContext(services, self._zone, self._side_outputs, self._calls)
-        self._scheduler = TaskScheduler[RecordPlace](services, self._calls, self._async_ctx.resumed)
-
-    def close(self) -> None:
-        self._calls.close()
+        ctx = AsyncContext(services, self._zone, self._side_outputs, self._calls_of(services))
+        self._ctx, self._scheduler = ctx, self._scheduler_of(ctx)
 
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
         before = self._ctx.begin()

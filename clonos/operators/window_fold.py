@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from clonos.errors import StateError
-from clonos.operators.expressions.aggregates import Aggregation, Fold, Kept
+from clonos.operators.expressions.aggregates import OTHERS_ARE_KEPT, Aggregation, Fold, Kept
 
 
 class WindowFold:
@@ -42,6 +42,6 @@ class WindowFold:
         if not isinstance(found, list) or len(found) != 2 or found[0] != self._digest:
             raise StateError(
                 "what is kept of a window is of other aggregates than there are now",
-                hint="Go on with those that the checkpoint was begun with, and give others a name= of their own",
+                hint=OTHERS_ARE_KEPT,
             )
         return found

@@ -20,7 +20,7 @@ from typing import Any
 from clonos.errors import StateError
 from clonos.protocol.destination import KeyColumn, KeyKind
 from clonos.protocol.engine.instance import Row
-from clonos.protocol.engine.task_scheduler import CallRequest, TaskScheduler, Together
+from clonos.protocol.engine.task_scheduler import CallRequest, TaskScheduler, Together, lanes
 from clonos.protocol.event_time import is_late
 from clonos.protocol.ids import NodeId
 from clonos.protocol.operator import Services
@@ -185,20 +185,20 @@ class Ledger:
     def _at_once(self, rows: list[Row]) -> list[Row]:
         """Keys at the same time, the records of one in their order, as an async function has them."""
         made: list[list[Row]] = [[] for _ in rows]
-        lanes: dict[str, list[tuple[int, Row]]] = {}
-        for index, row in enumerate(rows):
+        for row in rows:
             self._outside.consumed(row[3])
-            lanes.setdefault(key_at(self._node, row[1]), []).append((index, row))
 
-        async def one_by_one(key: str, records: list[tuple[int, Row]]) -> None:
-            for index, row in records:
+        async def one_by_one(key: str, lane: list[int]) -> None:
+            for index in lane:
+                row = rows[index]
                 answers = [await CallRequest(self._answer, (), {}) for _ in range(row[1] % 3)]
                 if row[1] % 4 == 0:
                     parts = (CallRequest(self._answer, (), {}), CallRequest(self._answer, (), {}))
                     answers += await Together(parts, returns_exceptions=False)
                 made[index] = self._one(key, row, "".join(f" answered {each}" for each in answers))
 
-        self._scheduler.run((key, one_by_one(key, records)) for key, records in lanes.items())
+        keys = [key_at(self._node, row[1]) for row in rows]
+        self._scheduler.run((key, one_by_one(key, lane)) for key, lane in lanes(keys).items())
         return [row for each in made for row in each]
 
     def _answer(self) -> str:

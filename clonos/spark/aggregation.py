@@ -12,6 +12,7 @@ from clonos.spark.before_causal import items
 from clonos.spark.derivation import places
 from clonos.spark.expression_tree import Reader
 from clonos.spark.stream_columns import StreamColumns
+from clonos.spark.types import quoted
 
 Own = Callable[[Any], Any]
 """From PySpark's grouped data to a DataFrame: what the user has asked for."""
@@ -50,10 +51,6 @@ def aggregation(
             f"{error} is not evaluated behind groupBy on a causal stream", hint=_BY_A_FUNCTION
         ) from None
     return made, asked.schema
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _check_free(names: Sequence[str], window: str) -> None:

@@ -17,13 +17,20 @@ def covered(per: str | None) -> str:
     return "bundle" if per is None else per
 
 
-def tell_what_differs(binding: Binding, per: str | None) -> None:
-    """Warn where the same function may give something else than in Spark, unless the user has said that it is meant."""
+def tell_what_differs(
+    binding: Binding,
+    per: str | None,
+    here: str = "is called once per key and bundle",
+    there: str = "Spark calls it once",
+) -> None:
+    """Warn where the same may give something else than in Spark, unless the user has said that it is meant."""
     if per is None:
         LOG.warning(
-            "%r is called once per key and bundle, in micro-batch several times per batch; Spark calls it once: "
+            "%r %s, in micro-batch several times per batch; %s: "
             "per='batch' does so here, per='bundle' says that this is meant",
             binding.name,
+            here,
+            there,
         )
 
 

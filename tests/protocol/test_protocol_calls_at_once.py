@@ -14,7 +14,7 @@ from test_protocol_replay import feed, interleaved, records_of
 from clonos.errors import DivergenceError, UserFunctionError
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.engine.services import CausalServices
-from clonos.protocol.engine.task_scheduler import CallRequest, Ended, TaskScheduler, Together
+from clonos.protocol.engine.task_scheduler import CallRequest, Ended, TaskScheduler, Together, lanes
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.determinant import CallNumber
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
@@ -43,16 +43,14 @@ class Waiting(Program):
 
     def bundle(self, keys: list[Row], rows: list[Row]) -> list[Row]:
         made: list[list[Row]] = [[] for _ in rows]
-        lanes: dict[str, list[int]] = {}
-        for index, (key,) in enumerate(keys):
-            lanes.setdefault(key, []).append(index)
+        of_key = lanes([key for (key,) in keys])
 
         async def one_by_one(key: str) -> None:
-            for index in lanes[key]:
+            for index in of_key[key]:
                 _, number, what = rows[index]
                 made[index] = await self._record(key, number, what)
 
-        self._scheduler.run((key, one_by_one(key)) for key in lanes)
+        self._scheduler.run((key, one_by_one(key)) for key in of_key)
         return [row for each in made for row in each]
 
     async def _record(self, key: str, number: int, what: tuple[str, ...]) -> list[Row]:

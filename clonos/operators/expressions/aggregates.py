@@ -209,7 +209,10 @@ _FUNCTIONS: Final[dict[str, Callable[[AggregateCall, Scope], Function]]] = {
     "First": _AtAnEnd,
     "Last": _AtAnEnd,
 }
-KNOWN: Final = frozenset(_FUNCTIONS)
+OTHERS_ARE_KEPT: Final = (
+    "Go on with those that the checkpoint was begun with, and give others a name= of their own"
+)
+"""The hint where what is kept is of other aggregates."""
 
 
 class Fold:

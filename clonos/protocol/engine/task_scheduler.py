@@ -14,7 +14,7 @@ the checkpoint, here it never outlives a bundle.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
@@ -25,44 +25,50 @@ from clonos.errors import UserFunctionError
 from clonos.protocol.recovery.causal.determinant import CallNumber
 
 Place = TypeVar("Place")
+Key = TypeVar("Key", bound=Hashable)
 Give = Callable[[], Any]
 Running = Coroutine[Any, Any, Any]
 
 
-class CallRequest:
-    """What awaits the result of a recorded call. `awaited` tells whether it was."""
+class _Request:
+    """What is awaited once. `awaited` tells whether it was."""
 
-    __slots__ = ("args", "awaited", "fn", "kwargs")
+    __slots__ = ("awaited",)
+    what = ""
+
+    def __init__(self) -> None:
+        self.awaited = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self.awaited:
+            raise UserFunctionError(f"{self.what} was awaited twice", hint="Keep its result in a variable")
+        self.awaited = True
+        return (yield self)
+
+
+class CallRequest(_Request):
+    """What awaits the result of a recorded call."""
+
+    __slots__ = ("args", "fn", "kwargs")
+    what = "a recorded call"
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        super().__init__()
         self.fn = fn
         self.args = args
         self.kwargs = kwargs
-        self.awaited = False
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        if self.awaited:
-            raise UserFunctionError("a recorded call was awaited twice", hint="Keep its result in a variable")
-        self.awaited = True
-        return (yield self)
 
 
-class EffectRequest:
-    """What awaits the result of a recorded effect, which the scheduler has carried out while nothing else goes on.
-    `awaited` tells whether it was."""
+class EffectRequest(_Request):
+    """What awaits the result of a recorded effect, which the scheduler has carried out while nothing else goes on."""
 
-    __slots__ = ("awaited", "fn", "key")
+    __slots__ = ("fn", "key")
+    what = "an effect"
 
     def __init__(self, fn: Callable[[], Any], key: str) -> None:
+        super().__init__()
         self.fn = fn
         self.key = key
-        self.awaited = False
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        if self.awaited:
-            raise UserFunctionError("an effect was awaited twice", hint="Keep its result in a variable")
-        self.awaited = True
-        return (yield self)
 
 
 class Together:
@@ -247,6 +253,14 @@ class TaskScheduler(Generic[Place]):
                 task.coroutine.close()
         self._ready.clear()
         self._waiting.clear()
+
+
+def lanes(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    """By key the places of its records in a bundle. A lane is gone through in order, lanes at the same time."""
+    found: dict[Key, list[int]] = {}
+    for index, key in enumerate(keys):
+        found.setdefault(key, []).append(index)
+    return found
 
 
 async def _run(part: Any) -> Any:

@@ -213,12 +213,6 @@ class UnrecordedStep(StepRecorder):
     def call(self, name: str, perform: Perform) -> Outcome:
         return perform()
 
-    def begin_call(self, name: str, start: Start) -> CallNumber:
-        number = CallNumber(self._begun)
-        self._begun += 1
-        start(number)
-        return number
-
     def next_answer(self, wait: Wait) -> Answer:
         return wait()
 
