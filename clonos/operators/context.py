@@ -163,10 +163,8 @@ class KeyedContext(Context):
         What is kept is what it is when the bundle ends. The next bundle gets a copy of that, as it would after a
         failure: objects that were one there are two, and a set is built anew.
         """
-        try:
-            return self._loaded[self.key]
-        except KeyError:
-            return self._load()
+        state = self._loaded.get(self.key)
+        return self._load() if state is None else state
 
     @state.setter
     def state(self, value: dict[Any, Any]) -> None:

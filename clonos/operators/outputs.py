@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from clonos.errors import ClonosError, InputError, UserFunctionError
 from clonos.operators.as_yielded import row_copier
-from clonos.operators.rows import field_names, struct_values
+from clonos.operators.rows import field_names, names_of_all, struct_values
 from clonos.protocol.operator import Services
 
 
@@ -32,6 +32,7 @@ class Outputs:
         self.names = schema_names(output)
         self._widths = {len(self.names)}
         self._name = name
+        self._in_order: set[type] = set()  # classes of tuples whose names are those of the schema
         self.copier = row_copier(output)
         self.plain: Any = tuple if self.copier is None else None
         self.taken = self.row if self.copier is None else self._copied
@@ -56,8 +57,11 @@ class Outputs:
 
     def row(self, value: Any, index: int) -> tuple[Any, ...]:
         """One output: a tuple, list, dict, Row, named tuple or data class."""
+        kind = type(value)
+        if kind in self._in_order:
+            return tuple(value)
         try:
-            return tuple(struct_values(value, self.names))
+            values = tuple(struct_values(value, self.names))
         except TypeError as error:
             hint = "Yield or return an iterable of rows"
             if isinstance(value, (str, int, float)):
@@ -65,6 +69,9 @@ class Outputs:
             elif field_names(value) is not None:
                 hint += "; a row with names goes by its names, tuple(row) by position"
             raise InputError(f"output {index} of {self._name!r} is not a row: {error}", hint=hint) from error
+        if names_of_all(kind) == tuple(self.names):
+            self._in_order.add(kind)
+        return values
 
 
 def failed(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -125,6 +125,11 @@ def row_type(names: tuple[str, ...]) -> type[Row]:
 def right_row_type(names: tuple[str, ...]) -> type[Row]:
     """The same for rows of the second input of an operator."""
     return type("Row", (row_type(names),), {"__slots__": (), "_is_right": True})
+
+
+def values_at(index: int, rows: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+    """One column of rows. `row[index]` would run the Python code of `Row.__getitem__` for each."""
+    return map(_getter(index, "").__get__, rows)
 
 
 def is_right(row: tuple[Any, ...]) -> bool:
@@ -275,7 +280,7 @@ class RowDecoder:
         """Rows from columns. `count` matters only for a schema without columns."""
         if not columns:
             return [tuple.__new__(self.row_class, ())] * (count or 0)
-        return list(map(tuple.__new__, repeat(self.row_class), zip(*columns, strict=True)))
+        return list(map(self.row_class, zip(*columns, strict=True)))
 
     def keys(self, columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
         """The key tuple of every row."""
@@ -400,6 +405,13 @@ def struct_values(value: Any, names: Sequence[str]) -> Sequence[Any]:
 def field_names(value: Any) -> Sequence[str] | None:
     """The field names of a `Row` made with names, or of a named tuple."""
     return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
+
+
+def names_of_all(kind: type) -> tuple[str, ...] | None:
+    """The field names that all values of a class have: of a named tuple's, or of one of `row_type`. Rows that PySpark
+    makes have names of their own each."""
+    names = kind.__dict__.get("_fields") if issubclass(kind, tuple) else None
+    return names if isinstance(names, tuple) else None
 
 
 def placed_values(value: Any, names: Sequence[str]) -> Sequence[Any]:

@@ -17,9 +17,7 @@ from clonos.errors import ConfigurationError, QueryDefinitionError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Latency of every pipelined shuffle hop is bounded from below by the first of these.
 DEFAULTS = {
-    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
     "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
     # A stage must run in every epoch, also on an input that turned out empty.
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
@@ -28,6 +26,9 @@ DEFAULTS = {
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # there where spark-submit has started this process
 PLUGIN = "org.clonos.spark.executor.ReplicaPlugin"
+# Spark's own keeps rows for up to 50 ms in each exchange of Real-Time Mode.
+_SHUFFLE = "spark.shuffle.manager.incremental"
+_PROMPT_SHUFFLE = "org.clonos.spark.exchange.PromptShuffleManager"
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -40,6 +41,8 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     builder = builder.config("spark.jars", _extended("spark.jars", str(jar_path()), given, jvm))
     if jvm is None or _has_class(jvm, PLUGIN):  # else it would keep the session from starting
         builder = builder.config("spark.plugins", _extended("spark.plugins", PLUGIN, given, jvm))
+        if _SHUFFLE not in given:
+            builder = builder.config(_SHUFFLE, _PROMPT_SHUFFLE)
     for key, value in DEFAULTS.items():
         if key not in given:
             builder = builder.config(key, value)

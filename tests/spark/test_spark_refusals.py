@@ -361,7 +361,7 @@ def test_configure_appends_and_never_overwrites(spark: Any, monkeypatch: pytest.
     assert jars == ["/mine.jar", str(clonos.jar_path())]
     assert builder._options["spark.plugins"] == f"my.Plugin,{sessions.PLUGIN}"
     assert builder._options["spark.sql.streaming.realTimeMode.minBatchDuration"] == "9s"
-    assert builder._options["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] == "2"
+    assert builder._options["spark.shuffle.manager.incremental"].startswith("org.clonos.spark.exchange.")
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as under spark-submit
     spark._jvm.java.lang.System.setProperty("spark.plugins", "submitted.Plugin")
     try:

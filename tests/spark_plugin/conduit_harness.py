@@ -26,7 +26,9 @@ def plugin_session(jar: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
-        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
+        # Exchanges hand rows on because the task waits, or not before the batch ends.
+        "spark.shuffle.manager.incremental": "org.clonos.spark.exchange.PromptShuffleManager",
+        "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "3600000",
         "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clonos.operators.rows import instant, is_right, zone_of
+from clonos.operators.rows import instant, is_right, values_at, zone_of
 from clonos.operators.types import key_kind
 from clonos.protocol.destination import KeyColumn, KeyKind, Reader, Router, Routing, route_by_key, route_to
 from clonos.protocol.engine.instance import InstanceConfig, Row
@@ -89,10 +89,7 @@ def _keys_of(
         return lambda rows: [()] * len(rows)
     if tells_folds and any(key_kind(schema.field(c).type) is KeyKind.TIMESTAMP for c in columns):
         return lambda rows: [key_of([row[c] for c in columns]) for row in rows]
-    if len(columns) == 1:
-        only = columns[0]
-        return lambda rows: [(row[only],) for row in rows]
-    return lambda rows: [tuple([row[c] for c in columns]) for row in rows]
+    return lambda rows: list(zip(*[values_at(column, rows) for column in columns], strict=True))
 
 
 def _latest_of(route: Route, zone: str) -> Callable[[EncodedRows | SplitRows], int | None] | None:
@@ -123,7 +120,7 @@ def watermark_of_rows(event_time: EventColumn | None, zone: str) -> Callable[[li
     local = zone_of(zone) or dt.UTC
 
     def reached(rows: list[Row]) -> int | None:
-        latest = max((row[column] for row in rows if row[column] is not None), default=None)
+        latest = max((moment for moment in values_at(column, rows) if moment is not None), default=None)
         return None if latest is None else instant(latest, local) - delay
 
     return reached

@@ -1,6 +1,7 @@
 package org.clonos.spark.block;
 
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.clonos.spark.task.BeforeWaiting;
 import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
@@ -19,6 +20,7 @@ public final class Forwarder extends AbstractIterator<Object> {
 
   @Override
   public boolean hasNext() {
+    BeforeWaiting.happen(); // it may: whether there is a next block does not show beforehand
     return input.hasNext();
   }
 

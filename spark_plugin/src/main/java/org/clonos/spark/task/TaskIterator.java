@@ -24,7 +24,7 @@ public abstract class TaskIterator extends AbstractIterator<Object> {
   /** No more rows come. */
   protected abstract boolean finished();
 
-  /** Takes what has come, or waits for it for at most so long. */
+  /** Takes what has come; where nothing has, waits for it for at most so long, 0 not at all. */
   protected abstract void take(long waitMs) throws Throwable;
 
   /** The row that is there. */
@@ -37,7 +37,11 @@ public abstract class TaskIterator extends AbstractIterator<Object> {
         if (finished()) {
           return false;
         }
-        take(POLL_MS);
+        take(0);
+        if (!ready() && !finished()) {
+          BeforeWaiting.happen();
+          take(POLL_MS);
+        }
         task.killTaskIfInterrupted();
       }
       return true;
