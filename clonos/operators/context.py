@@ -182,7 +182,8 @@ class KeyedContext(Context):
         current.only_here("ctx.state")
         if self.key is None:
             raise QueryDefinitionError("ctx.state needs a key", hint="Use groupBy(...).process(...)")
-        return self._states.load(self._services.state, self.key, self._key_bytes())
+        data = self._packed.get(self.key) or self._key_bytes()
+        return self._states.load(self._services.state, self.key, data)
 
     def _key_bytes(self) -> bytes:
         data = self._packed.get(self.key)

@@ -19,6 +19,9 @@ class Encoded(Protocol):
 
     @property
     def digest(self) -> int: ...
+    @property
+    def older_digest(self) -> int:
+        """As it is recorded in logs of versions that sent the rows in another form."""
 
 
 class StepOperator(Protocol):

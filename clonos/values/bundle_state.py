@@ -40,15 +40,17 @@ class BundleState:
 
     def keep(self, port: UserState) -> None:
         """The bundle is done: hand every state back. An empty one is none."""
-        for key, state in self.loaded.items():
-            data, existed = self._origin[key]
-            if state:
-                try:
-                    port.save(data, state)
-                except StateError as error:
-                    raise StateError(f"the state of key {key!r}: {error.message}", hint=error.hint) from error
-            elif existed:
-                port.delete(data)
+        key: Any = None
+        save, origin = port.save, self._origin
+        try:
+            for key, state in self.loaded.items():
+                data, existed = origin[key]
+                if state:
+                    save(data, state)
+                elif existed:
+                    port.delete(data)
+        except StateError as error:
+            raise StateError(f"the state of key {key!r}: {error.message}", hint=error.hint) from error
         self.forget()
 
     def forget(self) -> None:

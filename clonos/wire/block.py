@@ -59,6 +59,8 @@ class Encoding(enum.IntEnum):
     """There are no rows."""
     ARROW = 1
     """As one encapsulated Arrow record batch message, without its schema."""
+    PACKED = 2
+    """As a MessagePack array of rows (`clonos.operators.packed_rows`)."""
 
 
 class _Width(enum.IntEnum):
@@ -70,7 +72,7 @@ class _Width(enum.IntEnum):
 
 
 _FORMS: Final = frozenset(
-    {(Kind.ROWS, Encoding.ARROW, width) for width in _Width}
+    {(Kind.ROWS, encoding, width) for encoding in (Encoding.ARROW, Encoding.PACKED) for width in _Width}
     | {(Kind.WATERMARK, Encoding.NONE, _Width.CONSECUTIVE)}
 )
 """What may stand together in a header: kind, encoding, width."""
@@ -88,10 +90,11 @@ class Block:
     ride_along: Buffer
     """The delta that the destination lacks; empty where it lacks none."""
     rows: Buffer
-    """An Arrow record batch message; empty where there are no rows."""
+    """As `encoding` says; empty where there are no rows."""
     watermark: int | None = None
     """In microseconds since 1970: the sender gives the destination no further row with an earlier event time, but for
     late ones."""
+    encoding: Encoding = Encoding.ARROW
 
     @property
     def count(self) -> int:
@@ -104,31 +107,36 @@ class Block:
 
 def watermark_block(epoch: Epoch, sender: int, watermark: int) -> Block:
     """A block without rows."""
-    return Block(epoch, sender, [], b"", b"", watermark)
+    return Block(epoch, sender, [], b"", b"", watermark, Encoding.NONE)
 
 
 def pack_block(block: Block) -> bytes:
     """The block as one piece of bytes, a multiple of 8 long. Raises ProtocolError where no receiver would take it."""
     numbers = block.numbers
-    ride_along, rows = memoryview(block.ride_along), memoryview(block.rows)
+    ride_along, rows = memoryview(block.ride_along).cast("B"), memoryview(block.rows).cast("B")
     count, watermark = len(numbers), _packed_watermark(block.watermark)
     if count:
-        kind, encoding = Kind.ROWS, Encoding.ARROW
+        kind, encoding = Kind.ROWS, block.encoding
         first, last = int(numbers[0]), int(numbers[-1])
         width = _width(numbers, first, last)
     else:
         kind, encoding, width = Kind.WATERMARK, Encoding.NONE, _Width.CONSECUTIVE
         first = last = _NO_ROW
-    _check_sizes(kind, count, ride_along.nbytes, rows.nbytes, watermark)
+    _check_sizes(kind, count, len(ride_along), len(rows), watermark)
     written = b"" if width is _Width.CONSECUTIVE else _written(numbers, first, width)
-    body = _BODY.pack(
-        block.epoch, block.sender, first, last, count, ride_along.nbytes, rows.nbytes, 0, watermark
+    body = _BODY.pack(block.epoch, block.sender, first, last, count, len(ride_along), len(rows), 0, watermark)
+    content = b"".join(
+        (
+            body,
+            written,
+            _ZEROS[: -len(written) % _ALIGNED],
+            ride_along,
+            _ZEROS[: -len(ride_along) % _ALIGNED],
+            rows,
+            _ZEROS[: -len(rows) % _ALIGNED],
+        )
     )
-    parts: list[Buffer] = [body, *_filled(written), *_filled(ride_along), *_filled(rows)]
-    crc = 0
-    for part in parts:
-        crc = zlib.crc32(part, crc)
-    return b"".join((_HEAD.pack(VERSION, kind, encoding, width, crc), *parts))
+    return _HEAD.pack(VERSION, kind, encoding, width, zlib.crc32(content)) + content
 
 
 def parse_block(raw: memoryview) -> Block:
@@ -153,7 +161,15 @@ def parse_block(raw: memoryview) -> Block:
         )
     numbers = _numbers(raw[HEADER_BYTES:begin], _Width(width), first, last, count)
     said = None if watermark == _NO_WATERMARK else watermark
-    return Block(Epoch(epoch), sender, numbers, raw[begin : begin + ride_along], raw[end : end + rows], said)
+    return Block(
+        Epoch(epoch),
+        sender,
+        numbers,
+        raw[begin : begin + ride_along],
+        raw[end : end + rows],
+        said,
+        Encoding(encoding),
+    )
 
 
 def _check_sizes(kind: int, count: int, ride_along: int, rows: int, watermark: int) -> None:
@@ -215,12 +231,6 @@ def _numbers(raw: memoryview, width: _Width, first: int, last: int, count: int) 
         )
     few: Column = numbers.tolist() if count < _FEW else numbers
     return few
-
-
-def _filled(part: Buffer) -> tuple[Buffer, ...]:
-    """What it takes up in the block."""
-    size = memoryview(part).nbytes
-    return (part, _ZEROS[: _up(size) - size]) if size else ()
 
 
 def _up(size: int) -> int:

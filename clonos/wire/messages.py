@@ -40,7 +40,7 @@ from clonos.wire.json_fields import (
     whole,
 )
 
-VERSION: Final = 5
+VERSION: Final = 6
 MODES: Final = ("microbatch", "realtime")
 
 _RESUME = struct.Struct("<QQ")

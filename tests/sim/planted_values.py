@@ -13,8 +13,8 @@ from planted import Planted
 
 from clonos.protocol import destination as destinations
 from clonos.protocol.destination import KeyKind, Router, conform
-from clonos.protocol.engine import step_executor
 from clonos.protocol.ports import Row
+from clonos.protocol.recovery.causal.recorder import Sent
 from clonos.sim import values as real
 from clonos.sim.values import RealLedger, SentRows
 from clonos.values import state_cache, state_codec as codec
@@ -48,7 +48,7 @@ def destination_is_remembered_by_python_equality(patch: Patch) -> None:
 def digest_leaves_out_where_rows_go(patch: Patch) -> None:
     """What the bug above does is then found by those who get the rows, or never."""
     destination_is_remembered_by_python_equality(patch)
-    patch.setattr(step_executor, "digest_of_sent", lambda rows, destinations: rows)
+    patch.setattr(Sent, "_with_destinations", lambda self, digest: digest)
 
 
 def digest_is_of_the_text_of_the_rows(patch: Patch) -> None:

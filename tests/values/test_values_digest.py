@@ -20,7 +20,7 @@ from hypothesis import given, settings, strategies as st
 from clonos.operators.rows import RowDecoder
 from clonos.operators.types import arrow_schema
 from clonos.protocol.ids import Origin
-from clonos.protocol.recovery.causal.recorder import digest_of_sent
+from clonos.protocol.recovery.causal.recorder import Sent
 from clonos.protocol.side_output import MAIN
 from clonos_standby.replica.batches import OutputWriter
 
@@ -112,6 +112,24 @@ def test_zeros_and_missing_values_are_told_apart() -> None:
         one("double", 0.0, None),
     }
     assert len(digests) == 7
+
+
+@dataclass
+class Encoded:
+    digest: int
+    older_digest: int
+
+
+def digest_of_sent(rows: int, destinations: list[list[int]]) -> int:
+    return Sent(Encoded(rows, 0), destinations).digest
+
+
+def test_a_digest_of_an_older_version_counts_too() -> None:
+    sent = Sent(Encoded(7, 8), [[0, 1]])
+    assert sent.has_digest(digest_of_sent(7, [[0, 1]])) and sent.has_digest(digest_of_sent(8, [[0, 1]]))
+    assert not sent.has_digest(digest_of_sent(9, [[0, 1]])) and not sent.has_digest(
+        digest_of_sent(8, [[1, 0]])
+    )
 
 
 def test_where_rows_go_is_part_of_the_digest() -> None:

@@ -21,7 +21,7 @@ from clonos.protocol.engine.services import CausalServices
 from clonos.protocol.frontier import Column, channels_of, numbers_of
 from clonos.protocol.ports import Row
 from clonos.protocol.recovery.causal.determinant import Kind, Run, Step
-from clonos.protocol.recovery.causal.recorder import StepPorts, StepRecorder, digest_of_sent
+from clonos.protocol.recovery.causal.recorder import Sent, StepPorts, StepRecorder
 from clonos.protocol.recovery.causal.replayer import StepReplayer
 
 
@@ -108,6 +108,5 @@ class StepExecutor:
         finally:
             self._services.step = None
         encoded, destinations = self._output.prepare(produced)
-        digest = digest_of_sent(encoded.digest, destinations) if recorder.digests else 0
-        self._log.append(recorder.close(len(produced), digest))
+        self._log.append(recorder.close(len(produced), Sent(encoded, destinations)))
         self._output.release(encoded, produced, destinations)

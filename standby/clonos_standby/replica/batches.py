@@ -1,4 +1,4 @@
-"""Bundles and outputs as blocks of Arrow record batches."""
+"""Bundles and outputs as blocks: of packed rows where they are few, else of Arrow record batches."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from clonos.errors import InputError, ProtocolError, Where
+from clonos.operators.packed_rows import RowPacker, RowUnpacker, joined
 from clonos.operators.rows import Row as NamedRow, RowDecoder, RowEncoder
 from clonos.protocol.engine.instance import Bundle, Emit, Row
-from clonos.protocol.frontier import Column
+from clonos.protocol.frontier import Column, numbers_of
 from clonos.protocol.ids import Epoch, Origin, channel_origin
 from clonos.protocol.side_output import MAIN, OutputName, SideRow, output_of, output_said
 from clonos.values.digest import digest_of
-from clonos.wire.block import Block, pack_block, parse_block, watermark_block
-from clonos.wire.framing import MAX_LENGTH
+from clonos.wire.block import Block, Encoding, pack_block, parse_block, watermark_block
+from clonos.wire.framing import MAX_LENGTH, Buffer
 from clonos.wire.messages import Bundle as BundleFrame, OutputBlock
 from clonos_standby.cluster.spec import RightInput
 
@@ -33,15 +34,15 @@ class BundleReader:
         self, user: pa.Schema, zone: str, *, instants: bool = False, right: RightInput | None = None
     ) -> None:
         """`right` is the second input of an operator that has one."""
-        self._left = RowDecoder(user, zone, instants=instants)
-        self._right = RowDecoder(right.schema, zone, is_right=True) if right is not None else None
+        self._left = _Decoder(user, zone, instants=instants)
+        self._right = _Decoder(right.schema, zone, is_right=True) if right is not None else None
         self._right_nodes = right.upstream if right is not None else frozenset()
 
     def row_class(self, channel: int) -> type[NamedRow]:
         """Of the records of a channel."""
         return self._decoder(channel).row_class
 
-    def _decoder(self, channel: int) -> RowDecoder:
+    def _decoder(self, channel: int) -> _Decoder:
         if self._right is not None and channel_origin(channel).node in self._right_nodes:
             return self._right
         return self._left
@@ -67,16 +68,48 @@ class BundleReader:
 
     def _rows(self, blocks: list[Block]) -> list[tuple[Any, ...]]:
         if self._right is None:
-            return self._decoded(self._left, blocks)
+            return self._left.rows(blocks)
         found: list[tuple[Any, ...]] = []
         for decoder, group in groupby(blocks, lambda block: self._decoder(block.sender)):
-            found += self._decoded(decoder, list(group))
+            found += decoder.rows(list(group))
         return found
 
-    @staticmethod
-    def _decoded(decoder: RowDecoder, blocks: list[Block]) -> list[tuple[Any, ...]]:
-        columns = decoder.columns(_batch(blocks, decoder.schema))
-        return decoder.rows(columns, sum(block.count for block in blocks))
+
+class _Decoder:
+    """Blocks of one input to rows."""
+
+    def __init__(
+        self, schema: pa.Schema, zone: str, *, instants: bool = False, is_right: bool = False
+    ) -> None:
+        self._arrow = RowDecoder(schema, zone, instants=instants, is_right=is_right)
+        self.row_class = self._arrow.row_class
+        self._packed = RowUnpacker(schema, zone, self.row_class, instants=instants)
+
+    def rows(self, blocks: list[Block]) -> list[tuple[Any, ...]]:
+        """In order. Raises InputError, ProtocolError."""
+        encodings = {block.encoding for block in blocks}
+        if len(encodings) == 1:
+            return self._of(encodings.pop(), blocks)
+        found: list[tuple[Any, ...]] = []
+        for encoding, group in groupby(blocks, lambda block: block.encoding):
+            found += self._of(encoding, list(group))
+        return found
+
+    def _of(self, encoding: Encoding, blocks: list[Block]) -> list[tuple[Any, ...]]:
+        if encoding is Encoding.PACKED:
+            return [row for block in blocks for row in self._unpacked(block)]
+        columns = self._arrow.columns(_batch(blocks, self._arrow.schema))
+        return self._arrow.rows(columns, sum(block.count for block in blocks))
+
+    def _unpacked(self, block: Block) -> list[tuple[Any, ...]]:
+        rows = self._packed.rows(memoryview(block.rows))
+        if len(rows) != block.count:
+            raise _miscounted(block, len(rows))
+        return rows
+
+
+def _miscounted(block: Block, found: int) -> ProtocolError:
+    return ProtocolError(f"a block says it has {block.count} rows and has {found}")
 
 
 def _batch(blocks: list[Block], schema: pa.Schema) -> pa.RecordBatch:
@@ -86,7 +119,7 @@ def _batch(blocks: list[Block], schema: pa.Schema) -> pa.RecordBatch:
         raise InputError(f"a block does not fit the declared input schema: {error}") from error
     for block, batch in zip(blocks, batches, strict=True):
         if batch.num_rows != block.count and batch.num_columns:
-            raise ProtocolError(f"a block says it has {block.count} rows and has {batch.num_rows}")
+            raise _miscounted(block, batch.num_rows)
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -103,20 +136,47 @@ def _columns(blocks: list[Block], count: int) -> tuple[Column, Column]:
 
 
 class EncodedRows:
-    """Output rows as Arrow arrays of the user's columns, and their digest."""
+    """Output rows as they are sent, and their digest."""
 
-    def __init__(self, rows: list[Row], encoder: RowEncoder | None) -> None:
+    def __init__(self, rows: list[Row], encoder: _Encoder | None) -> None:
         self._rows = rows
         self._encoder = encoder
 
     @cached_property
+    def packed(self) -> list[bytes] | None:
+        """Each row; None where they are sent as Arrow arrays."""
+        if self._encoder is None or not self._encoder.packer.is_for(len(self._rows)):
+            return None
+        packed = self._encoder.packer.pack(self._rows)
+        return self._encoder.packer.pack_arrays(self.arrays) if packed is None else packed
+
+    @cached_property
     def arrays(self) -> list[pa.Array]:
-        return [] if self._encoder is None else self._encoder.arrays(self._rows)
+        """Of the user's columns."""
+        return [] if self._encoder is None else self._encoder.arrow.arrays(self._rows)
+
+    def check(self) -> None:
+        """Raises InputError where the rows do not fit the schema."""
+        if self.packed is None:
+            _ = self.arrays
 
     @cached_property
     def digest(self) -> int:
         """The digest of the rows that are sent; it is only computed where it is recorded or compared."""
+        packed = self.packed
+        return self.older_digest if packed is None else zlib.crc32(b"".join(packed))
+
+    @cached_property
+    def older_digest(self) -> int:
+        """As versions recorded it that sent few rows as arrays, too."""
         return digest_of(self.arrays)
+
+    def part(self) -> _Part:
+        """To be sent."""
+        if self.packed is not None:
+            return _PackedPart(self.packed)
+        assert self._encoder is not None
+        return _ArrowPart(pa.RecordBatch.from_arrays(self.arrays, schema=self._encoder.arrow.schema))
 
 
 EMPTY = EncodedRows([], None)
@@ -127,7 +187,7 @@ class SplitRows:
 
     Rows of the main output alone are `EncodedRows`: their digest does not tell whether side outputs are declared."""
 
-    def __init__(self, rows: list[Row], encoders: Mapping[OutputName, RowEncoder]) -> None:
+    def __init__(self, rows: list[Row], encoders: Mapping[OutputName, _Encoder]) -> None:
         self.indices: dict[OutputName, list[int]] = {}
         for index, row in enumerate(rows):
             self.indices.setdefault(output_of(row), []).append(index)
@@ -139,11 +199,70 @@ class SplitRows:
     @cached_property
     def digest(self) -> int:
         """As `EncodedRows.digest`; which rows are of which output is told by their destinations, too."""
-        digest = 0
-        for output, part in sorted(self.parts.items()):
+        return self._together({output: part.digest for output, part in self.parts.items()})
+
+    @cached_property
+    def older_digest(self) -> int:
+        """As `EncodedRows.older_digest`."""
+        return self._together({output: part.older_digest for output, part in self.parts.items()})
+
+    def _together(self, digests: Mapping[OutputName, int]) -> int:
+        together = 0
+        for output, digest in sorted(digests.items()):
             where = np.array(self.indices[output], "<u4").tobytes()
-            digest = zlib.crc32(output.encode() + where + part.digest.to_bytes(8, "little"), digest)
-        return digest
+            together = zlib.crc32(output.encode() + where + digest.to_bytes(8, "little"), together)
+        return together
+
+
+class _Encoder:
+    """Of one output."""
+
+    def __init__(self, schema: pa.Schema, zone: str, operator: str) -> None:
+        self.arrow = RowEncoder(schema, zone, operator)
+        self.packer = RowPacker(schema, zone)
+
+
+class _Part(Protocol):
+    """Rows in the form in which they are sent."""
+
+    encoding: ClassVar[Encoding]
+
+    def serialized(self) -> Buffer: ...
+    def cut(self, begin: int, end: int) -> _Part: ...
+    def at(self, order: Column) -> _Part:
+        """These rows, in this order."""
+
+
+class _ArrowPart:
+    encoding: ClassVar[Encoding] = Encoding.ARROW
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def serialized(self) -> Buffer:
+        return memoryview(self._batch.serialize())
+
+    def cut(self, begin: int, end: int) -> _Part:
+        return _ArrowPart(self._batch.slice(begin, end - begin)) if self._batch.num_columns else self
+
+    def at(self, order: Column) -> _Part:
+        return _ArrowPart(self._batch.take(pa.array(order))) if self._batch.num_columns else self
+
+
+class _PackedPart:
+    encoding: ClassVar[Encoding] = Encoding.PACKED
+
+    def __init__(self, rows: list[bytes]) -> None:
+        self._rows = rows
+
+    def serialized(self) -> Buffer:
+        return joined(self._rows)
+
+    def cut(self, begin: int, end: int) -> _Part:
+        return _PackedPart(self._rows[begin:end])
+
+    def at(self, order: Column) -> _Part:
+        return _PackedPart([self._rows[index] for index in numbers_of(order)])
 
 
 class BlockLimits(NamedTuple):
@@ -170,9 +289,8 @@ class OutputWriter:
     ) -> None:
         """`outputs` are the main output and the side outputs, `read` which of them each reader reads: the main one
         where nothing is said."""
-        self._schemas = outputs
         self._encoders = {
-            output: RowEncoder(schema, zone, output_said(name, output)) for output, schema in outputs.items()
+            output: _Encoder(schema, zone, output_said(name, output)) for output, schema in outputs.items()
         }
         self._read = read
         self._channel = origin.channel
@@ -180,17 +298,17 @@ class OutputWriter:
         self._limits = limits
 
     def encode(self, rows: list[Row], *, lazily: bool = False) -> EncodedRows | SplitRows:
-        """Rows that do not fit the schema are refused now, or, `lazily`, when their arrays are needed."""
+        """Rows that do not fit the schema are refused now, or, `lazily`, when they are sent or compared."""
         if not rows:
             return EMPTY
         if len(self._encoders) > 1 and any(isinstance(row, SideRow) for row in rows):
             split = SplitRows(rows, self._encoders)
             for part in () if lazily else split.parts.values():
-                _ = part.arrays
+                part.check()
             return split
         encoded = EncodedRows(rows, self._encoders[MAIN])
         if not lazily:
-            _ = encoded.arrays
+            encoded.check()
         return encoded
 
     def blocks(self, emit: Emit, epoch: Epoch) -> list[OutputBlock]:
@@ -211,7 +329,7 @@ class OutputWriter:
             for part, message in self._within_limits(numbers, rows):
                 left -= len(part)
                 behind = watermark if left == 0 else None  # all rows are before it
-                block = Block(epoch, self._channel, part, delta, message, behind)
+                block = Block(epoch, self._channel, part, delta, message, behind, rows.encoding)
                 made.append(OutputBlock(destination, pack_block(block)))
                 delta = b""
         for destination, watermark in told.items():
@@ -219,57 +337,58 @@ class OutputWriter:
             made.append(OutputBlock(destination, pack_block(block)))
         return made
 
-    def _by_destination(self, emit: Emit) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
+    def _by_destination(self, emit: Emit) -> Iterator[tuple[int, Column, _Part]]:
         """The rows of each destination with their output numbers."""
         payload: Any = emit.payload
         read = self._read or [MAIN] * len(emit.destinations)
-        batches: dict[OutputName, pa.RecordBatch] = {}
+        parts: dict[OutputName, _Part] = {}
         for column, output in zip(emit.destinations, read, strict=True):
             if isinstance(payload, SplitRows):
                 indices = payload.indices.get(output)
                 if indices is None:
                     continue
-                part = payload.parts[output]
+                encoded = payload.parts[output]
                 numbers: Column = emit.first + np.array(indices, np.int64)
                 column = [column[index] for index in indices]
             elif output != MAIN:
                 continue
             else:
-                part, numbers = payload, range(emit.first, emit.first + emit.count)
-            if output not in batches:
-                batches[output] = pa.RecordBatch.from_arrays(part.arrays, schema=self._schemas[output])
-            yield from _of_a_reader(batches[output], column, numbers)
+                encoded, numbers = payload, range(emit.first, emit.first + emit.count)
+            if output not in parts:
+                parts[output] = encoded.part()
+            yield from _of_a_reader(parts[output], column, numbers)
 
-    def _within_limits(self, numbers: Column, batch: pa.RecordBatch) -> Iterator[tuple[Column, pa.Buffer]]:
+    def _within_limits(self, numbers: Column, part: _Part) -> Iterator[tuple[Column, Buffer]]:
         count = len(numbers)
         if count <= self._limits.rows:
-            message = batch.serialize()
-            if count == 1 or message.size <= self._limits.bytes:
+            message = part.serialized()
+            if count == 1 or memoryview(message).nbytes <= self._limits.bytes:
                 yield numbers, message
                 return
         half = count // 2
-        yield from self._within_limits(numbers[:half], batch.slice(0, half))
-        yield from self._within_limits(numbers[half:], batch.slice(half))
+        yield from self._within_limits(numbers[:half], part.cut(0, half))
+        yield from self._within_limits(numbers[half:], part.cut(half, count))
 
 
 def _of_a_reader(
-    batch: pa.RecordBatch, destinations: list[int], numbers: Column
-) -> Iterator[tuple[int, Column, pa.RecordBatch]]:
+    part: _Part, destinations: list[int], numbers: Column
+) -> Iterator[tuple[int, Column, _Part]]:
     distinct = dict.fromkeys(destinations)
+    few = len(destinations) < _COLUMNS_FROM
     if len(distinct) == 1:
-        few = len(destinations) < _COLUMNS_FROM
-        yield destinations[0], numbers if few else np.asarray(numbers, np.int64), batch
+        yield destinations[0], numbers if few else np.asarray(numbers, np.int64), part
+        return
+    if few:
+        for destination in sorted(distinct):
+            indices = [index for index, to in enumerate(destinations) if to == destination]
+            yield destination, [int(numbers[index]) for index in indices], part.at(indices)
         return
     numbers, column = np.asarray(numbers, np.int64), np.array(destinations, np.int64)
     order = np.argsort(column, kind="stable")
-    ordered = batch.take(pa.array(order)) if batch.num_columns else batch
+    ordered = part.at(order)
     ends = np.flatnonzero(np.diff(column[order], append=-1)) + 1
     begin = 0
     for end in ends.tolist():
         rows = order[begin:end]
-        yield (
-            destinations[rows[0]],
-            numbers[rows],
-            ordered.slice(begin, end - begin) if batch.num_columns else batch,
-        )
+        yield destinations[rows[0]], numbers[rows], ordered.cut(begin, end)
         begin = end

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from clonos.protocol.destination import Destinations
+from clonos.protocol.ports import Encoded
 from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.determinant import Answer, CallNumber, Outcome, Run
 
@@ -22,16 +23,29 @@ Start = Callable[[CallNumber], None]
 Wait = Callable[[], Answer]
 
 
-def digest_of_sent(rows: int, destinations: Destinations) -> int:
-    """The digest of a step: of its rows, as `rows` has it, and of where they go."""
-    digest = rows
-    for column in destinations:
-        try:
-            flat = bytes(column)
-        except ValueError:  # a number above 255, or NOWHERE
-            flat = np.array(column, "<i4").tobytes()
-        digest = zlib.crc32(flat, digest)
-    return digest
+class Sent:
+    """What a step sends, as its digests tell: the content of its rows, and where they go."""
+
+    def __init__(self, encoded: Encoded, destinations: Destinations) -> None:
+        self._encoded = encoded
+        self._destinations = destinations
+
+    @property
+    def digest(self) -> int:
+        return self._with_destinations(self._encoded.digest)
+
+    def has_digest(self, recorded: int) -> bool:
+        """Whether this is what is recorded, by this version or by an older one."""
+        return recorded == self.digest or recorded == self._with_destinations(self._encoded.older_digest)
+
+    def _with_destinations(self, digest: int) -> int:
+        for column in self._destinations:
+            try:
+                flat = bytes(column)
+            except ValueError:  # a number above 255, or NOWHERE
+                flat = np.array(column, "<i4").tobytes()
+            digest = zlib.crc32(flat, digest)
+        return digest
 
 
 class StepPorts(Protocol):
@@ -49,8 +63,6 @@ class StepPorts(Protocol):
 
 class StepRecorder:
     """One step, executed for the first time."""
-
-    digests = True  # a digest of what the step sends is asked for
 
     def __init__(self, ports: StepPorts) -> None:
         self._ports = ports
@@ -135,12 +147,12 @@ class StepRecorder:
         self._append_unused(entries)
         return codec.seal(entries)
 
-    def close(self, outputs: int, digest: int) -> bytes:
+    def close(self, outputs: int, sent: Sent) -> bytes:
         """End the step; its last chunk. (Earlier ones were given to `stabilise`.)"""
         if self._failed is not None:
             raise self._failed
         self._flush_instants()
-        self._append_end(outputs, digest)
+        self._append_end(outputs, sent)
         return self._seal()
 
     # What a replayer answers from the log instead.
@@ -170,8 +182,8 @@ class StepRecorder:
     def _stabilise(self, chunk: bytes) -> None:
         self._ports.stabilise(chunk)
 
-    def _append_end(self, outputs: int, digest: int) -> None:
-        codec.append_sent(self._entries, outputs, digest)
+    def _append_end(self, outputs: int, sent: Sent) -> None:
+        codec.append_sent(self._entries, outputs, sent.digest)
 
     def _append_unused(self, entries: bytearray) -> None:
         """Nothing is recorded that has not been asked for."""
@@ -193,8 +205,6 @@ class StepRecorder:
 
 class UnrecordedStep(StepRecorder):
     """A step that leaves no trace: what recording costs is the difference to this one."""
-
-    digests = False
 
     def open_order(self, runs: Sequence[Run]) -> None:
         """Nothing is kept."""
@@ -222,5 +232,5 @@ class UnrecordedStep(StepRecorder):
     def skip(self, ran: int) -> None:
         """Nothing is kept."""
 
-    def close(self, outputs: int, digest: int) -> bytes:
+    def close(self, outputs: int, sent: Sent) -> bytes:
         return b""

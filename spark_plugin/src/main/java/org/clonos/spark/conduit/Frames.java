@@ -10,7 +10,7 @@ import java.util.zip.CRC32;
  */
 final class Frames {
   /** Of the wire: both ends say it first, and refuse another one. */
-  static final int VERSION = 5;
+  static final int VERSION = 6;
 
   static final int HELLO = 1;
   static final int RESUME = 2;
