@@ -23,6 +23,7 @@ from clonos.errors import (
     UserFunctionError,
 )
 from clonos.operators.process import Timer
+from clonos.protocol.recovery.causal.recorder import Sent
 from clonos.testing.driver import OperatorDriver, SideOutput, stream
 from clonos.testing.driver.operator_driver import START
 from clonos.testing.ledger import LEDGER_SCHEMA, judge, ledger_of
@@ -500,6 +501,33 @@ def test_rows_of_side_outputs_are_told_from_others_and_repeated() -> None:
         assert isinstance(small, SideOutput) and small.output == "small"
         assert small.row.card == "a" and 0 <= small.row.draw < 1
         assert [tuple(one), tuple(two)] == [("a", 1), ("b", 20)]
+        assert driver.kill() == [] and driver.end_epoch() == [] and driver.kill() == []
+
+
+@pytest.mark.parametrize("sides", [False, True])
+def test_a_log_of_a_version_that_sent_few_rows_as_arrays_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, sides: bool
+) -> None:
+    """Its digests are of the arrays. What is recorded from then on is repeated by this version's."""
+
+    def older(sent: Sent) -> int:
+        return sent._with_destinations(sent._encoded.older_digest)
+
+    monkeypatch.setattr(Sent, "digest", property(older))
+
+    def split(key: Any, row: Any, ctx: Any) -> Iterator[Any]:
+        if sides:
+            ctx.side_output("small", (row.card, ctx.random.random()))
+        yield row.card, ctx.random.random()
+
+    operator = CARDS.groupBy("card").process(
+        split, "card string, draw double", name="split", side_outputs={"small": "card string, draw double"}
+    )
+    with OperatorDriver(operator) as driver:
+        driver.feed([("a", 1), ("b", 20)])
+        monkeypatch.undo()
+        assert driver.kill() == []
+        driver.feed([("a", 2)])
         assert driver.kill() == [] and driver.end_epoch() == [] and driver.kill() == []
 
 
