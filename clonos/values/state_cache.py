@@ -99,12 +99,7 @@ class StateCache:
 
     def save(self, key: bytes, value: Any) -> None:
         """Keep what `value` is now; what becomes of it is of no consequence. Raises StateError if it cannot be kept."""
-        if key in self._young and value is not None:
-            self._young[key] = own(value, self._pack)
-            self._dirty.add(key)
-            self.changes.updated += 1
-        else:
-            self.put(key, None if value is None else own(value, self._pack))
+        self.put(key, None if value is None else own(value, self._pack))
 
     def put(self, key: bytes, value: Any) -> None:
         """Keep `value` under `key`; None deletes."""

@@ -1,0 +1,168 @@
+"""Rows a second that Real-Time Mode sustains, of this tree beside another one.
+
+A log that is full before the query starts is drained in epochs of five seconds: NexMark's q1 and q12 into SQLite, and a
+chain of four keyed operators with state. Counted is what whole epochs read, with the pauses at their ends, from the
+second epoch to the last but one. The trees take turns, each in a process of its own that imports `clonos` from it.
+
+    python benchmarks/sustained.py [--other TREE] [--jobs q1,q12,chain] [--rows 3000000] [--rounds 3]
+
+TREE is a checkout of another version, with its jar (`python hatch_build.py` there makes it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+EPOCH_SECONDS = 5
+HERE = Path(__file__).resolve().parent
+ROW = "a string, b string, n bigint, x double, text string"
+CHAIN = 4
+
+
+def count(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    ctx.state["n"] = ctx.state.get("n", 0) + 1
+    yield row.a, row.b, ctx.state["n"], row.x, row.text
+
+
+def fill(job: str, folder: Path, rows: int) -> None:
+    if job == "chain":
+        from clonos.sources.log_writer import LogWriter
+
+        with LogWriter(folder / "log", 2) as writer:
+            for start in range(0, rows // 2, 10_000):
+                for part in range(2):
+                    writer.append_many(part, [b"%d" % (2 * n + part) for n in range(start, start + 10_000)])
+        return
+    from clonos.tools.nexmark.feed import EventLogs
+    from clonos.tools.nexmark.queries import QUERIES
+    from clonos.tools.nexmark.workload import Workload
+
+    with EventLogs(Workload(seed=1, kinds=QUERIES[job].kinds), folder, 2) as writer:
+        writer.write(0, rows)
+
+
+def start(spark: Any, job: str, log: Path, folder: Path) -> Any:
+    import clonos
+
+    if job == "chain":
+        from pyspark.sql import functions as f
+
+        raw = spark.readStream.format("clonos").load(str(log / "log"))
+        number = f.col("value").cast("string").cast("bigint")
+        stream: Any = clonos.causal(
+            raw.select(number.alias("n")).select(
+                f.concat(f.lit("a"), (f.col("n") % 1009).cast("string")).alias("a"),
+                f.concat(f.lit("b"), (f.col("n") % 499).cast("string")).alias("b"),
+                f.col("n"),
+                (f.col("n") / 7).alias("x"),
+                f.lit("t" * 20).alias("text"),
+            )
+        )
+        for at in range(CHAIN):
+            stream = stream.groupBy("ab"[at % 2]).process(count, ROW, name=f"op{at}", parallelism=2)
+        sink = clonos.sinks.call(discard)
+    else:
+        from clonos.tools.nexmark.queries import QUERIES
+        from clonos.tools.nexmark.query import Source, causal
+
+        stream = causal(QUERIES[job], Source(spark, str(log)), 2)
+        sink = clonos.sinks.sql(f"sqlite:///{folder}/out.db", "out", durable=False)
+    writer = stream.writeStream.to(sink).option("checkpointLocation", str(folder / "checkpoint"))
+    return writer.trigger(realTime=f"{EPOCH_SECONDS} seconds").start()
+
+
+def discard(rows: Any, ids: Any) -> None:
+    """Nothing is kept."""
+
+
+def side(job: str, log: Path, rows: int) -> float:
+    """Rows a second."""
+    from clonos.tools.bench.side import session
+
+    spark = session(24)
+    size = sum(file.stat().st_size for file in log.rglob("*") if file.is_file())
+    with tempfile.TemporaryDirectory() as folder:
+        query = start(spark, job, log, Path(folder))
+        epochs: dict[int, tuple[float, int]] = {}
+        while max((reached for _, reached in epochs.values()), default=0) < 0.97 * size:
+            query.awaitTermination(0.5)
+            for batch in query.recentProgress:
+                begins, lasts = batch["timestamp"], batch["durationMs"]["triggerExecution"] / 1000
+                reached = offset_bytes(batch["sources"][0]["endOffset"])
+                epochs[batch["batchId"]] = (instant(begins) + lasts, reached)
+        query.stop()
+    spark.stop()
+    ends = [epochs[number] for number in sorted(epochs)]
+    whole = ends[:-1] if len(ends) > 2 else ends
+    (began, first), (ended, last) = whole[0], whole[-1]
+    return (last - first) / size * rows / (ended - began)
+
+
+def offset_bytes(offset: Any) -> int:
+    body = json.loads(offset) if isinstance(offset, str) else offset
+    positions = body if isinstance(body, list) else next(v for v in body.values() if isinstance(v, list))
+    return sum(positions)
+
+
+def instant(text: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def run(tree: Path, job: str, log: Path, rows: int) -> float:
+    """A side in a process of its own."""
+    path = os.pathsep.join([str(tree), str(tree / "standby"), str(HERE)])
+    done = subprocess.run(
+        [sys.executable, __file__, "--side", job, str(log), "--rows", str(rows)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{job} in {tree}: {done.stderr[-2000:]}")
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--other", type=Path)
+    parser.add_argument("--jobs", default="q1,q12,chain")
+    parser.add_argument("--rows", type=int, default=3_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        print(side(options.side[0], Path(options.side[1]), options.rows))
+        return
+    trees = {"this": HERE.parent} | ({"other": options.other.resolve()} if options.other else {})
+    for job in options.jobs.split(","):
+        with tempfile.TemporaryDirectory(prefix="clonos-bench-") as log:
+            fill(job, Path(log), options.rows)
+            found: dict[str, list[float]] = {tree: [] for tree in trees}
+            for number in range(options.rounds):
+                for tree in sorted(trees, reverse=number % 2 == 1):
+                    found[tree].append(run(trees[tree], job, Path(log), options.rows))
+                    print(f"{job:>6} round {number} {tree:>6} {found[tree][-1]:>10,.0f} rows/s", flush=True)
+        for tree, rates in found.items():
+            spread = f"[{min(rates):,.0f} .. {max(rates):,.0f}]"
+            print(f"{job:>6} {tree:>6} {statistics.median(rates):>10,.0f} rows/s {spread}", flush=True)
+        if len(found) == 2:
+            each = sorted(a / b for a, b in zip(found["this"], found["other"], strict=True))
+            print(f"{job:>6} this / other {statistics.median(each):.2f} [{each[0]:.2f} .. {each[-1]:.2f}]")
+
+
+if __name__ == "__main__":
+    main()
