@@ -19,13 +19,15 @@ def aggregated(
     key: tuple[str, ...],
     own: Own,
     *,
-    name: str,
+    called: str,
+    name: str | None = None,
     version: str = "1",
     parallelism: int | None = None,
     standby: str | None = None,
     per: str | None = None,
 ) -> CausalStream:
-    """The stream of the results of what `own` makes of the rows by key. Raises QueryDefinitionError, and Spark's own
+    """The stream of the results of what `own` makes of the rows by key, with a name after `called` unless it is given
+    one. Raises QueryDefinitionError, and Spark's own
     AnalysisException."""
     from clonos.api.streams import arrow
     from clonos.operators.aggregate_operator import AggregateOperator
@@ -33,7 +35,7 @@ def aggregated(
     made, schema = aggregation(stream._spark_columns, stream.columns, key, own)
     covers = covered(per)
     binding = Binding.after(
-        own, name, version, parallelism, ticks=False, standby=standby, on_poison="fail", per=covers
+        called, name, version, parallelism, ticks=False, standby=standby, on_poison="fail", per=covers
     )
     tell_what_differs(binding, per, "gives a row for each key and bundle", "Spark gives one")
 

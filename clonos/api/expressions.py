@@ -94,21 +94,21 @@ def _followed(given: EventTime | None, made: list[Derived]) -> EventTime | None:
     """Event time under the name that its column has now."""
     if given is None:
         return None
-    column = given.column
+    column, computed = given.column, frozenset[str]()
     for each in made:
-        found, is_asked = followed(each.given, each.asked, given.column)
-        if found is None and given.inherited:
+        found = followed(each.given, each.asked, given.column, given.computed)
+        if found.name is None and given.inherited:
             return None
-        if found is None:
+        if found.name is None:
             raise QueryDefinitionError(
                 f"the column {given.column!r} is gone, which withWatermark() has made event time",
                 hint="Keep it, or call withWatermark() behind",
             )
-        if is_asked and not given.inherited:
+        if found.drops_rows and not given.inherited:
             raise QueryDefinitionError(
-                f"where() asks for {given.column!r}, which withWatermark() has made event time: do rows that it drops "
-                "let time pass?",
+                f"where() asks for {given.column!r}, which withWatermark() has made event time, or for what was "
+                "computed from it: do rows that it drops let time pass?",
                 hint="Call where() before withWatermark(): then they do not",
             )
-        column = found
-    return given._replace(column=column)
+        column, computed = found.name, computed | found.computed
+    return given._replace(column=column, computed=computed)

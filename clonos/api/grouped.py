@@ -104,7 +104,7 @@ class GroupedCausalStream:
     def agg(
         self,
         *exprs: Any,
-        name: str = "agg",
+        name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
@@ -116,6 +116,7 @@ class GroupedCausalStream:
         last, with conditions, of expressions and in expressions; distinct values are not."""
         return self._aggregated(
             lambda grouped: grouped.agg(*exprs),
+            called="agg",
             name=name,
             version=version,
             parallelism=parallelism,
@@ -123,27 +124,27 @@ class GroupedCausalStream:
             per=per,
         )
 
-    def count(self, *, name: str = "count", **more: Any) -> CausalStream:
+    def count(self, **more: Any) -> CausalStream:
         """How many rows each key has had, with the parameters of `agg`."""
-        return self._aggregated(lambda grouped: grouped.count(), name=name, **more)
+        return self._aggregated(lambda grouped: grouped.count(), called="count", **more)
 
-    def sum(self, *cols: str, name: str = "sum", **more: Any) -> CausalStream:
+    def sum(self, *cols: str, **more: Any) -> CausalStream:
         """Sums of columns, with the parameters of `agg`."""
-        return self._aggregated(lambda grouped: grouped.sum(*cols), name=name, **more)
+        return self._aggregated(lambda grouped: grouped.sum(*cols), called="sum", **more)
 
-    def avg(self, *cols: str, name: str = "avg", **more: Any) -> CausalStream:
+    def avg(self, *cols: str, **more: Any) -> CausalStream:
         """Averages of columns, with the parameters of `agg`."""
-        return self._aggregated(lambda grouped: grouped.avg(*cols), name=name, **more)
+        return self._aggregated(lambda grouped: grouped.avg(*cols), called="avg", **more)
 
     mean = avg
 
-    def min(self, *cols: str, name: str = "min", **more: Any) -> CausalStream:
+    def min(self, *cols: str, **more: Any) -> CausalStream:
         """The least values of columns, with the parameters of `agg`."""
-        return self._aggregated(lambda grouped: grouped.min(*cols), name=name, **more)
+        return self._aggregated(lambda grouped: grouped.min(*cols), called="min", **more)
 
-    def max(self, *cols: str, name: str = "max", **more: Any) -> CausalStream:
+    def max(self, *cols: str, **more: Any) -> CausalStream:
         """The greatest values of columns, with the parameters of `agg`."""
-        return self._aggregated(lambda grouped: grouped.max(*cols), name=name, **more)
+        return self._aggregated(lambda grouped: grouped.max(*cols), called="max", **more)
 
     def _aggregated(self, own: Any, **more: Any) -> CausalStream:
         from clonos.api.aggregated import aggregated

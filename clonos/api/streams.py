@@ -419,6 +419,9 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
 
 def _united_times(mine: EventTime | None, theirs: EventTime | None) -> EventTime | None:
     """What operators say of event time is heard in any case; what was said of the streams themselves must agree."""
+    if mine is not None and theirs is not None:
+        computed = mine.computed | theirs.computed
+        mine, theirs = mine._replace(computed=computed), theirs._replace(computed=computed)
     if mine == theirs:
         return mine
     if any(time is not None and not time.inherited for time in (mine, theirs)):

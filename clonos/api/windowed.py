@@ -122,17 +122,13 @@ class WindowedCausalStream:
         of two that a row has made one, the earlier one first. `previous={"1": (old_add, old_finish, old_merge)}`.
         """
         binding = Binding(name, version, parallelism, standby=standby, on_poison=on_poison)
-
-        def contents(functions: tuple[Any, ...]) -> ContentsFactory:
-            return lambda schema: Aggregate(*functions)
-
         functions = (add, finish) if merge is None else (add, finish, merge)
-        return self._then(functions, contents, output, binding, previous, side_outputs, late)
+        return self._then(functions, _adding_up, output, binding, previous, side_outputs, late)
 
     def count(
         self,
         *,
-        name: str = "count",
+        name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
@@ -149,6 +145,7 @@ class WindowedCausalStream:
             functions,
             output,
             previous,
+            called="count",
             name=name,
             version=version,
             parallelism=parallelism,
@@ -159,7 +156,7 @@ class WindowedCausalStream:
     def agg(
         self,
         *exprs: Any,
-        name: str = "agg",
+        name: str | None = None,
         version: str = "1",
         parallelism: int | None = None,
         standby: str | None = None,
@@ -181,6 +178,7 @@ class WindowedCausalStream:
             functions,
             output,
             previous,
+            called="agg",
             name=name,
             version=version,
             parallelism=parallelism,
@@ -193,13 +191,21 @@ class WindowedCausalStream:
         functions: tuple[Any, Any, Any],
         output: Any,
         previous: Mapping[str, WindowedCausalStream] | None,
-        **more: Any,
+        *,
+        called: str,
+        name: str | None,
+        version: str,
+        parallelism: int | None,
+        standby: str | None,
+        late: str | None,
     ) -> CausalStream:
         """`aggregate` with functions of the library's own, the same in all versions: of older ones only the windows are
         given."""
-        add, finish, merge = functions
+        binding = Binding.after(
+            called, name, version, parallelism, ticks=False, standby=standby, on_poison="fail"
+        )
         with_functions = {each: (*functions, old) for each, old in (previous or {}).items()}
-        return self.aggregate(add, finish, output, merge=merge, previous=with_functions or None, **more)
+        return self._then(functions, _adding_up, output, binding, with_functions or None, None, late)
 
     def _window_field(self) -> Any:
         """The column of the window."""
@@ -282,6 +288,10 @@ class WindowedCausalStream:
         for function in functions:
             check_function(function, binding.name)
         return windows, tuple(functions)
+
+
+def _adding_up(functions: tuple[Any, ...]) -> ContentsFactory:
+    return lambda schema: Aggregate(*functions)
 
 
 def _counted(kept: int | None, row: Any, ctx: Any) -> int:

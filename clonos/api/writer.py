@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from clonos.api.batch_functions import console, memory, table
 from clonos.api.query import CausalQuery, Ending, SessionPorts
@@ -33,6 +34,8 @@ _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 _SPARKS_OWN = frozenset("foreach table partitionBy clusterBy".split())
 _FORMATS = ("console", "memory")
+_REALTIME: WeakKeyDictionary[CausalQuery, tuple[Any, int]] = WeakKeyDictionary()
+"""Queries that were started in Real-Time Mode, with their SparkContext and the slots that each needs."""
 
 FAULTS = "clonos.faults"
 SAME_SOURCE = "clonos.sameSource"
@@ -255,7 +258,10 @@ class CausalStreamWriter:
                 QueryProgress(session.events()),
                 inheritable_thread_target(self._spark),
             )
-            return CausalQuery(coordinator, ports, settings, ending)
+            query = CausalQuery(coordinator, ports, settings, ending)
+            if mode == "realtime":
+                _REALTIME[query] = self._spark.sparkContext, compiled.slots_needed()
+            return query
         except BaseException as error:
             parts.close()
             coordinator.stop()
@@ -295,9 +301,11 @@ class CausalStreamWriter:
         while there < needed and time.monotonic() < until:
             time.sleep(0.2)
             there = slots(self._spark)
-        if needed > there:
+        if needed + (taken := taken_slots(self._spark)) > there:
+            others = f", of which other real-time queries have {taken}" if taken else ""
             raise ConfigurationError(
-                f"a real-time query runs all its tasks at once: this one needs {needed} slots, there are {there}",
+                f"a real-time query runs all its tasks at once: this one needs {needed} slots, there are "
+                f"{there}{others}",
                 hint="Raise the cores of the cluster (or N of local[N]), or lower the operators' parallelism",
             )
 
@@ -312,6 +320,15 @@ def _given(spark: Any) -> Mapping[str, str]:
 def is_spread(spark: Any) -> bool:
     """Whether tasks run in other processes than the driver's, on whatever host."""
     return not spark.sparkContext._jsc.sc().isLocal()
+
+
+def taken_slots(spark: Any) -> int:
+    """Tasks of the causal real-time queries that run in the application. Nothing tells of others."""
+    return sum(
+        needed
+        for query, (context, needed) in list(_REALTIME.items())
+        if context is spark.sparkContext and query.isActive
+    )
 
 
 def slots(spark: Any) -> int:

@@ -18,9 +18,8 @@ from clonos.operators import current
 from clonos.operators.async_context import AsyncContext, AsyncKeyedContext, RecordPlace
 from clonos.operators.calls import Calls, CallsUnderWay
 from clonos.operators.context import Context
-from clonos.operators.outputs import Outputs, failed
+from clonos.operators.outputs import RAISED, Outputs, failed
 from clonos.operators.process import (
-    RAISED,
     ConnectOperator,
     FilterOperator,
     FlatMapOperator,

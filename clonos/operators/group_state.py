@@ -23,7 +23,7 @@ from clonos.operators.batches import BUNDLE, Batches, Groups
 from clonos.operators.context import Context
 from clonos.operators.frames import FrameMaker, FrameReader
 from clonos.operators.migration import migrate_all
-from clonos.operators.outputs import failed
+from clonos.operators.outputs import RAISED, failed
 from clonos.operators.pyspark_rows import array_key
 from clonos.operators.rows import instant, seen_as, zone_of
 from clonos.operators.spark_errors import spark_error
@@ -270,7 +270,7 @@ class GroupStateOperator:
             for key, frame in zip(groups, self._frames.split(list(groups.values()))):
                 data = pack(key)
                 self._call(key, data, self._kept(key, data), iter((frame,)), False, made)
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             at = keys.index(self._ctx.key) if self._ctx.key in keys else None
             raise failed(error, self._name, self._services, at, f", key {self._ctx.key!r}") from error
         finally:
@@ -287,7 +287,7 @@ class GroupStateOperator:
                 kept = self._kept(key, data)
                 if kept is not None and self._due(kept[1]) == moment:
                     self._call(key, data, kept, [self._frames.empty()], True, made)
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             what = f" at its timeout, key {self._ctx.key!r}"
             raise failed(error, self._name, self._services, None, what) from error
         finally:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clonos.errors import UserFunctionError
+from clonos.operators.outputs import RAISED
 from clonos.protocol.operator import Services
 
 Migrate = Callable[[Any, str], Any]
@@ -34,7 +35,7 @@ def migrate_all(
     for key, value in state.scan(prefix):
         try:
             migrated = stored(migrate(state.load(key) if users else value, before))
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             raise UserFunctionError(
                 f"migrate of {name!r} failed for state written by version {before!r}: {type(error).__name__}: {error}",
                 where=services.where(None),

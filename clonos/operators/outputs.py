@@ -6,8 +6,9 @@ at once. The length of all rows is checked in bulk after the bundle.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -15,6 +16,9 @@ from clonos.errors import ClonosError, InputError, UserFunctionError
 from clonos.operators.as_yielded import row_copier
 from clonos.operators.rows import field_names, names_of_all, struct_values
 from clonos.protocol.operator import Services
+
+RAISED: Final = (Exception, SystemExit, GeneratorExit, KeyboardInterrupt, CancelledError)
+"""What a user's function may raise: none of it must end the replica in silence."""
 
 
 def schema_names(output: pa.Schema | Sequence[str]) -> list[str]:

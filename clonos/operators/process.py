@@ -6,7 +6,6 @@ type and one `append`; everything else is done per bundle, or only where a row c
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,14 +20,13 @@ from clonos.errors import InputError, PurityError, QueryDefinitionError
 from clonos.operators import current
 from clonos.operators.context import Context, KeyedContext
 from clonos.operators.migration import migrate_all
-from clonos.operators.outputs import Outputs, failed, row_index
+from clonos.operators.outputs import RAISED, Outputs, failed, row_index
 from clonos.operators.rows import zone_of
 from clonos.operators.side_outputs import SideOutputs
 from clonos.protocol.operator import Services
 from clonos.values.key_codec import kept_under, pack
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-RAISED = (Exception, SystemExit, CancelledError)  # a function that exits must not end the replica in silence
 
 
 @dataclass(frozen=True, slots=True)

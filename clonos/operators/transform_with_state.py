@@ -23,7 +23,7 @@ from clonos.operators.batches import BUNDLE, Batches, Groups
 from clonos.operators.context import Context
 from clonos.operators.frames import FrameMaker, FrameReader
 from clonos.operators.migration import Migrate
-from clonos.operators.outputs import Outputs, failed
+from clonos.operators.outputs import RAISED, Outputs, failed
 from clonos.operators.pyspark_rows import PySparkRows, arrow_key, frame_key, naive_as_utc
 from clonos.operators.rows import zone_of
 from clonos.operators.spark_errors import spark_error
@@ -282,7 +282,7 @@ class TransformWithStateOperator:
         self._handle = StatefulProcessorHandle(services, self._mode, self._tz, self._name)
         try:
             self._processor.init(self._handle)
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             raise failed(error, self._name, services, None, " in init") from error
         self._handle.phase = "running"
 
@@ -309,7 +309,7 @@ class TransformWithStateOperator:
             for key, given in zip(groups, inputs):
                 self._switch(key, pack(key))
                 self._take(self._processor.handleInputRows(self._key_of(key), given, values), made)
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             at = keys.index(self._ctx.key) if self._ctx.key in keys else None
             raise failed(error, self._name, self._services, at, f", key {self._ctx.key!r}") from error
         finally:
@@ -329,7 +329,7 @@ class TransformWithStateOperator:
                     self._purge(name[len(TTL_TIMER) :])
                 elif self._handle.stands(moment, name):
                     self._fire(int(name), values, made)
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             what = f" in handleExpiredTimer, key {self._ctx.key!r}"
             raise failed(error, self._name, self._services, None, what) from error
         finally:
@@ -378,7 +378,7 @@ class TransformWithStateOperator:
             return
         try:
             close()
-        except (Exception, SystemExit) as error:
+        except RAISED as error:
             raise failed(error, self._name, self._services, None, " in close") from error
 
     def _settled(self, made: list[Any]) -> list[tuple[Any, ...]]:

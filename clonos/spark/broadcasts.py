@@ -5,11 +5,14 @@ from __future__ import annotations
 import pickle
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from clonos.errors import QueryDefinitionError
 from clonos.operators.broadcast import BroadcastVariable
 from clonos.storage.broadcast_values import BroadcastValues, digest_of
+
+_ANOTHER: Final = (b"broadcast", b"_from_id")
+"""What the pickle of a value has where it refers to a broadcast variable: the name of PySpark's function."""
 
 
 class Broadcasts:
@@ -22,7 +25,14 @@ class Broadcasts:
     def shared(self, variable: Any, checkpoint: str) -> BroadcastVariable:
         """What is pickled in place of PySpark's. Raises QueryDefinitionError where its value is gone."""
         if id(variable) not in self._found:
-            self._found[id(variable)] = digest_of(_pickled(variable)), variable
+            raw = _pickled(variable)
+            if all(part in raw for part in _ANOTHER):
+                raise QueryDefinitionError(
+                    "the value of a broadcast variable holds another broadcast variable, which is known in Spark's own "
+                    "processes alone",
+                    hint="Use the two side by side in the function, or broadcast their values together",
+                )
+            self._found[id(variable)] = digest_of(raw), variable
         return BroadcastVariable(BroadcastValues(checkpoint), self._found[id(variable)][0])
 
     def publish(self, checkpoint: str) -> None:

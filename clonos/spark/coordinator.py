@@ -245,6 +245,7 @@ class Coordinator(QueryCoordinator):
             last_begun=line.generation if line is not None else NO_GENERATION,
         )
         carry_out(self.begin_start(resumes=resumes))
+        self._compiled.broadcasts.publish(self._checkpoint.location)
         self._channels.open(self.generation)
         return Address(
             self._servers.addresses,

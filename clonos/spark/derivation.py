@@ -107,23 +107,44 @@ def places(output: Iterable[Any]) -> dict[int, int]:
     return {attribute.exprId().id(): place for place, attribute in enumerate(output)}
 
 
-def followed(given: Any, asked: Any, column: str) -> tuple[str | None, bool]:
-    """What a column of the DataFrame `given` is called behind what was `asked` of it, None where it is not there any
-    more; and whether that drops rows by it."""
+class Followed(NamedTuple):
+    """What has become of a column."""
+
+    name: str | None
+    """What it is called now; None where it is not there any more."""
+    computed: frozenset[str]
+    """The other columns that say something of it."""
+    drops_rows: bool
+    """Whether rows are dropped by what it is, or by what was computed from it."""
+
+
+def followed(given: Any, asked: Any, column: str, computed: frozenset[str]) -> Followed:
+    """A column of the DataFrame `given`, from which others of it are `computed`, behind what was `asked` of it."""
     same = {attribute.exprId().id() for attribute in attributes(given) if attribute.name() == column}
+    say = same | {attribute.exprId().id() for attribute in attributes(given) if attribute.name() in computed}
     nodes, known = list(_down(asked)), len(list(_down(given)))
-    is_asked = False
+    drops_rows = False
     for name, node in reversed(nodes[: len(nodes) - known]):
         if name == "Filter":
-            is_asked = is_asked or any(
-                each.exprId().id() in same for each in items(node.condition().references().toSeq())
-            )
+            drops_rows = drops_rows or _asks(node.condition(), say)
         elif name == "Project":
             for each in items(node.projectList()):
-                if each.getClass().getSimpleName() == "Alias" and _is_column(each.child(), same):
-                    same.add(each.exprId().id())
-    names = [str(each.name()) for each in attributes(asked) if each.exprId().id() in same]
-    return column if column in names else next(iter(names), None), is_asked
+                if each.getClass().getSimpleName() == "Alias" and _asks(each.child(), say):
+                    say.add(each.exprId().id())
+                    if _is_column(each.child(), same):
+                        same.add(each.exprId().id())
+    names = {each.exprId().id(): str(each.name()) for each in attributes(asked)}
+    found = [name for identity, name in names.items() if identity in same]
+    now = column if column in found else next(iter(found), None)
+    return Followed(
+        now,
+        frozenset(name for identity, name in names.items() if identity in say and name != now),
+        drops_rows,
+    )
+
+
+def _asks(expression: Any, columns: set[int]) -> bool:
+    return any(each.exprId().id() in columns for each in items(expression.references().toSeq()))
 
 
 def _is_column(expression: Any, same: set[int]) -> bool:

@@ -111,13 +111,13 @@ class Binding:
         on_poison: str,
         per: str = "bundle",
     ) -> Binding:
-        """With the name given, or one after the function or class."""
+        """With the name given, or one after the function or class, or what else is `what`."""
         gathers = per == "batch"
         if name is not None:
             return cls(name, version, parallelism, True, ticks, standby, on_poison, gathers)
         while isinstance(what, partial):
             what = what.func
-        derived = getattr(what, "__name__", None) or type(what).__name__
+        derived = what if isinstance(what, str) else getattr(what, "__name__", None) or type(what).__name__
         name = derived.strip("<>") or "operator"
         return cls(name, version, parallelism, False, ticks, standby, on_poison, gathers)
 
@@ -125,13 +125,15 @@ class Binding:
 class EventTime(NamedTuple):
     """The event time of a stream: its column, the delay of its watermark, and when it is idle as a whole (None: never).
     Microseconds. `inherited`: the watermark is that of the operator before, which has had rows that are dropped, or
-    gives some later than others: those of a join trail the watermark of its operator by `trails`."""
+    gives some later than others: those of a join trail the watermark of its operator by `trails`. Columns that are
+    `computed` from it say something of it, too."""
 
     column: str
     delay: int
     idle_after: int | None = None
     inherited: bool = False
     trails: int = 0
+    computed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -11,6 +12,9 @@ from clonos.operators.group_state import duration_us
 from clonos.operators.types import arrow_schema
 
 _DAYS_PER_MONTH = 31  # as Spark counts a watermark's delay
+
+
+_QUOTED: Final = re.compile("`(?:[^`]|``)*`")
 
 
 def quoted(name: str) -> str:
@@ -114,7 +118,9 @@ def _microseconds(spark: Any, text: str, days_per_month: int) -> int:
 
 
 def column_named(name: Any, names: list[str], spark: Any) -> str:
-    """The column that a name means, as Spark resolves it."""
+    """The column that a name means, which may be quoted, as Spark resolves it."""
+    if isinstance(name, str) and _QUOTED.fullmatch(name):
+        name = name[1:-1].replace("``", "`")
     if name in names:
         return str(name)
     if not case_sensitive(spark):

@@ -39,7 +39,7 @@ class BroadcastValues:
         except FileNotFoundError:
             raise StorageUnavailable(
                 f"the value of a broadcast variable is not there: {folder.path(at)}",
-                hint="Start the query again: the driver writes it",
+                hint="The driver writes it when the query starts, and when it starts again after a failure",
             ) from None
         if digest_of(raw) != name:
             raise StorageUnavailable(

@@ -225,11 +225,14 @@ def test_an_exception_names_function_and_row_and_keeps_the_cause(lazily: bool) -
         running.current()
 
 
-def test_sys_exit_does_not_end_the_replica() -> None:
-    with pytest.raises(UserFunctionError, match="SystemExit"):
-        opened(ProcessOperator(lambda k, r, c: exit(3), OUT, name="x"), FakeServices()).bundle(
-            *rows(("a", 1))
-        )
+@pytest.mark.parametrize("raised", [SystemExit, GeneratorExit, KeyboardInterrupt])
+def test_what_a_function_raises_does_not_end_the_replica(raised: type[BaseException]) -> None:
+    def raises(key: Any, row: Any, ctx: Any) -> Any:
+        yield (row.card, 1)
+        raise raised
+
+    with pytest.raises(UserFunctionError, match=raised.__name__):
+        opened(ProcessOperator(raises, OUT, name="x"), FakeServices()).bundle(*rows(("a", 1)))
 
 
 def timed(key: Any, row: Any, ctx: Any) -> None:

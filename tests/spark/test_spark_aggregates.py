@@ -165,6 +165,27 @@ def test_a_key_may_have_a_name_that_is_no_identifier(place: Place) -> None:
     assert named.groupBy("a.`b").sum("i").columns == ["a.`b", "sum(i)"]
 
 
+def test_aggregates_without_a_name_are_numbered(place: Place) -> None:
+    stream = place.causal("k string, n long")
+    twice = stream.groupBy("k").count().withColumnRenamed("count", "c").groupBy("c").count()
+    timed = stream.withColumn("at", f.timestamp_seconds("n")).withWatermark("at", "1 second")
+    windows = timed.groupBy("k").window("2 seconds").count()
+    query = place.start(twice)
+    place.write([{"k": "a", "n": 1}])
+    place.await_rows(1)
+    query.processAllAvailable()
+    progress = query.recentProgress[-1]
+    assert [each.operatorName for each in progress.stateOperators] == ["count-1", "count-2"]
+    assert windows.plan[0].binding.name == "count" and not windows.plan[0].binding.named
+
+
+def test_columns_may_be_quoted(place: Place) -> None:
+    stream = place.causal("`a.b` string, n long").withColumn("e.t", f.timestamp_seconds("n"))
+    assert stream.groupBy("`a.b`").count().columns == ["a.b", "count"]
+    timed = stream.withWatermark("`e.t`", "1 second").event_time
+    assert timed is not None and timed.column == "e.t"
+
+
 def test_what_is_kept_goes_by_the_names_of_columns(place: Place) -> None:
     """A column may be added in front of them."""
     for schema in ("k string, i int", "x int, k string, i int"):
@@ -266,5 +287,5 @@ def test_other_aggregates_do_not_go_on_with_what_is_kept(place: Place) -> None:
 def test_a_sum_that_does_not_fit_names_the_record(place: Place) -> None:
     place.write([{"k": "a", "l": 2**63 - 1}, {"k": "a", "l": 1}], partitions=1)
     stream = place.causal("k string, l long", partitions=1).groupBy("k").sum("l")
-    with pytest.raises(UserFunctionError, match=r"an aggregate of 'sum' has no value: sum\(.*position"):
+    with pytest.raises(UserFunctionError, match=r"an aggregate of 'sum-1' has no value: sum\(.*position"):
         place.writer(stream).trigger(availableNow=True).start().awaitTermination()

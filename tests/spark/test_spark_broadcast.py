@@ -122,13 +122,41 @@ def test_a_value_that_is_gone_is_told(place: Place) -> None:
     with pytest.raises(StorageUnavailable, match=r"is damaged.*start the query again"):
         _ = BroadcastVariable(values, name).value
     file.unlink()
-    with pytest.raises(StorageUnavailable, match=r"is not there.*Start the query again"):
+    with pytest.raises(StorageUnavailable, match=r"is not there.*writes it when the query starts"):
         _ = BroadcastVariable(values, name).value
     with pytest.raises(QueryDefinitionError, match="on the driver"):
         BroadcastVariable(values, name).destroy()
     variable.destroy()
     with pytest.raises(QueryDefinitionError, match=r"'uses' uses the value of a broadcast.*Was it destroyed"):
         place.start(stream)
+
+
+def test_a_value_that_is_lost_is_written_again_with_the_next_restart(place: Place) -> None:
+    variable = place.spark.sparkContext.broadcast([1])
+
+    def uses(row: Any, ctx: Any) -> Any:
+        return (row.k, variable.value[0] + row.n)
+
+    place.start(place.causal(SCHEMA).map(uses, SCHEMA, name="uses", parallelism=1))
+    place.write([{"k": "a", "n": 1}])
+    place.await_rows(1)
+    (name,) = files(place)
+    (place.checkpoint / "clonos" / "broadcasts" / name).unlink()
+    place.kill(node=2)  # its successor misses the value, and Spark's query starts again
+    place.write([{"k": "a", "n": 2}])
+    rows = place.await_rows(2)
+    assert sorted(row["n"] for row in rows) == [2, 3] and files(place) == [name]
+
+
+def test_a_broadcast_variable_inside_another_is_refused(place: Place) -> None:
+    context = place.spark.sparkContext
+    nested = context.broadcast({"inner": context.broadcast([1])})
+
+    def uses(row: Any, ctx: Any) -> Any:
+        return (row.k, nested.value["inner"].value[0])
+
+    with pytest.raises(QueryDefinitionError, match=r"holds another broadcast variable.*side by side"):
+        place.start(place.causal(SCHEMA).map(uses, SCHEMA, name="uses"))
 
 
 def test_objects_of_the_driver_are_refused(place: Place) -> None:

@@ -221,7 +221,17 @@ def test_event_time_follows_its_column(streams: dict[str, Any]) -> None:
         timed = stream.withWatermark("at", "1 minute")
         renamed = timed.where("id > 1").selectExpr("id", "at AS then", "upper(name) AS at")
         assert renamed.event_time is not None and renamed.event_time.column == "then"
-        assert timed.select("*", f.col("at").alias("b")).event_time == timed.event_time
+        copied = timed.select("*", f.col("at").alias("b"))
+        assert copied.event_time is not None and copied.event_time.column == "at"
+        hours = timed.selectExpr("*", "hour(at) AS h").union(timed.selectExpr("*", "1 AS h"))
+        seconds = timed.withColumn("s", f.unix_seconds("at") + 1).withColumnRenamed("s", "r")
+        for computed, condition in ((copied, "b > '2020-01-01'"), (seconds, "r > 9"), (hours, "h > 3")):
+            with pytest.raises(QueryDefinitionError, match="or for what was computed from it"):
+                computed.where(condition)
+        assert (
+            timed.withColumn("s", f.unix_seconds("at")).drop("s").where("id > 3").event_time
+            == timed.event_time
+        )
         with pytest.raises(QueryDefinitionError, match=r"'at' is gone.*withWatermark\(\) behind"):
             timed.drop("at")
         with pytest.raises(QueryDefinitionError, match=r"'at' is gone"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -237,3 +238,50 @@ def test_a_failure_is_told_once_with_what_the_query_has_failed_with(
     assert len(heard.started) == len(heard.terminated) == 1
     assert str(error) in heard.terminated[0].exception and heard.terminated[0].errorClassOnException
     assert {str(one.runId) for one in heard.started + heard.terminated} == {query.runId}
+
+
+@pytest.mark.parametrize("attempts", [(7, 19), (19, 7)])
+def test_of_an_instance_the_last_attempt_counts_whichever_is_told_of_last(
+    spark: Any, attempts: tuple[int, int]
+) -> None:
+    """Spark tells listeners of a killed task, and adds up what its successor has reported: in either order."""
+    jvm = spark._jvm
+    loader = jvm.Thread.currentThread().getContextClassLoader()
+
+    def method(of: str, name: str, *kinds: Any) -> Any:
+        given = spark.sparkContext._gateway.new_array(jvm.java.lang.Class, len(kinds))
+        for at, kind in enumerate(kinds):
+            given[at] = kind
+        found = loader.loadClass(f"org.clonos.spark.progress.{of}").getDeclaredMethod(name, given)
+        found.setAccessible(True)
+        return found
+
+    def array(*values: Any) -> Any:
+        given = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, len(values))
+        for at, value in enumerate(values):
+            given[at] = value
+        return given
+
+    report = loader.loadClass("org.clonos.spark.progress.InstanceReport")
+    constructor = loader.loadClass("org.clonos.spark.progress.BatchTotals").getDeclaredConstructors()[0]
+    constructor.setAccessible(True)
+    totals = constructor.newInstance(array())
+    for attempt in attempts:
+        said = {"epoch": 0, "node": 2, "instance": 0, "attempt": attempt, "ended": True, "replaced": 0}
+        said |= {"promoted": 0, "work": {"consumed": attempt}, "received": [0] * 64}
+        decoded = method("InstanceReport", "decode", loader.loadClass("java.lang.String")).invoke(
+            None, array(json.dumps(said))
+        )
+        method("BatchTotals", "ended", report).invoke(totals, array(decoded))
+    dataflow = {
+        "operators": [{"node": 2, "name": "m", "parallelism": 1, "readers": [3], "event_time": False}]
+    }
+    parsed = method("Dataflow", "parse", loader.loadClass("java.lang.String")).invoke(
+        None, array(json.dumps(dataflow | {"sinks": []}))
+    )
+    operator = method("Dataflow", "operators").invoke(parsed, array()).get(0)
+    kinds = (
+        loader.loadClass("org.clonos.spark.progress.Dataflow$Operator"),
+        loader.loadClass("java.lang.String"),
+    )
+    assert method("BatchTotals", "sum", *kinds).invoke(totals, array(operator, "consumed")) == 19

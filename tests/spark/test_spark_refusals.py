@@ -313,6 +313,25 @@ def test_a_real_time_query_needs_its_slots(place: Place, stream: Any) -> None:
         place.start(wide, "realtime")
 
 
+def test_real_time_queries_share_the_slots(place: Place, tmp_path: Path) -> None:
+    """A second one that found none would fail again and again, and might take those of the first one meanwhile."""
+    first, second = place, Place(place.spark, tmp_path / "second")
+    for each in (first, second):
+        each.write([], partitions=1)
+    narrow = [
+        each.causal("a int", partitions=1).map(nothing, SCHEMA, name="narrow", parallelism=4)
+        for each in (first, second)
+    ]
+    first.start(narrow[0], "realtime")
+    with pytest.raises(
+        ConfigurationError, match=r"needs (\d+) slots, there are 8, of which other .* have \1\."
+    ):
+        second.start(narrow[1], "realtime")
+    first.stop()
+    second.start(narrow[1], "realtime")
+    second.stop()
+
+
 def test_a_source_that_cannot_run_in_real_time_ends_the_query_at_once(place: Place) -> None:
     source = place.spark.readStream.schema("part int, line long").json(str(place.base))
     place.start(clonos.causal(source, channel="part", position="line"), "realtime")

@@ -8,8 +8,8 @@ import java.util.function.ToLongFunction;
 import java.util.stream.Stream;
 
 /**
- * What a progress tells of the instances of a query. What they have done is that of the epoch; of each the attempt counts
- * that was told of last, for Spark may run a task again that has ended. Recoveries are those since the progress before, in
+ * What a progress tells of the instances of a query. What they have done is that of the epoch; of each the last attempt
+ * counts, for Spark may run a task again that has ended, and may tell of the first one last. Recoveries are those since the progress before, in
  * all attempts.
  */
 final class BatchTotals {
@@ -19,7 +19,9 @@ final class BatchTotals {
   private final Map<Integer, long[]> recoveries = new HashMap<>();
 
   void ended(InstanceReport report) {
-    ended.computeIfAbsent(report.node(), node -> new HashMap<>()).put(report.instance(), report);
+    ended
+        .computeIfAbsent(report.node(), node -> new HashMap<>())
+        .merge(report.instance(), report, (one, other) -> other.attempt() < one.attempt() ? one : other);
   }
 
   void recovered(InstanceReport report) {
