@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from clonos.spark.session import DEFAULTS
+from clonos.spark.session import DEFAULTS, WITH_PLUGIN
 from clonos.spark.settings import PREFIX, SETTINGS
 
 TARGET = Path(__file__).parent.parent / "docs" / "settings.md"
@@ -33,7 +33,8 @@ def text() -> str:
     ours = "".join(
         f"| `{PREFIX}{s.key}` | `{s.default or ' '}` | {s.reader.takes} | {s.says} |\n" for s in SETTINGS
     )
-    return HEAD + ours + REST + "".join(f"| `{key}` | `{value}` |\n" for key, value in DEFAULTS.items())
+    sparks = "".join(f"| `{key}` | `{value}` |\n" for key, value in (WITH_PLUGIN | DEFAULTS).items())
+    return HEAD + ours + REST + sparks
 
 
 def main() -> int:

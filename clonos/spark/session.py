@@ -26,9 +26,8 @@ DEFAULTS = {
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # there where spark-submit has started this process
 PLUGIN = "org.clonos.spark.executor.ReplicaPlugin"
-# Spark's own keeps rows for up to 50 ms in each exchange of Real-Time Mode.
-_SHUFFLE = "spark.shuffle.manager.incremental"
-_PROMPT_SHUFFLE = "org.clonos.spark.exchange.PromptShuffleManager"
+# These name classes of the plugin. Spark's own manager keeps rows for up to 50 ms in each exchange of Real-Time Mode.
+WITH_PLUGIN = {"spark.shuffle.manager.incremental": "org.clonos.spark.exchange.PromptShuffleManager"}
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -39,11 +38,11 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     given: dict[str, Any] = getattr(builder, "_options", {})
     jvm = _running_jvm()
     builder = builder.config("spark.jars", _extended("spark.jars", str(jar_path()), given, jvm))
+    defaults = DEFAULTS
     if jvm is None or _has_class(jvm, PLUGIN):  # else it would keep the session from starting
         builder = builder.config("spark.plugins", _extended("spark.plugins", PLUGIN, given, jvm))
-        if _SHUFFLE not in given:
-            builder = builder.config(_SHUFFLE, _PROMPT_SHUFFLE)
-    for key, value in DEFAULTS.items():
+        defaults = WITH_PLUGIN | defaults
+    for key, value in defaults.items():
         if key not in given:
             builder = builder.config(key, value)
     return builder
