@@ -296,12 +296,12 @@ class CausalStreamWriter:
         return query
 
     def _check_slots(self, compiled: Compiled) -> None:
-        needed, there = compiled.slots_needed(), slots(self._spark)
+        needed, taken, there = compiled.slots_needed(), taken_slots(self._spark), slots(self._spark)
         until = time.monotonic() + (REGISTRATION_SECONDS if is_spread(self._spark) else 0)
-        while there < needed and time.monotonic() < until:
+        while there < needed + taken and time.monotonic() < until:
             time.sleep(0.2)
             there = slots(self._spark)
-        if needed + (taken := taken_slots(self._spark)) > there:
+        if there < needed + taken:
             others = f", of which other real-time queries have {taken}" if taken else ""
             raise ConfigurationError(
                 f"a real-time query runs all its tasks at once: this one needs {needed} slots, there are "
