@@ -25,7 +25,7 @@ from clonos.spark.facts import session_settings
 from clonos.spark.location import check_same, qualified
 from clonos.spark.parity import check_streams
 from clonos.spark.plan import SinkPlan, Upstream
-from clonos.spark.session import is_stopped, require_plugin, require_session
+from clonos.spark.session import is_stopped, require_plugin, require_session, tell_of_slow_exchanges
 from clonos.spark.settings import PREFIX, Settings, read_settings
 from clonos.spark.upgrade import UpgradeReport, explain
 
@@ -215,6 +215,7 @@ class CausalStreamWriter:
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
             self._check_slots(compiled)
+            tell_of_slow_exchanges(self._spark)
             check_streams(tuple(node for sink in with_back_edges(self._sinks) for node in sink.upstream))
         if compiled.only_named():
             require_plugin(

@@ -7,6 +7,7 @@ starts.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from clonos.errors import ConfigurationError, QueryDefinitionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOG = logging.getLogger("clonos")
 
 DEFAULTS = {
     "spark.sql.streaming.realTimeMode.minBatchDuration": "1s",
@@ -138,6 +141,20 @@ def require_plugin(spark: Any, why: str) -> None:
             hint="Create the session with clonos.configure(SparkSession.builder).getOrCreate(), or name it to "
             "spark-submit: --conf spark.plugins=" + PLUGIN,
         )
+
+
+def tell_of_slow_exchanges(spark: Any) -> None:
+    """Spark's own shuffle of Real-Time Mode holds rows back, where the session has it."""
+    conf = spark.sparkContext.getConf()
+    for key, value in WITH_PLUGIN.items():
+        if conf.get(key, "") != value:
+            LOG.warning(
+                "each exchange of a real-time query may hold rows back for %s ms: the session has no %s=%s, which "
+                "clonos.configure(SparkSession.builder) sets",
+                conf.get("spark.shuffle.streaming.networkBufferMaxWaitTimeMs", "50"),
+                key,
+                value,
+            )
 
 
 def is_stopped(spark: Any) -> bool:

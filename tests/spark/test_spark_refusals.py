@@ -313,6 +313,19 @@ def test_a_real_time_query_needs_its_slots(place: Place, stream: Any) -> None:
         place.start(wide, "realtime")
 
 
+def test_a_session_with_sparks_own_exchanges_is_told_what_they_do(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.write([], partitions=1)
+    stream = place.causal("a int", partitions=1).map(nothing, SCHEMA, name="narrow", parallelism=1)
+    place.start(stream, "realtime")
+    place.stop()
+    assert "may hold rows back" not in caplog.text
+    monkeypatch.setattr(sessions, "WITH_PLUGIN", {"spark.shuffle.manager.incremental": "another"})
+    place.start(stream, "realtime")
+    assert "may hold rows back for 50 ms" in caplog.text and "clonos.configure" in caplog.text
+
+
 def test_real_time_queries_share_the_slots(place: Place, tmp_path: Path) -> None:
     """A second one that found none would fail again and again, and might take those of the first one meanwhile."""
     first, second = place, Place(place.spark, tmp_path / "second")
