@@ -43,7 +43,8 @@ def forward(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
     yield row
 
 
-def chain(spark: Any, log: Path, folder: Path, length: int) -> Any:
+def keyed_rows(spark: Any, log: Path) -> Any:
+    """The rows of the log as a causal stream."""
     from pyspark.sql import functions as f
 
     raw = spark.readStream.format("clonos").load(str(log))
@@ -55,7 +56,11 @@ def chain(spark: Any, log: Path, folder: Path, length: int) -> Any:
         (f.col("n") / 7).alias("x"),
         f.lit(TEXT).alias("text"),
     )
-    stream = clonos.causal(made)
+    return clonos.causal(made)
+
+
+def chain(spark: Any, log: Path, folder: Path, length: int) -> Any:
+    stream = keyed_rows(spark, log)
     for at in range(length):
         stream = stream.groupBy("ab"[at % 2]).process(forward, ROW, name=f"op{at}", parallelism=2)
     sink = clonos.sinks.call(discard)

@@ -23,6 +23,7 @@ from clonos.protocol.ports import Emit
 from clonos.protocol.side_output import MAIN
 from clonos.wire.messages import Bundle
 from clonos_standby.replica.batches import BundleReader, OutputWriter
+from clonos_standby.server.spares import YOUNG_OBJECTS
 
 SIZES = (1, 2, 5, 10, 30, 64, 100, 300, 1000)
 ROUND_SECONDS = 0.02
@@ -82,7 +83,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
-    gc.set_threshold(20_000)
+    gc.set_threshold(YOUNG_OBJECTS)  # as in a replica
     for name, (ddl, row) in SCHEMAS.items():
         print(f"{name}: us to make + to read the blocks of so many rows")
         for count in SIZES:

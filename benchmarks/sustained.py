@@ -21,8 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hop_cost
+
+import clonos
+
 HERE = Path(__file__).resolve().parent
-ROW = "a string, b string, n bigint, x double, text string"
 CHAIN = 4
 
 
@@ -33,12 +36,7 @@ def count(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
 
 def fill(job: str, folder: Path, rows: int) -> None:
     if job == "chain":
-        from clonos.sources.log_writer import LogWriter
-
-        with LogWriter(folder / "log", 2) as writer:
-            for start in range(0, rows // 2, 10_000):
-                for part in range(2):
-                    writer.append_many(part, [b"%d" % (2 * n + part) for n in range(start, start + 10_000)])
+        hop_cost.fill(folder / "log", rows)
         return
     from clonos.tools.nexmark.feed import EventLogs
     from clonos.tools.nexmark.queries import QUERIES
@@ -49,25 +47,11 @@ def fill(job: str, folder: Path, rows: int) -> None:
 
 
 def start(spark: Any, job: str, log: Path, folder: Path) -> Any:
-    import clonos
-
     if job == "chain":
-        from pyspark.sql import functions as f
-
-        raw = spark.readStream.format("clonos").load(str(log / "log"))
-        number = f.col("value").cast("string").cast("bigint")
-        stream: Any = clonos.causal(
-            raw.select(number.alias("n")).select(
-                f.concat(f.lit("a"), (f.col("n") % 1009).cast("string")).alias("a"),
-                f.concat(f.lit("b"), (f.col("n") % 499).cast("string")).alias("b"),
-                f.col("n"),
-                (f.col("n") / 7).alias("x"),
-                f.lit("t" * 20).alias("text"),
-            )
-        )
+        stream = hop_cost.keyed_rows(spark, log / "log")
         for at in range(CHAIN):
-            stream = stream.groupBy("ab"[at % 2]).process(count, ROW, name=f"op{at}", parallelism=2)
-        sink = clonos.sinks.call(discard)
+            stream = stream.groupBy("ab"[at % 2]).process(count, hop_cost.ROW, name=f"op{at}", parallelism=2)
+        sink = clonos.sinks.call(hop_cost.discard)
     else:
         from clonos.tools.nexmark.queries import QUERIES
         from clonos.tools.nexmark.query import Source, causal
@@ -76,10 +60,6 @@ def start(spark: Any, job: str, log: Path, folder: Path) -> Any:
         sink = clonos.sinks.sql(f"sqlite:///{folder}/out.db", "out", durable=False)
     writer = stream.writeStream.to(sink).option("checkpointLocation", str(folder / "checkpoint"))
     return writer.trigger(realTime="1 hour").start()
-
-
-def discard(rows: Any, ids: Any) -> None:
-    """Nothing is kept."""
 
 
 def side(job: str, log: Path, rows: int) -> float:

@@ -27,8 +27,7 @@ def aggregated(
     per: str | None = None,
 ) -> CausalStream:
     """The stream of the results of what `own` makes of the rows by key, with a name after `called` unless it is given
-    one. Raises QueryDefinitionError, and Spark's own
-    AnalysisException."""
+    one. Raises QueryDefinitionError, and Spark's own AnalysisException."""
     from clonos.api.streams import arrow
     from clonos.operators.aggregate_operator import AggregateOperator
 

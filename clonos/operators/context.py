@@ -182,8 +182,7 @@ class KeyedContext(Context):
         current.only_here("ctx.state")
         if self.key is None:
             raise QueryDefinitionError("ctx.state needs a key", hint="Use groupBy(...).process(...)")
-        data = self._packed.get(self.key) or self._key_bytes()
-        return self._states.load(self._services.state, self.key, data)
+        return self._states.load(self._services.state, self.key, self._key_bytes())
 
     def _key_bytes(self) -> bytes:
         data = self._packed.get(self.key)

@@ -12,8 +12,6 @@ from clonos.operators.group_state import duration_us
 from clonos.operators.types import arrow_schema
 
 _DAYS_PER_MONTH = 31  # as Spark counts a watermark's delay
-
-
 _QUOTED: Final = re.compile("`(?:[^`]|``)*`")
 
 

@@ -40,17 +40,15 @@ class BundleState:
 
     def keep(self, port: UserState) -> None:
         """The bundle is done: hand every state back. An empty one is none."""
-        key: Any = None
-        save, origin = port.save, self._origin
-        try:
-            for key, state in self.loaded.items():
-                data, existed = origin[key]
-                if state:
-                    save(data, state)
-                elif existed:
-                    port.delete(data)
-        except StateError as error:
-            raise StateError(f"the state of key {key!r}: {error.message}", hint=error.hint) from error
+        for key, state in self.loaded.items():
+            data, existed = self._origin[key]
+            if state:
+                try:
+                    port.save(data, state)
+                except StateError as error:
+                    raise StateError(f"the state of key {key!r}: {error.message}", hint=error.hint) from error
+            elif existed:
+                port.delete(data)
         self.forget()
 
     def forget(self) -> None:

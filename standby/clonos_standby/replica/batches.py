@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from clonos.wire.framing import MAX_LENGTH, Buffer
 from clonos.wire.messages import Bundle as BundleFrame, OutputBlock
 from clonos_standby.cluster.spec import RightInput
 
+_Value = TypeVar("_Value")
 _COLUMNS_FROM = 64  # below, lists are faster than arrays
 
 
@@ -135,6 +136,14 @@ def _columns(blocks: list[Block], count: int) -> tuple[Column, Column]:
     return np.repeat(senders, counts), np.concatenate([np.asarray(b.numbers, np.int64) for b in blocks])
 
 
+def _indices_by(values: Iterable[_Value]) -> dict[_Value, list[int]]:
+    """By value, where it stands."""
+    found: dict[_Value, list[int]] = {}
+    for index, value in enumerate(values):
+        found.setdefault(value, []).append(index)
+    return found
+
+
 class EncodedRows:
     """Output rows as they are sent, and their digest."""
 
@@ -188,9 +197,7 @@ class SplitRows:
     Rows of the main output alone are `EncodedRows`: their digest does not tell whether side outputs are declared."""
 
     def __init__(self, rows: list[Row], encoders: Mapping[OutputName, _Encoder]) -> None:
-        self.indices: dict[OutputName, list[int]] = {}
-        for index, row in enumerate(rows):
-            self.indices.setdefault(output_of(row), []).append(index)
+        self.indices = _indices_by(map(output_of, rows))
         self.parts = {
             output: EncodedRows([rows[index] for index in indices], encoders[output])
             for output, indices in self.indices.items()
@@ -379,8 +386,7 @@ def _of_a_reader(
         yield destinations[0], numbers if few else np.asarray(numbers, np.int64), part
         return
     if few:
-        for destination in sorted(distinct):
-            indices = [index for index, to in enumerate(destinations) if to == destination]
+        for destination, indices in sorted(_indices_by(destinations).items()):
             yield destination, [int(numbers[index]) for index in indices], part.at(indices)
         return
     numbers, column = np.asarray(numbers, np.int64), np.array(destinations, np.int64)

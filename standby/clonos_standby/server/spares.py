@@ -42,7 +42,7 @@ _MODULES = (
     "grpc",
 )
 _PACKAGES = ("clonos.protocol", "clonos.storage", "clonos.operators", "clonos.wire")
-_YOUNG_OBJECTS = 20_000
+YOUNG_OBJECTS = 20_000
 """Looked through for cycles at a time. A bundle makes thousands of objects that are freed without that; to look after
 every 700 of them, as Python does, takes a sixth of a replica's time."""
 _SINKS = "clonos.sinks"
@@ -196,4 +196,4 @@ def _become_child(parent: int, control: socket.socket, writer: int) -> None:
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     gc.enable()
-    gc.set_threshold(_YOUNG_OBJECTS)
+    gc.set_threshold(YOUNG_OBJECTS)

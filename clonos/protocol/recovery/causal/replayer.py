@@ -121,12 +121,10 @@ class StepReplayer(StepRecorder):
                 codec.append_effect_done(entries, effect.outcome)
 
     def _append_end(self, outputs: int, sent: Sent) -> None:
-        if not self._step.complete:
-            super()._append_end(outputs, sent)
-        elif self._step.end is Kind.END:
+        if self._step.complete:
             codec.append_end_again(self._entries, self._step)
         else:
-            codec.append_sent(self._entries, outputs, self._step.digest)
+            super()._append_end(outputs, sent)
 
     def keep(self) -> None:
         """What the log holds of the step was appended as it stands; do not append it again."""

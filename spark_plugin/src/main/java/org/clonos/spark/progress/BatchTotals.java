@@ -9,8 +9,8 @@ import java.util.stream.Stream;
 
 /**
  * What a progress tells of the instances of a query. What they have done is that of the epoch; of each the last attempt
- * counts, for Spark may run a task again that has ended, and may tell of the first one last. Recoveries are those since the progress before, in
- * all attempts.
+ * counts, for Spark may run a task again that has ended, and may tell of the first one last. Recoveries are those since
+ * the progress before, in all attempts.
  */
 final class BatchTotals {
   private static final long UNKNOWN = -1;
