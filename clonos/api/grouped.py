@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from clonos.api.initial_state import initial_table
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.streams import CausalStream, arrow, check_function
 from clonos.api.windowed import WindowedCausalStream, session_windows, time_windows
@@ -257,6 +258,9 @@ class GroupedCausalStream:
         """PySpark's: a `StatefulProcessor` over rows, once per key and bundle,
         or, with `per="batch"`, once per key and micro-batch.
 
+        `initialState` is `df.groupBy(...)` of a DataFrame that is no stream, or `table.group_by(...)` of a PyArrow
+        table; it is read through the driver, when the query starts for the first time.
+
         Without a `name` the operator is called after the processor's class. `eventTimeColumnName` is the output's
         event time, with the delay of the input's watermark. With a new `version`, `previous={"1": old_processor}`
         repeats what the old one has begun, and `migrate={"variable": fn(value, old_version)}` gives the values that
@@ -314,7 +318,7 @@ class GroupedCausalStream:
         output: Any,
         output_mode: str,
         time_mode: str,
-        initial_state: Any,
+        initial: Any,
         event_time: str,
         *,
         pandas: bool,
@@ -337,6 +341,7 @@ class GroupedCausalStream:
         zone, schema = self._stream.timezone, struct_type(output)
 
         check_previous(previous, binding)
+        table = None if initial is None else initial_table(initial, self._stream, self._key, binding.name)
 
         def of(given: Any) -> OperatorFactory:
             function, brought = parts(given, None)
@@ -348,7 +353,7 @@ class GroupedCausalStream:
                 output=arrow(schema),
                 output_mode=output_mode,
                 time_mode=time_mode,
-                initial_state=initial_state,
+                initial_state=None if table is None else table.schema,
                 pandas=pandas,
                 name=name,
                 tz=zone,
@@ -358,7 +363,12 @@ class GroupedCausalStream:
             )
 
         made = self._stream._then(
-            self._key, of((processor, migrate)), schema, binding, previous=factories(previous, of)
+            self._key,
+            of((processor, migrate)),
+            schema,
+            binding,
+            previous=factories(previous, of),
+            table=table,
         )
         if event_time and watermark is not None:
             made = made._with_event_time(watermark._replace(column=event_time, inherited=False))

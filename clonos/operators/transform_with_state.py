@@ -22,6 +22,7 @@ from clonos.operators import current
 from clonos.operators.batches import BUNDLE, Batches, Groups
 from clonos.operators.context import Context
 from clonos.operators.frames import FrameMaker, FrameReader
+from clonos.operators.initial_state import TIMER as INITIAL_STATE_TIMER, InitialState, RowsByInstance
 from clonos.operators.migration import Migrate
 from clonos.operators.outputs import RAISED, Outputs, failed
 from clonos.operators.pyspark_rows import PySparkRows, arrow_key, frame_key, naive_as_utc
@@ -230,20 +231,16 @@ class TransformWithStateOperator:
         output: Any,
         output_mode: str = "update",
         time_mode: str = "None",
-        initial_state: Any = None,
+        initial_state: pa.Schema | None = None,
         pandas: bool = False,
         name: str,
         tz: str | None = "UTC",
         migrate: Mapping[str, Migrate] | None = None,
         event_time: str | None = None,
         per: str = BUNDLE,
+        tables: RowsByInstance | None = None,
     ) -> None:
-        if initial_state is not None:
-            raise QueryDefinitionError(
-                f"{name!r}: initialState is not supported",
-                hint='Join it to the stream before, stream.join(initial, key, "left"), and let the function begin with '
-                "its columns where exists() of the state says that the key has none yet",
-            )
+        """`initial_state` is the columns of the rows that keys begin with, which are in `tables`."""
         if not isinstance(output_mode, str) or output_mode.lower() not in ("append", "update"):
             raise QueryDefinitionError(
                 f"the output mode {output_mode!r} is not supported", hint="Use update or append"
@@ -252,12 +249,13 @@ class TransformWithStateOperator:
             raise QueryDefinitionError(
                 f"the time mode {time_mode!r} is unknown", hint=f"Use {', '.join(_MODES.values())}"
             )
-        for method in ("init", "handleInputRows"):
+        needed = ("init", "handleInputRows") + (("handleInitialState",) if initial_state is not None else ())
+        for method in needed:
             if isinstance(processor, type) or not callable(getattr(processor, method, None)):
                 raise QueryDefinitionError(
-                    f"{name!r} needs an instance of a StatefulProcessor, not {processor!r}"
+                    f"{name!r} needs an instance of a StatefulProcessor with {', '.join(needed)}, not {processor!r}"
                 )
-        for method in ("init", "handleInputRows", "handleExpiredTimer"):
+        for method in ("init", "handleInitialState", "handleInputRows", "handleExpiredTimer"):
             refuse_async(getattr(processor, method, None), f"{name!r}, {method},")
         self._processor = processor
         self._migrate = dict(migrate or {})
@@ -275,6 +273,9 @@ class TransformWithStateOperator:
         self._key_of = frame_key(kinds) if pandas else arrow_key(kinds, tz)
         self._placed = naive_as_utc(schema)
         self._reader = FrameReader(schema, tz, name)
+        self._initial_state = None if initial_state is None else _Shown(initial_state, tz, pandas=pandas)
+        self._tables = tables
+        self._initial: InitialState | None = None
 
     def open(self, services: Services) -> None:
         self._services = services
@@ -285,6 +286,9 @@ class TransformWithStateOperator:
         except RAISED as error:
             raise failed(error, self._name, services, None, " in init") from error
         self._handle.phase = "running"
+        if self._initial_state is not None:
+            assert self._tables is not None, "they are given when the query starts"
+            self._initial = InitialState(self._tables, services, self._name)
 
     def bundle(self, keys: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         pairs = self._batches.on_time(keys, rows, self._services)
@@ -295,6 +299,7 @@ class TransformWithStateOperator:
 
     def _process(self, groups: Groups, keys: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """`keys` are those of the records in hand, to say which one failed."""
+        self._begin_keys()
         if not groups:
             return []
         inputs: Iterator[Any]
@@ -318,12 +323,15 @@ class TransformWithStateOperator:
         return self._settled(made)
 
     def timers(self, due: list[tuple[int, bytes, str]], event: bool) -> list[tuple[Any, ...]]:
+        self._begin_keys()
         made: list[Any] = []
         values = TimerValues(self._services, self._mode)
         before = self._ctx.begin()
         self._handle.firing = True
         try:
             for moment, data, name in due:
+                if name == INITIAL_STATE_TIMER:
+                    continue  # they have begun by now
                 self._switch(unpack(data), data)
                 if name.startswith(TTL_TIMER):
                     self._purge(name[len(TTL_TIMER) :])
@@ -381,6 +389,26 @@ class TransformWithStateOperator:
         except RAISED as error:
             raise failed(error, self._name, self._services, None, " in close") from error
 
+    def _begin_keys(self) -> None:
+        """With their initial rows, if that has not been done."""
+        groups = self._initial.take() if self._initial is not None else {}
+        if not groups:
+            return
+        assert self._initial_state is not None
+        values = TimerValues(self._services, self._mode)
+        before = self._ctx.begin()
+        try:
+            for key, given in zip(groups, self._initial_state.calls(list(groups.values())), strict=True):
+                self._switch(key, pack(key))
+                for rows in given:
+                    self._processor.handleInitialState(self._key_of(key), rows, values)
+        except RAISED as error:
+            what = f" in handleInitialState, key {self._ctx.key!r}"
+            raise failed(error, self._name, self._services, None, what) from error
+        finally:
+            current.leave(before)
+            self._switch(None, None)
+
     def _settled(self, made: list[Any]) -> list[tuple[Any, ...]]:
         settled = self._outputs.settle(made)
         return self._placed(settled) if self._frames is None else settled
@@ -417,3 +445,17 @@ class TransformWithStateOperator:
         else:
             for frame in result:
                 made.extend(self._reader.rows(frame))
+
+
+class _Shown:
+    """Rows of the initial state as `handleInitialState` gets them: one by one, or a frame for each key."""
+
+    def __init__(self, schema: pa.Schema, tz: str | None, *, pandas: bool) -> None:
+        self._frames = FrameMaker(schema, tz, widened=True) if pandas else None
+        self._rows = PySparkRows(schema, tz)
+
+    def calls(self, groups: Sequence[list[tuple[Any, ...]]]) -> Iterator[Sequence[Any]]:
+        """For each key, what its calls are given."""
+        if self._frames is None:
+            return (self._rows.rows(group) for group in groups)
+        return ([frame] for frame in self._frames.split(groups))

@@ -95,6 +95,7 @@ class Node:
     form: str | None = None  # which method of the API took the function
     timeout: str | None = None  # timeoutConf or timeMode; "" where the form has none
     per: str | None = None  # what a call covers, "batch" or "bundle"; "" where the form knows nothing of it
+    initial_state: Columns = ()  # of the rows that keys began with, where there were any
     watermark: Watermark | None = None
     state: tuple[StateVariable, ...] | None = None
     source: Mapping[str, str] | None = (
@@ -115,6 +116,8 @@ class Node:
         del said["previous"], said["previous_migrates"], said["derived"]
         if self.derived:
             said["derived"] = [[up, *of[:2], list(of.columns)] for up, of in sorted(self.derived.items())]
+        if not self.initial_state:
+            del said["initial_state"]
         return {
             **said,
             "reads": sorted(self.reads.items()),
@@ -154,6 +157,7 @@ class Node:
             form=said.get("form"),
             timeout=said.get("timeout"),
             per=said.get("per"),
+            initial_state=_columns(said.get("initial_state", ())),
             watermark=_optional(_watermark, watermark),
             state=None if state is None else tuple(map(_variable, state)),
             source=said.get("source"),

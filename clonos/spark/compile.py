@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
+from clonos.operators.initial_state import RowsByInstance
 from clonos.operators.table_join import Tables
 from clonos.operators.types import arrow_schema
 from clonos.protocol.engine.channel_watermarks import EventInput
@@ -351,6 +352,7 @@ class Compiled:
             form=facts.form_of(operator),
             timeout=facts.timeout_of(operator),
             per=facts.per_of(operator),
+            initial_state=facts.initial_state_of(node.table),
             watermark=_watermark(node.event_time) or ("", 0),
             state=facts.state_of(operator, self._name(node)),
             migrates=facts.migrates(operator),
@@ -421,7 +423,11 @@ class Compiled:
                 self.targets_of(node),
                 right_upstream=self._right_numbers(node),
                 event_inputs=self._event_inputs(node),
-                tables=None if node.table is None else TableVersions(self._checkpoint, number),
+                tables=None
+                if node.table is None
+                else given_to(
+                    node.table, TableVersions(self._checkpoint, number), self._parallelism(node), self._zone
+                ),
                 derived=self._derived_of(node),
             ),
             depth=self._settings.depth,
@@ -585,10 +591,14 @@ def operator_spec(
     *,
     right_upstream: Sequence[int] = (),
     event_inputs: Sequence[EventInput] = (),
-    tables: Tables | None = None,
+    tables: Tables | RowsByInstance | None = None,
     derived: DerivedOf | None = None,
 ) -> NodeSpec:
-    """What the replicas of an operator are told of it; what depends on settings and history is as by default."""
+    """What the replicas of an operator are told of it; what depends on settings and history is as by default. `tables`
+    is what `given_to` makes of those of the operator."""
+    with_tables: Callable[[Callable[..., Any]], Callable[..., Any]] = (
+        (lambda make: make) if tables is None else (lambda make: partial(make, tables=tables))
+    )
     derived = derived or DerivedOf(node, name, ())
     given = arrow_schema(node.input)
     output = arrow_schema(node.schema)
@@ -612,7 +622,7 @@ def operator_spec(
         name=name,
         input=given,
         zone=zone,
-        operator=derived.around(operator if tables is None else partial(operator, tables=tables)),
+        operator=derived.around(with_tables(operator)),
         key=tuple(given.get_field_index(column) for column in node.key),
         right=_right_input(node.right, right_upstream),
         output=output,
@@ -622,9 +632,19 @@ def operator_spec(
         event_time=_event_column(given, node.event_time),
         event_inputs=tuple(event_inputs),
         version=node.binding.version,
-        previous={version: derived.around(make(given, name)) for version, make in node.previous.items()},
+        previous={
+            version: derived.around(with_tables(make(given, name))) for version, make in node.previous.items()
+        },
         dead_letters=node.binding.on_poison == "dead_letter",
     )
+
+
+def given_to(table: TablePlan, tables: Tables, parallelism: int, zone: str) -> Tables | RowsByInstance:
+    """What an operator that uses a table is given of its versions."""
+    if not table.key:
+        return tables
+    key = [table.schema.get_field_index(column) for column in table.key]
+    return RowsByInstance(tables, table.schema, key, parallelism, zone)
 
 
 def _right_input(right: RightPlan | None, upstream: Sequence[int]) -> RightInput | None:

@@ -9,10 +9,12 @@ import cloudpickle
 
 from clonos.errors import QueryDefinitionError
 from clonos.operators.broadcast import BroadcastVariable
+from clonos.operators.types import columns_of
 from clonos.protocol.topology import Column, Columns, StateVariable
 from clonos.protocol.versions.binding import PLACES
 from clonos.spark.function_pickler import pickled
 from clonos.spark.location import source_path
+from clonos.spark.plan import TablePlan
 from clonos.storage.broadcast_values import BroadcastValues
 
 STATELESS = "stateless"
@@ -61,6 +63,11 @@ def timeout_of(operator: Any) -> str:
 def per_of(operator: Any) -> str:
     """What a call covers, where that can be chosen."""
     return str(getattr(operator, "per", ""))
+
+
+def initial_state_of(table: TablePlan | None) -> Columns:
+    """The columns of what its keys begin with; none where it is a table beside the stream, or there is none."""
+    return columns_of(table.schema) if table is not None and table.key else ()
 
 
 def state_of(operator: Any, name: str) -> tuple[StateVariable, ...] | None:

@@ -149,11 +149,13 @@ class RightPlan:
 @dataclass(frozen=True, eq=False, slots=True)
 class TablePlan:
     """A table beside a stream: how it is read (a DataFrame or a PyArrow table), its columns when the query was defined,
-    and how often it is read, in seconds; None: when the query starts."""
+    and how often it is read, in seconds; None: when the query starts. One with a `key` is what keys begin with: it is
+    read when the query starts for the first time, and each instance has the rows of its keys."""
 
     read: Callable[[], Any]
     schema: pa.Schema
     every: float | None = None
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -65,6 +65,8 @@ class TableKeeper:
 
     def _read(self, node: NodeId) -> None:
         plan, versions = self._tables[node]
+        if plan.key and versions.exist():
+            return  # keys have begun with it, or will: it is what it was when the query first started
         table = in_columns_of(plan.schema, plan.read())
         with self._publishing:
             if not self._stopping.is_set():

@@ -61,6 +61,13 @@ class TableVersions:
         """Raises StorageUnavailable."""
         return self._read()[-1].name
 
+    def exist(self) -> bool:
+        """Whether one was published. Raises StorageUnavailable."""
+        try:
+            return bool(self._read())
+        except FileNotFoundError:
+            return False
+
     def load(self, version: str) -> pa.Table:
         """Raises StorageUnavailable."""
         folder = self._folder()
@@ -88,10 +95,7 @@ class TableVersions:
             writer.write_table(table)
         raw = sink.getvalue().to_pybytes()
         folder, name = self._folder(), _digest(raw)
-        try:
-            known = self._read()
-        except FileNotFoundError:
-            known = []
+        known = self._read() if self.exist() else []
         is_new = not known or known[-1].name != name
         if is_new:
             folder.write(f"{self._at}/{name}", raw)

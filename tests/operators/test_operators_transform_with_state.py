@@ -433,7 +433,7 @@ def test_current_exceptions_and_outputs() -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"initial_state": object()}, {"output_mode": "complete"}, {"time_mode": "Lunch"}, {"time_mode": None}],
+    [{"output_mode": "complete"}, {"time_mode": "Lunch"}, {"time_mode": None}],
 )
 def test_definitions_that_make_no_sense(more: Any) -> None:
     with pytest.raises(QueryDefinitionError):

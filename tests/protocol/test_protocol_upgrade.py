@@ -133,6 +133,23 @@ def test_what_a_call_covers_is_taken_from_the_first_start_that_says_it() -> None
     assert History.from_document(said) == older
 
 
+def test_what_keys_begin_with_may_be_left_out_and_not_be_brought_later() -> None:
+    """It is read once: other rows are no difference that could be seen here, other columns are."""
+    some, others = (Column("opening", "int32"),), (Column("opening", "int64"),)
+    begun = with_node(2, initial_state=some)
+    assert History.from_document(History.of(begun).to_document()) == History.of(begun)
+    for bound, program, says in (
+        (QUERY, begun, r"initialState of node 2 \('totals'\) is new: keys have begun without it"),
+        (begun, with_node(2, initial_state=others), "has other columns: it was read with"),
+    ):
+        with pytest.raises(CheckpointMismatch, match=says):
+            take_over(History.of(bound), program, clean(5))
+    with pytest.raises(CheckpointMismatch, match="only when that epoch is over"):
+        take_over(History.of(begun), QUERY, seen(5))
+    without = take_over(History.of(begun), QUERY, clean(5))
+    assert [without.history.at(epoch).node(2).initial_state for epoch in (4, 5)] == [some, ()]
+
+
 def test_changed_state_comes_with_the_function_that_changes() -> None:
     more = (replace(KEPT, columns=(*KEPT.columns, Column("max", "double"))),)
     assert take_over(History.of(QUERY), with_node(2, WITH_FIRST, state=more), seen(5)).since == 6

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clonos.errors import QueryDefinitionError, StorageUnavailable
+from clonos.errors import StorageUnavailable
 from clonos.operators import table_join
 from clonos.testing.driver import OperatorDriver, stream
 
@@ -74,36 +74,3 @@ def test_storage_that_is_away_is_waited_for_and_nothing_of_that_is_recorded(
         assert [tuple(row) for row in driver.feed([("a", 1)])] == [("a", 1, 1)]
         driver.kill()
         assert len(asked) == 3, "a replay does not ask"
-
-
-class Balance:
-    """Goes on from what a table says, where a key has no state yet: what `initialState` is refused with."""
-
-    def init(self, handle: Any) -> None:
-        self.balance = handle.getValueState("balance", "amount INT")
-
-    def handleInputRows(self, key: Any, rows: Any, times: Any) -> Any:
-        for row in rows:
-            (before,) = self.balance.get() if self.balance.exists() else (row.opening or 0,)
-            self.balance.update((before + row.amount,))
-            yield *key, before + row.amount
-
-    def close(self) -> None:
-        pass
-
-
-def test_a_state_that_begins_with_a_table_as_the_hint_for_initial_state_says() -> None:
-    opening = pa.table({"card": ["a", "b"], "opening": [100, 200]})
-    by_card = CARDS.groupBy("card")
-    with pytest.raises(QueryDefinitionError, match=r'stream\.join\(initial, key, "left"\)') as refused:
-        by_card.transformWithState(Balance(), "card string, balance int", "update", "none", opening)
-    assert "exists()" in str(refused.value)
-    with OperatorDriver(CARDS.join(opening, "card", "left")) as join:
-        rows = join.feed([("a", 1), ("c", 2), ("a", 3)])
-    joined = stream("card string, amount int, opening int")
-    made = joined.groupBy("card").transformWithState(Balance(), "card string, balance int", "update", "none")
-    with OperatorDriver(made) as driver:
-        assert driver.feed(rows) == [("a", 101), ("a", 104), ("c", 2)]
-        assert driver.kill() == []
-        driver.end_epoch()
-        assert driver.feed([("a", 1, 100), ("b", 5, 200)]) == [("a", 105), ("b", 205)]

@@ -295,10 +295,28 @@ def _time_changes(before: Node, after: Node) -> Iterator[Change]:
         # Of all versions of the function, so that none brings it along: an epoch that was gathered is no epoch that was
         # processed bundle by bundle, and neither repeats the other.
         yield Change(_at(after), "per", f"was {before.per!r} and is {after.per!r} now", When.EPOCH)
+    yield from _initial_state_changes(before, after)
     yield from _watermark_changes(_at(after), "the watermark", before.watermark, after.watermark)
     if before.right is not None and after.right is not None:
         what = "the watermark of the second input"
         yield from _watermark_changes(_at(after), what, before.right.watermark, after.right.watermark)
+
+
+def _initial_state_changes(before: Node, after: Node) -> Iterator[Change]:
+    """What keys begin with is read once."""
+    old, new = before.initial_state, after.initial_state
+    if old == new:
+        return
+    if not new:
+        yield Change(_at(after), "initialState", "is not given any more", When.EPOCH)
+        return
+    says = (
+        "is new: keys have begun without it"
+        if not old
+        else f"has other columns: it was read with {list(old)}"
+    )
+    todo = f"{'leave it out' if not old else 'give it as it was, or leave it out'}, or use a new checkpointLocation"
+    yield Change(_at(after), "initialState", says, When.REFUSED, todo)
 
 
 def _watermark_changes(

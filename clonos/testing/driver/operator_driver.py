@@ -14,17 +14,19 @@ from typing import Any, Literal
 
 from clonos.api.streams import CausalStream
 from clonos.errors import ConfigurationError, DivergenceError, QueryDefinitionError, Where
+from clonos.operators.initial_state import RowsByInstance
 from clonos.operators.process import Timer
-from clonos.operators.table_join import FixedTable
+from clonos.operators.table_join import FixedTable, Tables
 from clonos.protocol.engine.channel_watermarks import EventInput
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import FIRST_EPOCH, LOG_BEGIN, NO_OUTPUT, epoch_after, output_after
 from clonos.protocol.recovery.causal.replayer import HINT
 from clonos.protocol.side_output import OutputName
-from clonos.spark.compile import Target, operator_spec
+from clonos.spark.compile import Target, given_to, operator_spec
 from clonos.spark.derived_outputs import DerivedOf
-from clonos.spark.plan import DerivedPlan, OperatorPlan, SideOutputPlan, base_output, output_read
+from clonos.spark.plan import DerivedPlan, OperatorPlan, SideOutputPlan, TablePlan, base_output, output_read
+from clonos.spark.table_keeper import in_columns_of
 from clonos.storage.manifest import Manifest
 from clonos.storage.snapshots import SnapshotStore
 from clonos.testing.driver import differences
@@ -287,10 +289,14 @@ def _node_of(operator: CausalStream) -> tuple[NodeSpec, OutputName]:
         operator.timezone,
         [Target((), 1, output)],
         event_inputs=[EventInput(node, 1, each.idle_after) for node, each in inputs if each is not None],
-        tables=None if plan.table is None else FixedTable(plan.table.read()),
+        tables=None if plan.table is None else _tables(plan.table, operator.timezone),
         derived=derived,
     )
     return spec, output
+
+
+def _tables(table: TablePlan, zone: str) -> Tables | RowsByInstance:
+    return given_to(table, FixedTable(in_columns_of(table.schema, table.read())), 1, zone)
 
 
 def _as_key(key: Any) -> tuple[Any, ...]:
