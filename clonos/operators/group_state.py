@@ -11,7 +11,7 @@ As in Spark a call clears the key's timeout unless it sets one, and a timed-out 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from clonos.operators import current
 from clonos.operators.batches import BUNDLE, Batches, Groups
 from clonos.operators.context import Context
 from clonos.operators.frames import FrameMaker, FrameReader
-from clonos.operators.migration import migrate_all
+from clonos.operators.migration import by_name, migrate_all
 from clonos.operators.outputs import RAISED, failed
 from clonos.operators.pyspark_rows import array_key
 from clonos.operators.rows import instant, seen_as, zone_of
@@ -31,6 +31,7 @@ from clonos.operators.types import arrow_schema, columns_of
 from clonos.operators.values import Codec
 from clonos.protocol.operator import Services
 from clonos.protocol.topology import StateVariable
+from clonos.protocol.versions.state_evolution import Fields
 from clonos.values.key_codec import kept_under, pack, unpack
 
 NO_TIMEOUT, PROCESSING_TIME, EVENT_TIME = "NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"
@@ -306,9 +307,10 @@ class GroupStateOperator:
     def declared(self) -> tuple[StateVariable, ...]:
         return (StateVariable("", "value", columns_of(self.codec.schema)),)
 
-    def migrate(self, before: str) -> None:
-        """Bring every key's state up to date from that of another version; timeouts stay."""
-        fn = self._migrate
+    def migrate(self, before: str, moved: Mapping[str, Fields]) -> None:
+        """Bring every key's state up to date from that of another version; timeouts stay. `moved` is the fields as they
+        were, where they have other places and no function was given."""
+        fn = self._migrate or (by_name(moved[""], self.codec.schema.names) if "" in moved else None)
         if fn is None:
             return
 

@@ -8,14 +8,26 @@ no `ctx`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from clonos.errors import UserFunctionError
 from clonos.operators.outputs import RAISED
 from clonos.protocol.operator import Services
+from clonos.protocol.versions.state_evolution import Fields
 
 Migrate = Callable[[Any, str], Any]
+
+
+def by_name(before: Fields, after: Sequence[str]) -> Migrate:
+    """Values by the names of their fields: what is new is null, and what is gone is dropped."""
+    places = [before.index(name) if name in before else None for name in after]
+
+    def migrated(value: tuple[Any, ...], _: str) -> tuple[Any, ...]:
+        # Shorter values are from before the last fields were added.
+        return tuple([value[at] if at is not None and at < len(value) else None for at in places])
+
+    return migrated
 
 
 def migrate_all(

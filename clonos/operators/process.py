@@ -24,6 +24,7 @@ from clonos.operators.outputs import RAISED, Outputs, failed, row_index
 from clonos.operators.rows import zone_of
 from clonos.operators.side_outputs import SideOutputs
 from clonos.protocol.operator import Services
+from clonos.protocol.versions.state_evolution import Fields
 from clonos.values.key_codec import kept_under, pack
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -149,8 +150,8 @@ class ProcessOperator:
         kept: dict[Any, Any] | None = self._services.state.load(pack(key))
         return kept
 
-    def migrate(self, before: str) -> None:
-        """Bring every key's state up to date from that of another version."""
+    def migrate(self, before: str, moved: Mapping[str, Fields]) -> None:
+        """Bring every key's state up to date from that of another version. It has no declared fields."""
         if self._migrate is not None:
             migrate_all(self._services, self._name, b"", before, self._migrate, _checked, users=True)
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from clonos.errors import QueryDefinitionError, StateError
-from clonos.operators.migration import Migrate, migrate_all
+from clonos.operators.migration import Migrate, by_name, migrate_all
 from clonos.operators.types import columns_of
 from clonos.operators.values import has_nan
 from clonos.protocol.topology import Columns, StateVariable
+from clonos.protocol.versions.state_evolution import Fields
 from clonos.values.key_codec import pack
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class _Variable:
     @property
     def _key_columns(self) -> Columns:
         return ()
+
+    def keep_by_name(self, fields: Fields, before: str) -> None:
+        """Keep the values of every key anew, which were kept with these fields."""
+        self.migrate(by_name(fields, self._codec.schema.names), before)
 
     def migrate(self, fn: Migrate, before: str) -> None:
         """Bring the variable of every key up to date; what expires, expires when it would have."""

@@ -33,6 +33,7 @@ from clonos.operators.types import arrow_schema
 from clonos.operators.values import Codec
 from clonos.protocol.operator import Services
 from clonos.protocol.topology import StateVariable
+from clonos.protocol.versions.state_evolution import Fields
 from clonos.values.key_codec import kept_under, pack, unpack
 
 _TIMERS = pack("\x00timers")
@@ -369,8 +370,13 @@ class TransformWithStateOperator:
         self._processor.init(handle)
         return tuple(variable.declared() for variable in handle.variables.values())
 
-    def migrate(self, before: str) -> None:
-        """Bring the variables that a function was given for up to date from those of another version; timers stay."""
+    def migrate(self, before: str, moved: Mapping[str, Fields]) -> None:
+        """Bring the variables that a function was given for up to date from those of another version, and those whose
+        fields have `moved`, by the names that these had; timers stay."""
+        for variable, fields in moved.items():
+            declared = self._handle.variables.get(variable)
+            if declared is not None and variable not in self._migrate:
+                declared.keep_by_name(fields, before)
         for variable, fn in self._migrate.items():
             declared = self._handle.variables.get(variable)
             if declared is None:

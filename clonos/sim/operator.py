@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,6 +25,7 @@ from clonos.protocol.event_time import is_late
 from clonos.protocol.ids import NodeId
 from clonos.protocol.operator import Services
 from clonos.protocol.side_output import MAIN, side_row_type
+from clonos.protocol.versions.state_evolution import Fields
 from clonos.sim.calls import CallsUnderWay
 from clonos.sim.event_time import moment_of
 from clonos.sim.fake_services import Refused
@@ -151,7 +152,7 @@ class Ledger:
     def kept(self, key: tuple[Any, ...]) -> dict[bytes, Any]:
         return {}
 
-    def migrate(self, before: str) -> None:
+    def migrate(self, before: str, moved: Mapping[str, Fields]) -> None:
         """Each version keeps what it holds back under a name of its own."""
         for key, state in self._services.state.items():
             self._check(key, state, before)

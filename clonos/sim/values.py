@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from decimal import Decimal
 from typing import Any, Final
@@ -24,6 +24,7 @@ import pyarrow as pa
 from clonos.protocol.destination import KeyColumn, KeyKind, Router, conform, route_by_key
 from clonos.protocol.engine.instance import Row
 from clonos.protocol.ids import NodeId
+from clonos.protocol.versions.state_evolution import Fields
 from clonos.sim.operator import KEYS, MIGRATES, Ledger, Outside, Uses, held_by, key_at
 from clonos.sim.records import Rows
 from clonos.values.bundle_state import BundleState
@@ -208,7 +209,7 @@ class RealLedger(Ledger):
         self._states.keep(self._services.state)
         return produced
 
-    def migrate(self, before: str) -> None:
+    def migrate(self, before: str, moved: Mapping[str, Fields]) -> None:
         kept = self._services.state
         for key, state in list(kept.scan()):
             if held_by(before) in state:

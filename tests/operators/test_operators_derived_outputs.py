@@ -128,7 +128,7 @@ def test_timers_state_and_migration_are_the_operators() -> None:
     assert operator.bundle([("k",), ("j",)], [(7,), (1,)]) == []
     assert operator.user_state(("k",)) == {"n": 7} and operator.kept(("k",))
     assert shown(advance(operator, services, 6_000_000)) == [("/big", (7, "due"))]
-    operator.migrate("1")
+    operator.migrate("1", {})
     assert operator.user_state(("j",)) == {"n": 4}
     assert operator.gathered() == []
 

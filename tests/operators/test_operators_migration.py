@@ -37,7 +37,7 @@ def test_every_key_is_migrated_also_those_that_are_not_cached(tmp_path: Path) ->
 
     operator = process(migrate)
     operator.open(services)
-    operator.migrate("1")
+    operator.migrate("1", {})
     found = {key: state.load(key) for key, _ in state.scan(b"")}
     assert found == {
         pack((number,)): {"n": number + 1000, "seen": {1, 2}} for number in range(KEYS) if number != 7
@@ -49,7 +49,7 @@ def test_without_a_migration_state_stays_as_it_is() -> None:
     services.state.save(pack(("a",)), {"n": 1})
     operator = process(None)
     operator.open(services)
-    operator.migrate("1")
+    operator.migrate("1", {})
     assert services.state.load(pack(("a",))) == {"n": 1}
 
 
@@ -60,7 +60,7 @@ def test_a_migration_that_fails_is_named(migrate: Any) -> None:
     operator = process(migrate)
     operator.open(services)
     with pytest.raises(UserFunctionError, match=r"migrate of 'op' failed for state written by version '1'"):
-        operator.migrate("1")
+        operator.migrate("1", {})
 
 
 def test_group_state_is_migrated_and_its_timeout_stays() -> None:
@@ -77,7 +77,7 @@ def test_group_state_is_migrated_and_its_timeout_stays() -> None:
         migrate=lambda kept, version: (kept[0] * 1.5, 1),
     )
     operator.open(services)
-    operator.migrate("1")
+    operator.migrate("1", {})
     assert services.state.get(pack(("a",))) == [(6.0, 1), 77]
     assert services.state.get(pack(("b",))) == [None, 78]
 
@@ -121,7 +121,7 @@ def test_state_variables_are_migrated_value_by_value() -> None:
         migrate={"value": half, "items": half, "map": half},
     )
     operator.open(services)
-    operator.migrate("7")
+    operator.migrate("7", {})
     assert [services.state.get(slot) for slot in before] == [
         [(0.5,), 99],
         [(0.5,), (1.0,)],
@@ -138,3 +138,67 @@ def test_what_a_processor_declares_is_known_without_running_it() -> None:
         ("items", "list", None),
         ("map", "map", None),
     ]
+
+
+def test_moved_fields_are_kept_by_their_names() -> None:
+    """Of every shape, with their expiry; what is new is null, and values from before the last fields were added are
+    shorter. A function that was given for a variable goes before."""
+
+    class Moved(Processor):
+        def init(self, handle: Any) -> None:
+            self.value = handle.getValueState("value", "x double, n long, new string", 1000)
+            self.items = handle.getListState("items", "n long")
+            self.map = handle.getMapState("map", "k string", "x double, n long")
+            self.other = handle.getValueState("other", "x double, n long")
+
+    services = FakeServices()
+    key = pack(("a",))
+    before = {
+        pack("value") + key: [(1, 2.5, "gone"), 99],
+        pack("items") + key: [(1, 2.5), (2,)],
+        pack("map") + key: {("k",): (3, 4)},
+        pack("other") + key: (1, 2.5),
+    }
+    for slot, kept in before.items():
+        services.state.put(slot, kept)
+    operator = TransformWithStateOperator(
+        Moved(),
+        input=IN,
+        output=IN,
+        time_mode="ProcessingTime",
+        name="op",
+        migrate={"other": lambda kept, version: (kept[0] * 10.0, 7)},
+    )
+    operator.open(services)
+    moved = {
+        "value": ("n", "x", "old"),
+        "items": ("n", "x"),
+        "map": ("n", "x"),
+        "other": ("n", "x"),
+        "deleted": ("n",),
+    }
+    operator.migrate("1", moved)
+    assert [services.state.get(slot) for slot in before] == [
+        [(2.5, 1, None), 99],
+        [(1,), (2,)],
+        {("k",): (4.0, 3)},
+        (10.0, 7),
+    ]
+
+
+def test_moved_fields_of_a_group_state_are_kept_by_their_names() -> None:
+    services = FakeServices()
+    services.state.put(pack(("a",)), [(4, "gone", 1.5), 77])
+    services.state.put(pack(("b",)), [None, 78])
+    operator = GroupStateOperator(
+        lambda key, frames, state: iter(()),
+        input=IN,
+        output=IN,
+        state="x double, n long",
+        timeout="ProcessingTimeTimeout",
+        name="op",
+    )
+    operator.open(services)
+    operator.migrate("1", {"": ("n", "s", "x")})
+    assert services.state.get(pack(("a",))) == [(1.5, 4), 77]
+    assert services.state.get(pack(("b",))) == [None, 78]

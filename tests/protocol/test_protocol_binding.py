@@ -170,12 +170,22 @@ def test_a_document_of_a_later_format_is_refused() -> None:
         ({"columns": (OUT[0], Column("total", "double", False))}, "without null", "null"),
         ({"state": (replace(KEPT, kind="list"),)}, "another kind", "another name"),
         ({"state": (replace(KEPT, ttl=5),)}, "has a time to live now", "another name"),
-        ({"state": (replace(KEPT, columns=KEPT.columns[::-1]),)}, "the order sum, n", "migrate="),
-        ({"state": (replace(KEPT, columns=KEPT.columns[:1]),)}, "lacks 'sum'", "migrate="),
+        ({"state": (replace(KEPT, columns=KEPT.columns[::-1]),)}, "the order sum, n", "new version"),
+        ({"state": (replace(KEPT, columns=KEPT.columns[:1]),)}, "lacks 'sum'", "new version"),
+        (
+            {"state": (replace(KEPT, columns=(KEPT.columns[0], Column("all", "double"))),)},
+            "lacks 'sum'",
+            "migrate=",
+        ),
+        (
+            {"state": (replace(KEPT, columns=(Column("n", "int32"), KEPT.columns[1])),)},
+            "as int32",
+            "migrate=",
+        ),
         (
             {"state": (replace(KEPT, columns=(Column("m", "int64"), *KEPT.columns)),)},
-            "'m' before others",
-            "at the end",
+            "the order m, n, sum; it was n, sum",
+            "new version",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.delta import encode_delta, encode_entry
 from clonos.protocol.topology import Column, StateVariable, Topology
 from clonos.protocol.versions.programs import Programs
+from clonos.protocol.versions.state_evolution import Fields
 from clonos.protocol.versions.upgrade import (
     History,
     LastCommit,
@@ -388,7 +390,7 @@ class Tally(Program):
             made.append((key, number, (self._version, kept["n"], self._services.random.random())))
         return made
 
-    def migrate(self, before: str) -> None:
+    def migrate(self, before: str, moved: Mapping[str, Fields]) -> None:
         kept = self._services.state.get("tally")
         if kept is not None:
             kept["by"].append(self._version)

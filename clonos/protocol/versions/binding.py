@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from clonos.protocol.ids import NodeId
 from clonos.protocol.topology import Columns, Node, NodeKind, StateVariable, Topology, Watermark
+from clonos.protocol.versions.state_evolution import How, evolution
 
 NEW_CHECKPOINT = "restore the old value, or use a new checkpointLocation"
 NO_TIMEOUT = ("NoTimeout", "None")
@@ -201,9 +202,9 @@ _COLUMNS = (
 )
 
 
-def misfit(before: Columns, after: Columns, *, at_end: bool = False) -> str | None:
-    """Why columns do not continue others: all of those, in their order, as wide, and more only where it may be null;
-    with `at_end`, more only behind them."""
+def misfit(before: Columns, after: Columns) -> str | None:
+    """Why columns do not continue others: all of those, in their order, of the same types, and more only where it may
+    be null."""
     names = [column.name for column in after]
     there = dict(zip(names, after, strict=True))
     for old in before:
@@ -221,8 +222,6 @@ def misfit(before: Columns, after: Columns, *, at_end: bool = False) -> str | No
     for column in added:
         if not column.nullable:
             return f"has {column.name!r} in addition, which may not be null"
-    if at_end and names[: len(before)] != [old.name for old in before]:
-        return f"has {added[0].name!r} before others; more comes behind them"
     return None
 
 
@@ -352,7 +351,7 @@ def _state_changes(before: Node, after: Node, unused: Mapping[str, StateVariable
             # The version before has left nothing that could be migrated.
             fresh = replace(after, migrates=after.migrates - {name})
             todo = f"declare it as it was then, or give {what} another name"
-            for change in _variable_changes(what, unused[name], new[name], before, fresh):
+            for change in _variable_changes(what, unused[name], new[name], before, fresh, rewritten=False):
                 yield replace(change, todo=todo) if change.when is When.REFUSED else change
         elif name not in old or name not in new:
             yield Change(
@@ -363,8 +362,15 @@ def _state_changes(before: Node, after: Node, unused: Mapping[str, StateVariable
 
 
 def _variable_changes(
-    what: str, old: StateVariable, new: StateVariable, before: Node, after: Node
+    what: str,
+    old: StateVariable,
+    new: StateVariable,
+    before: Node,
+    after: Node,
+    *,
+    rewritten: bool = True,
 ) -> Iterator[Change]:
+    """`rewritten`: what is kept can be, when a new version begins."""
     at = _at(after)
     another = f"restore it, or give {what} another name"
     if (old.kind, old.key) != (new.kind, new.key):
@@ -378,13 +384,14 @@ def _variable_changes(
         yield Change(at, what, "has another time to live, for what is written from then on", When.EPOCH)
     if old.columns == new.columns:
         return
-    wrong = misfit(old.columns, new.columns, at_end=True)
-    if wrong is None:
-        yield Change(at, what, _widened(old.columns, new.columns), When.EPOCH)
-    elif new.name in after.migrates and before.version != after.version:
-        yield Change(at, what, f"{wrong}: it is migrated", When.EPOCH)
+    continues, another_version = evolution(old.columns, new.columns), before.version != after.version
+    if new.name in after.migrates and another_version and continues.how is not How.AS_KEPT:
+        yield Change(at, what, f"{continues.says}: it is migrated", When.EPOCH)
+    elif continues.how is How.AS_KEPT or (continues.how is How.BY_NAME and another_version and rewritten):
+        yield Change(at, what, continues.says, When.EPOCH)
+    elif continues.how is How.BY_NAME:
+        todo = "give the operator a new version, with which values are kept anew by the names of their fields"
+        yield Change(at, what, continues.says, When.REFUSED, todo)
     else:
-        todo = (
-            "add fields at the end, where they may be null, or give the operator a new version and migrate="
-        )
-        yield Change(at, what, wrong, When.REFUSED, todo)
+        todo = "give the operator a new version and migrate=, or add fields where they may be null"
+        yield Change(at, what, continues.says, When.REFUSED, todo)

@@ -96,8 +96,9 @@ class Programs:
             raise lacks_migrate(
                 self._name, version, f"an instance has state that version {before!r} has written"
             )
-        if given:
-            running.migrate(before)
+        moved = self._schedule.moved(before, version)
+        if given or moved:
+            running.migrate(before, moved)
 
     def _switch(self, version: str) -> Operator:
         if version not in self._make:

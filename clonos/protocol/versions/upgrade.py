@@ -36,15 +36,17 @@ from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.topology import Node, NodeKind, StateVariable, Topology
 from clonos.protocol.versions.binding import PLACES, Change, Unused, When, compare
 from clonos.protocol.versions.kind_of_version import said_by_user
+from clonos.protocol.versions.state_evolution import Fields, fields_of, is_prefix, moved
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Under which version of its function an operator runs an epoch: (first epoch, version), in order; and of which
-    state variables a version brings up to date what another one has left."""
+    """Under which version of its function an operator runs an epoch: (first epoch, version), in order; of which state
+    variables a version brings up to date what another one has left; and how each version keeps them."""
 
     entries: tuple[tuple[Epoch, str], ...] = ((FIRST_EPOCH, ""),)
     migrates: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    fields: Mapping[str, Mapping[str, Fields]] = field(default_factory=dict)
 
     @property
     def first(self) -> str:
@@ -53,6 +55,10 @@ class Schedule:
 
     def at(self, epoch: Epoch) -> str:
         return next((version for since, version in reversed(self.entries) if since <= epoch), self.first)
+
+    def moved(self, before: str, version: str) -> dict[str, Fields]:
+        """The state variables that a version keeps by name, of what the one before it has left: their fields before."""
+        return moved(self.fields.get(before, {}), self.fields.get(version, {}))
 
     @classmethod
     def always(cls, version: str) -> Schedule:
@@ -102,12 +108,14 @@ class History:
     def schedule(self, node: NodeId) -> Schedule:
         entries: list[tuple[Epoch, str]] = []
         migrates: dict[str, frozenset[str]] = {}
+        fields: dict[str, dict[str, Fields]] = {}
         for one in self.bindings:
             bound = one.program.node(node)
             if not entries or entries[-1][1] != bound.version:
                 entries.append((one.since, bound.version))
             migrates[bound.version] = migrates.get(bound.version, frozenset()) | bound.migrates
-        return Schedule(tuple(entries), migrates)
+            fields[bound.version] = fields_of(bound.state)
+        return Schedule(tuple(entries), migrates, fields)
 
     def to_document(self) -> list[dict[str, Any]]:
         return [{"since": one.since, "program": one.program.to_document()} for one in self.bindings]
@@ -168,10 +176,28 @@ def take_over(history: History, program: Topology, epoch: OpenEpoch, *, same_sou
 
 def changed(history: History, epoch: Epoch, program: Topology, *, same_source: bool = False) -> list[Change]:
     """What the program changes of the one that runs an epoch."""
-    return [
+    changes = [
         replace(change, when=When.AT_ONCE) if same_source and change.what in PLACES else change
         for change in compare(history.at(epoch), program, history.unused(epoch))
     ]
+    return changes + [
+        change for node in program.nodes if node.state for change in _versions_used_again(history, node)
+    ]
+
+
+def _versions_used_again(history: History, node: Node) -> Iterator[Change]:
+    """What an instance has kept says only by which version: the fields of one are the same for good, but for more."""
+    now = fields_of(node.state)
+    for one in history.bindings:
+        bound = next((each for each in one.program.nodes if each.number == node.number), node)
+        before = fields_of(bound.state)
+        for name in before.keys() & now.keys() if bound.version == node.version else ():
+            if not is_prefix(before[name], now[name]) and not is_prefix(now[name], before[name]):
+                what = f"state variable {name!r}" if name else "the state"
+                says = f"is used again: with it {what} had the fields {', '.join(before[name])}"
+                todo = "give the operator another version"
+                where = f"node {node.number} ({node.name!r})"
+                yield Change(where, f"version {node.version!r}", says, When.REFUSED, todo)
 
 
 def taken(history: History, epoch: Epoch, program: Topology, *, same_source: bool = False) -> list[Change]:
