@@ -187,11 +187,15 @@ class OperatorPlan:
         """By which the rows of an upstream node come to it."""
         return self.right.key if self.right is not None and self._is_right(upstream) else self.key
 
+    def stream_time_of(self, upstream: Upstream) -> EventTime | None:
+        """The event time of the stream by which an upstream node's rows come."""
+        return (
+            self.right.event_time if self.right is not None and self._is_right(upstream) else self.event_time
+        )
+
     def event_time_for(self, upstream: Upstream) -> EventTime | None:
         """By which column the rows of an upstream node have event time; None: as that node has it, if it has."""
-        given = self.event_time
-        if self.right is not None and self._is_right(upstream):
-            given = self.right.event_time
+        given = self.stream_time_of(upstream)
         return None if given is None or given.inherited else given
 
     def hears_of_event_time(self, upstream: Upstream) -> bool:
