@@ -6,13 +6,21 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from clonos.errors import QueryDefinitionError
+
 Function = Callable[[Any, int], object]
 
 
 def console(options: Mapping[str, str]) -> Function:
-    """Shows each batch, as Spark's console sink does; `numRows` and `truncate` as there."""
-    rows = int(options.get("numRows", "20"))
-    cut = options.get("truncate", "true").lower() != "false"
+    """Shows each batch, as Spark's console sink does; `numRows` and `truncate` as there, in whatever case."""
+    given = {name.lower(): value for name, value in options.items()}
+    said, cut = given.get("numrows", "20"), given.get("truncate", "true").lower() != "false"
+    try:
+        rows = int(said)
+    except ValueError:
+        raise QueryDefinitionError(
+            f"the console's option numRows is {said!r}", hint="It is a whole number"
+        ) from None
 
     def show(df: Any, batch: int) -> None:
         line = "-" * 43

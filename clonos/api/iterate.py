@@ -51,11 +51,6 @@ def iterate(
 
 def _coming_back(stream: CausalStream, log: str, partitions: int, edge: BackEdge) -> CausalStream:
     time = stream.event_time
-    if time is not None and time.idle_after is None:
-        raise QueryDefinitionError(
-            "a loop in which nothing goes round would hold the watermark back for ever",
-            hint="Say in withWatermark(..., idle_after=...) when a stream is idle",
-        )
     source_of = stream._spark.readStream.format("clonos").option("ownOutput", "true")
     entries = source_of.option("partitions", partitions).load(log)
     read = causal(rows_from_json(entries.selectExpr("cast(value as string) as value"), stream.schema))

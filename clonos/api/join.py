@@ -75,7 +75,8 @@ def join(
         output_trails=kind.within,
     )
     assert left.event_time is not None
-    return joined._with_event_time(left.event_time._replace(inherited=True, trails=kind.within))
+    trails = left.event_time.delay_at_least + kind.within
+    return joined._with_event_time(left.event_time._replace(inherited=True, trails=trails))
 
 
 def _older(given: Any, stream: CausalStream, name: str) -> _Kind:

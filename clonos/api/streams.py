@@ -173,10 +173,11 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         if idle == 0:
             raise QueryDefinitionError("a stream is not idle at once", hint="Give idle_after, say, a minute")
         if self._event_time is not None and delay < self._event_time.trails:
+            seconds = f"{self._event_time.trails / 1_000_000:g} seconds"
             raise QueryDefinitionError(
-                f"rows of a join come up to {self._event_time.trails / 1_000_000:g} seconds behind its watermark, and "
-                f"a delay of {delayThreshold!r} would make them late",
-                hint="A join has event time: leave withWatermark out, or give at least the join's within=",
+                f"rows of a join come up to {seconds} behind its latest ones (the delay of the left stream's watermark "
+                f"and within=), and a delay of {delayThreshold!r} would make them late",
+                hint=f"A join has event time: leave withWatermark out, or give at least {seconds}",
             )
         return self._with_event_time(EventTime(eventTime, delay, idle))
 

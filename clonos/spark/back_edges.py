@@ -1,11 +1,11 @@
-"""The ends of loops: the sinks by which rows come back."""
+"""The ends of loops, the sinks by which rows come back, and the operators to which they come."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clonos.errors import CheckpointMismatch
-from clonos.spark.plan import SinkPlan, SourcePlan, in_order
+from clonos.errors import CheckpointMismatch, QueryDefinitionError
+from clonos.spark.plan import OperatorPlan, SinkPlan, SourcePlan, in_order
 
 
 def with_back_edges(sinks: Sequence[SinkPlan]) -> list[SinkPlan]:
@@ -22,6 +22,26 @@ def with_back_edges(sinks: Sequence[SinkPlan]) -> list[SinkPlan]:
         if not more:
             return found
         found += more
+
+
+def check_event_time(node: OperatorPlan, name: str) -> None:
+    """Raises QueryDefinitionError where an operator that goes by event time would wait for ever for rows that come back
+    by a loop, or would not wait for them at all."""
+    for upstream in node.all_upstream:
+        time = node.stream_time_of(upstream)
+        if time is None or not isinstance(upstream, SourcePlan) or upstream.back_edge is None:
+            continue
+        if time.inherited:
+            raise QueryDefinitionError(
+                f"the watermark of {name!r} is that of the operator in front of the loop, which knows nothing of the "
+                "rows that come back: they would be late",
+                hint="Call withWatermark(column, delay, idle_after=...) on the stream that goes into the loop",
+            )
+        if time.idle_after is None:
+            raise QueryDefinitionError(
+                f"a loop in which nothing goes round would hold the watermark of {name!r} back for ever",
+                hint="Say in withWatermark(..., idle_after=...) when a stream is idle",
+            )
 
 
 def check_back_edges(sinks: Sequence[SinkPlan], query: str) -> None:

@@ -31,7 +31,7 @@ from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark import facts, routing
-from clonos.spark.back_edges import with_back_edges
+from clonos.spark.back_edges import check_event_time, with_back_edges
 from clonos.spark.broadcasts import Broadcasts
 from clonos.spark.derived_outputs import DerivedOf, derived_inputs, output_said
 from clonos.spark.function_pickler import pickled
@@ -175,6 +175,8 @@ class Compiled:
         for node in [*self._nodes, *self._sinks]:
             if not isinstance(node, SourcePlan):
                 self._check_reads(node)
+            if isinstance(node, OperatorPlan):
+                check_event_time(node, self._name(node))
         for one, other in combinations(self._sinks, 2):
             both = [up for up in one.upstream if any(_is_same(up, known) for known in other.upstream)]
             if both and one.sink.target == other.sink.target:

@@ -125,8 +125,8 @@ class Binding:
 class EventTime(NamedTuple):
     """The event time of a stream: its column, the delay of its watermark, and when it is idle as a whole (None: never).
     Microseconds. `inherited`: the watermark is that of the operator before, which has had rows that are dropped, or
-    gives some later than others: those of a join trail the watermark of its operator by `trails`. Columns that are
-    `computed` from it say something of it, too."""
+    gives some later than others: those of joins come up to `trails` behind the latest one, if the right streams are not
+    further behind. Columns that are `computed` from it say something of it, too."""
 
     column: str
     delay: int
@@ -134,6 +134,11 @@ class EventTime(NamedTuple):
     inherited: bool = False
     trails: int = 0
     computed: frozenset[str] = frozenset()
+
+    @property
+    def delay_at_least(self) -> int:
+        """Of a watermark by which no row of the stream is late that comes in time."""
+        return max(self.delay, self.trails)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -189,11 +194,15 @@ class OperatorPlan:
         """By which the rows of an upstream node come to it."""
         return self.right.key if self.right is not None and self._is_right(upstream) else self.key
 
+    def stream_time_of(self, upstream: Upstream) -> EventTime | None:
+        """The event time of the stream by which an upstream node's rows come."""
+        return (
+            self.right.event_time if self.right is not None and self._is_right(upstream) else self.event_time
+        )
+
     def event_time_for(self, upstream: Upstream) -> EventTime | None:
         """By which column the rows of an upstream node have event time; None: as that node has it, if it has."""
-        given = self.event_time
-        if self.right is not None and self._is_right(upstream):
-            given = self.right.event_time
+        given = self.stream_time_of(upstream)
         return None if given is None or given.inherited else given
 
     def hears_of_event_time(self, upstream: Upstream) -> bool:

@@ -224,10 +224,14 @@ def test_memory_and_console_show_what_has_come(place: Place, capsys: pytest.Capt
     assert sorted(row.id for row in place.spark.table("seen").collect()) == list(range(5))
     place.stop()
     place.write([{"id": 77_777}])
-    writer = drawn(place).writeStream.format("console").option("numRows", 5)
+    place.write([{"id": 88_888}])
+    with pytest.raises(QueryDefinitionError, match="numRows is 'many'"):
+        start(place, drawn(place).writeStream.format("console").option("numRows", "many"), "once")
+    writer = drawn(place).writeStream.format("console").option("numrows", 1)
     start(place, writer, "once").awaitTermination()
     said = capsys.readouterr().out
-    assert "Batch: 1" in said and "|77777|" in said
+    assert "Batch: 1" in said and "only showing top 1 row" in said, "Spark does not mind the case of options"
+    assert ("|77777|" in said) != ("|88888|" in said)
     place.query = None
     with pytest.raises(QueryDefinitionError, match=r"Call \.queryName"):
         start(place, drawn(place).writeStream.format("memory"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,37 @@ def test_what_is_no_loop_is_refused(place: Place) -> None:
     ):
         with pytest.raises(QueryDefinitionError, match=says):
             make()
-    timed = place.causal("id long, at timestamp").withWatermark("at", "1 minute")
-    with pytest.raises(QueryDefinitionError, match="hold the watermark back for ever"):
-        timed.iterate(lambda stream: (stream, stream), log)
+
+
+def test_a_watermark_that_rows_that_come_back_would_hold_up_or_miss_is_refused(place: Place) -> None:
+    """Where the operator is told of event time: in front of the loop, inside it, and from an operator before."""
+    rows = place.causal("id long, at timestamp")
+
+    def looped(stream: Any, inside: Callable[[Any], Any] = lambda stream: stream) -> Any:
+        def body(given: Any) -> Any:
+            counted = inside(given).groupBy("id").window("1 minute").count(name="windows")
+            return given.filter(lambda row, ctx: False, name="none"), counted
+
+        return stream.iterate(body, str(place.base / "again"))
+
+    timed = said_again(rows)
+    inherits = timed.filter(lambda row, ctx: True, name="all")
+    for made, says in (
+        (
+            looped(rows.withWatermark("at", "1 minute")),
+            "hold the watermark of '(none|windows)' back for ever",
+        ),
+        (looped(rows, lambda given: given.withWatermark("at", "1 minute")), "of 'windows' back for ever"),
+        (looped(inherits), r"they would be late\..*on the stream that goes into the loop"),
+    ):
+        with pytest.raises(QueryDefinitionError, match=says):
+            place.start(made)
+    for good in (looped(timed), looped(said_again(inherits)), looped(rows, said_again)):
+        place.writer(good)._compiled()
+
+
+def said_again(stream: Any) -> Any:
+    return stream.withWatermark("at", "1 minute", idle_after="1 minute")
 
 
 # ------------------------------------------------------------------- a graph

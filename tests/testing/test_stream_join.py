@@ -84,7 +84,8 @@ def test_a_late_row_is_dropped_whatever_its_key() -> None:
 
 
 def test_the_rows_of_a_join_have_event_time_that_makes_none_of_them_late() -> None:
-    """Those without a partner come `within` later; a watermark that would drop them is refused."""
+    """Those without a partner come later, by `within` and by the delay of the watermark that gives them up; a watermark
+    that would drop them is refused."""
     rows = ORDERS.join(PAYMENTS, "id", "left", within="10 seconds")
     assert rows.event_time is not None and rows.event_time.column == "at"
     (plan,) = rows.plan
@@ -94,7 +95,12 @@ def test_the_rows_of_a_join_have_event_time_that_makes_none_of_them_late() -> No
     assert rows.withWatermark("at", "10 seconds").event_time.delay == 10_000_000
     third = stream("id int, sent int, sent_at timestamp").withWatermark("sent_at", "0 seconds")
     again = rows.join(third, "id", within="1 second", name="again")
-    assert again.event_time.trails == 1_000_000
+    assert again.event_time.trails == 11_000_000
+    delayed = stream("id int, amount int, at timestamp").withWatermark("at", "5 seconds")
+    late = delayed.join(PAYMENTS, "id", "left", within="10 seconds")
+    with pytest.raises(QueryDefinitionError, match=r"up to 15 seconds behind.*would make them late"):
+        late.withWatermark("at", "14 seconds")
+    assert late.withWatermark("at", "15 seconds").event_time.trails == 0
 
 
 def test_how_and_within_are_part_of_the_version() -> None:
