@@ -371,7 +371,7 @@ class GroupedCausalStream:
             table=table,
         )
         if event_time and watermark is not None:
-            made = made._with_event_time(watermark._replace(column=event_time, inherited=False))
+            made = made._with_event_time(watermark._replace(column=event_time, inherited=False, follows=True))
         return made
 
     def __getattr__(self, name: str) -> Any:

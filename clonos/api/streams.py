@@ -166,8 +166,10 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         self, eventTime: str, delayThreshold: str, *, idle_after: str | None = None
     ) -> CausalStream:
         """Event time for the operators that follow: their watermark trails the latest event time of each channel by the
-        threshold, and is the minimum over channels that are not idle. Where the stream is one of several inputs of an
-        operator, it holds the others back while nothing comes, unless it is idle after so much time."""
+        threshold, and is the minimum over channels that are not idle. Where an operator before goes by a column of the
+        same name, that is the same time: what one of its own channels has yet to bring is waited for. Where the stream
+        is one of several inputs of an operator, it holds the others back while nothing comes, unless it is idle after
+        so much time."""
         delay = delay_microseconds(self._spark, delayThreshold)
         idle = None if idle_after is None else delay_microseconds(self._spark, idle_after)
         if idle == 0:

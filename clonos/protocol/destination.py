@@ -171,7 +171,9 @@ class Reader:
 
     With `has_event_time` it is told how far event time has come: as the rows of the output say (`watermark_of` is their
     latest event time less the delay, in microseconds; None where none has one), else as the operator itself has it,
-    less what rows may be behind that (`trails`, in microseconds)."""
+    less what rows may be behind that (`trails`, in microseconds). Where rows say it, and are of the operator's own
+    event time, they say no more than that less what they may be behind it (`waits`): one of its channels may be far
+    ahead of another."""
 
     router: Router
     parallelism: int
@@ -179,6 +181,7 @@ class Reader:
     has_event_time: bool = False
     watermark_of: Callable[[Any], int | None] | None = None
     trails: int = 0
+    waits: int | None = None
 
 
 class Routing:

@@ -49,6 +49,7 @@ from clonos.spark.plan import (
     in_order,
     node_of,
     output_read,
+    waits,
 )
 from clonos.spark.plugin_stages import (
     CHANNEL,
@@ -616,6 +617,7 @@ def operator_spec(
             target.has_event_time,
             _event_column(schemas[target.output], target.event_time),
             node.output_trails,
+            None if target.event_time is None else waits(node, target.event_time),
         )
         for target in targets
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from clonos.errors import QueryDefinitionError
-from clonos.spark.plan import Binding, OperatorPlan, Upstream, in_order
+from clonos.spark.plan import Binding, OperatorPlan, Upstream, in_order, node_of
 
 __all__ = ["check_streams", "covered", "tell_what_differs"]
 
@@ -42,3 +42,21 @@ def check_streams(roots: tuple[Upstream, ...]) -> None:
                 f"{node.binding.name!r} is called once per key and micro-batch (per='batch'), which real time lacks",
                 hint="Use per='bundle', or a trigger of processingTime or availableNow",
             )
+        if isinstance(node, OperatorPlan):
+            for upstream in node.all_upstream:
+                _tell_of_time_without_channels(node, upstream)
+
+
+def _tell_of_time_without_channels(node: OperatorPlan, upstream: Upstream) -> None:
+    """Warn where rows may be late because an operator has read one partition ahead of another."""
+    sender, time = node_of(upstream), node.event_time_for(upstream)
+    if isinstance(sender, OperatorPlan) and time is not None and not sender.has_event_time:
+        LOG.warning(
+            "rows for %r may be late over a backlog, as after a pause: its watermark goes by the latest rows of %r, "
+            "which may read one partition far ahead of another. With withWatermark(%r, ...) in front of %r, too, the "
+            "slower one is waited for",
+            node.binding.name,
+            sender.binding.name,
+            time.column,
+            sender.binding.name,
+        )

@@ -134,6 +134,8 @@ class EventTime(NamedTuple):
     inherited: bool = False
     trails: int = 0
     computed: frozenset[str] = frozenset()
+    follows: bool = False
+    """Whether it is the time of the operator that gives the rows, under whatever name."""
 
     @property
     def delay_at_least(self) -> int:
@@ -296,6 +298,24 @@ class SinkPlan:
     @property
     def instances(self) -> int:
         return self.parallelism or self.sink.parallelism or 1
+
+
+def waits(sender: OperatorPlan, time: EventTime) -> int | None:
+    """By how much rows with this event time may be behind the watermark of the operator that gives them, in
+    microseconds. None where it is another time: the operators before go by columns of other names, or by none."""
+    if not sender.has_event_time:
+        return None
+    nodes = [node for node in in_order((sender,)) if isinstance(node, OperatorPlan)]
+    before = [node.event_time for node in nodes] + [
+        node.right.event_time for node in nodes if node.right is not None
+    ]
+    delays = [
+        known.delay
+        for known in before
+        if known is not None
+        and (time.follows or time.column == known.column or time.column in known.computed)
+    ]
+    return max(0, time.delay - min(delays)) if delays else None
 
 
 def in_order(roots: tuple[Upstream, ...]) -> list[PlanNode]:

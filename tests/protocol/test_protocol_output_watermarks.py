@@ -30,6 +30,33 @@ def test_each_reader_is_told_what_its_rows_may_be_behind() -> None:
     assert told.due(3 + ALL_TOLD_EVERY, at_end=False) == {0: 100, 1: 100, 2: 70, 3: 70}
 
 
+def test_rows_of_the_operators_own_time_wait_for_the_slowest_channel() -> None:
+    """They may be of the channel that is ahead; of another time, they speak for themselves."""
+    known = services()
+
+    def latest(rows: Any) -> int | None:
+        return max(rows)
+
+    readers = [
+        Reader(cast(Any, None), 1, has_event_time=True, watermark_of=latest, waits=waits)
+        for waits in (0, 30, None)
+    ]
+    told = OutputWatermarks(Routing(readers), known)
+    told.produced(cast(Any, [1000]))
+    assert told.due(0, at_end=False) == {2: 1000}, "the operator does not know yet how far its own has come"
+    known.watermark = 100
+    told.heard()
+    assert told.due(1, at_end=False) == {0: 100, 1: 70}
+    known.watermark = 5000
+    assert told.due(2, at_end=False) == {0: 1000, 1: 1000}, "nor is it ahead of what its rows have shown"
+    known.epoch_watermark = 5000
+    told.begin_epoch()
+    told.begin_attempt()
+    assert told.due(3, at_end=True) == {0: 1000, 1: 1000, 2: 1000}, "something has come since all were told"
+    told.begin_attempt()
+    assert told.due(4, at_end=True) == {}, "readers knew it when the epoch began"
+
+
 def test_what_readers_knew_when_the_epoch_began_is_no_news() -> None:
     known = services()
     known.watermark = known.epoch_watermark = 100

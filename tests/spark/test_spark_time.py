@@ -12,6 +12,8 @@ from modes import MODES
 from streams import Place
 
 from clonos.errors import QueryDefinitionError
+from clonos.spark.parity import check_streams
+from clonos.spark.plan import OperatorPlan, node_of, waits
 from clonos.spark.types import delay_microseconds
 
 pytestmark = pytest.mark.spark
@@ -240,6 +242,72 @@ def test_time_passes_for_instances_that_no_row_comes_to(place: Place, mode: str)
         draws = [row["draw"] for row in own if row["what"] != "last"]
         (told,) = [row["draw"] for row in own if row["what"] == "last"]
         assert told in (sum(draws), sum(draws[:-1]), sum(draws[:-2])), "a row may come behind it"
+
+
+def test_a_watermark_that_is_said_again_waits_for_the_slower_partition(place: Place) -> None:
+    """An instance of the operator between has read one partition hours ahead of the other: no row is late for that."""
+    columns = "at timestamp, n int"
+    source = place.causal(columns).withWatermark("at", "10 seconds")
+    again = source.map(lambda row, ctx: tuple(row), columns, name="copied", parallelism=1)
+    again = again.withWatermark("at", "10 seconds").withColumn("k", again.n % 1)
+    counted = again.groupBy("k").window("10 seconds").count(name="counted", parallelism=1)
+
+    def run(first: str, second: str) -> list[tuple[str, int]]:
+        place.write([{"at": f"2024-01-01 {moment}", "n": 0} for moment in (first, second)])
+        place.writer(counted).trigger(availableNow=True).start().awaitTermination()
+        return sorted((row["window"]["start"][11:19], row["count"]) for row in place.rows())
+
+    assert run("05:00:00", "00:00:01") == []
+    assert run("05:00:01", "00:00:02") == []
+    assert run("10:00:00", "10:00:00") == [("00:00:00", 2), ("05:00:00", 2)]
+
+
+@pytest.mark.parametrize(
+    ("front", "again", "columns", "expected"),
+    [
+        (None, "at", "at timestamp", None),
+        ("at", "at", "at timestamp", 50_000_000),
+        ("at", "other", "at timestamp, other timestamp", None),
+    ],
+)
+def test_a_watermark_behind_an_operator_waits_for_what_the_operator_reads(
+    place: Place,
+    front: str | None,
+    again: str,
+    columns: str,
+    expected: int | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Under the same name it is the same time. Where none is in front, a start in real time says what that means."""
+    source = place.causal("at timestamp, n int")
+    timed = source if front is None else source.withWatermark(front, "10 seconds")
+    made = timed.filter(lambda row: True, name="some", pure=True).map(
+        lambda row: row, columns, name="made", pure=True
+    )
+    counted = made.withWatermark(again, "1 minute").groupBy(again).window("1 minute").count(name="counted")
+    (reader,) = counted.plan
+    assert isinstance(reader, OperatorPlan)
+    (upstream,) = reader.upstream
+    sender, time = node_of(upstream), reader.event_time_for(upstream)
+    assert isinstance(sender, OperatorPlan)
+    assert time is not None
+    assert waits(sender, time) == expected
+    check_streams(counted.plan)
+    assert ("rows for 'counted' may be late over a backlog" in caplog.text) == (front is None)
+
+
+def test_the_event_time_of_a_processors_output_waits_for_its_input(place: Place) -> None:
+    class Ends:
+        init = handleInputRows = lambda *given: None
+
+    timed = place.causal("k string, at timestamp").withWatermark("at", "10 seconds").groupBy("k")
+    ends = timed.transformWithState(
+        Ends(), "k string, end timestamp", "append", "EventTime", None, "end", name="ends"
+    )
+    (sender,) = ends.plan
+    assert isinstance(sender, OperatorPlan)
+    assert ends.event_time is not None
+    assert waits(sender, ends.event_time) == 0
 
 
 def test_an_event_time_timeout_of_a_group(place: Place) -> None:

@@ -38,14 +38,23 @@ class _Told:
     @property
     def reached(self) -> int | None:
         """Of the rows, where the reader goes by them, else the operator's own."""
-        return self._own(self.services.watermark) if self.reader.watermark_of is None else self.of_rows
+        return self._reached(self.of_rows, self.services.watermark)
 
-    def _own(self, watermark: int | None) -> int | None:
-        return None if watermark is None else watermark - self.reader.trails
+    @property
+    def goes_by_own(self) -> bool:
+        """Whether what is told depends on the operator's own watermark."""
+        return self.reader.watermark_of is None or self.reader.waits is not None
+
+    def _reached(self, of_rows: int | None, own: int | None) -> int | None:
+        reader = self.reader
+        if reader.watermark_of is None:
+            return None if own is None else own - reader.trails
+        if reader.waits is None or of_rows is None:
+            return of_rows
+        return None if own is None else min(of_rows, own - reader.waits)
 
     def is_news(self, destination: int, reached: int) -> bool:
-        inherits = self.reader.watermark_of is None
-        before = self._own(self.services.epoch_watermark) if inherits else self.of_rows_before
+        before = self._reached(self.of_rows_before, self.services.epoch_watermark)
         known = self.told.get(destination, before)
         return known is None or reached > known
 
@@ -93,7 +102,7 @@ class OutputWatermarks:
     def heard(self) -> None:
         """The instance has heard of event time itself."""
         for each in self._readers:
-            each.stirred = each.stirred or each.reader.watermark_of is None
+            each.stirred = each.stirred or each.goes_by_own
 
     def with_rows(self, destinations: Destinations) -> dict[int, int]:
         """What is told with rows that go to these destinations now."""

@@ -45,6 +45,7 @@ class Route:
     has_event_time: bool = False  # the reader is told how far event time has come
     event_time: EventColumn | None = None  # by which column; None: as the operator has it
     trails: int = 0  # by how much rows may be behind the operator's own watermark, in microseconds
+    waits: int | None = None  # the same where it goes by the column; None: that is another time
 
 
 @dataclass(frozen=True, slots=True)

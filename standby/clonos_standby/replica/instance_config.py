@@ -39,6 +39,7 @@ def instance_config(
                     route.has_event_time,
                     _latest_of(route, node.zone),
                     route.trails,
+                    route.waits,
                 )
                 for route in node.routes
             ],
