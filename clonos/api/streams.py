@@ -89,6 +89,11 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
     def columns(self) -> list[str]:
         return list(self.schema.names)
 
+    @property
+    def isStreaming(self) -> bool:
+        """True, as of a DataFrame that reads a stream."""
+        return True
+
     def groupBy(self, *columns: Any) -> GroupedCausalStream:
         """Group by key columns, given as PySpark takes them; what follows runs once per key."""
         from clonos.api.grouped import GroupedCausalStream
