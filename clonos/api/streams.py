@@ -345,6 +345,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         right: RightPlan | None = None,
         output_trails: int = 0,
         table: TablePlan | None = None,
+        gives_updates: bool = False,
     ) -> CausalStream:
         """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
@@ -366,6 +367,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
             output_trails,
             self.timezone,
             table,
+            gives_updates,
         )
         return CausalStream(self._spark, (plan,), schema)
 
