@@ -32,6 +32,8 @@ from clonos.spark.upgrade import UpgradeReport, explain
 # A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
+_IDLE_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+
 _SPARKS_OWN = frozenset("foreach table partitionBy clusterBy".split())
 _FORMATS = ("console", "memory")
 _REALTIME: WeakKeyDictionary[CausalQuery, tuple[Any, int]] = WeakKeyDictionary()
@@ -204,7 +206,9 @@ class CausalStreamWriter:
             check_append(self._read())
         settings = read_settings(_given(self._spark))
         zone = self._spark.conf.get("spark.sql.session.timeZone")
-        return Compiled(self._sinks, settings, zone, session_settings(self._spark)), settings
+        idle = str(self._spark.conf.get(_IDLE_BATCHES)).lower() == "true"
+        made = Compiled(self._sinks, settings, zone, session_settings(self._spark), idle_batches=idle)
+        return made, settings
 
     def start(self) -> CausalQuery:
         """Compile and start. Raises at once where something is not supported or does not fit."""
