@@ -41,4 +41,4 @@ def aggregated(
     def operator(given: Any, called: str) -> Callable[[], Any]:
         return partial(AggregateOperator, made, arrow(schema), name=called, per=covers)
 
-    return stream._then(key, operator, schema, binding)
+    return stream._then(key, operator, schema, binding, gives_updates=True)

@@ -89,6 +89,11 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
     def columns(self) -> list[str]:
         return list(self.schema.names)
 
+    @property
+    def isStreaming(self) -> bool:
+        """True, as of a DataFrame that reads a stream."""
+        return True
+
     def groupBy(self, *columns: Any) -> GroupedCausalStream:
         """Group by key columns, given as PySpark takes them; what follows runs once per key."""
         from clonos.api.grouped import GroupedCausalStream
@@ -343,6 +348,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         right: RightPlan | None = None,
         output_trails: int = 0,
         table: TablePlan | None = None,
+        gives_updates: bool = False,
     ) -> CausalStream:
         """The stream of an operator's rows. The operator is made once here, so that what is wrong with it shows."""
         check_columns(schema, f"the output of {binding.name!r}", self._spark)
@@ -364,6 +370,7 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
             output_trails,
             self.timezone,
             table,
+            gives_updates,
         )
         return CausalStream(self._spark, (plan,), schema)
 

@@ -23,7 +23,7 @@ from clonos.spark.dataflow import dataflow_of
 from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
 from clonos.spark.location import check_same, qualified
-from clonos.spark.parity import check_streams
+from clonos.spark.parity import check_append, check_streams
 from clonos.spark.plan import SinkPlan, Upstream
 from clonos.spark.session import is_stopped, require_plugin, require_session, tell_of_slow_exchanges
 from clonos.spark.settings import PREFIX, Settings, read_settings
@@ -31,6 +31,8 @@ from clonos.spark.upgrade import UpgradeReport, explain
 
 # A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+_IDLE_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 _SPARKS_OWN = frozenset("foreach table partitionBy clusterBy".split())
 _FORMATS = ("console", "memory")
@@ -63,6 +65,7 @@ class CausalStreamWriter:
         self._trigger: dict[str, Any] = {}
         self._sinks: list[SinkPlan] = []
         self._query_name: str | None = None
+        self._output_mode: str | None = None
         self._format: str | None = None
 
     def to(
@@ -151,6 +154,7 @@ class CausalStreamWriter:
                 f"output mode {mode!r} is not supported",
                 hint="A causal query shows rows as they come: 'update'",
             )
+        self._output_mode = mode.lower()
         return self
 
     def queryName(self, name: str) -> CausalStreamWriter:
@@ -188,15 +192,23 @@ class CausalStreamWriter:
             self.foreachBatch(memory(self._spark, self._query_name, self._schema))
         self._format = None
 
+    def _read(self) -> tuple[Upstream, ...]:
+        """What sinks read, loops among them."""
+        return tuple(node for sink in with_back_edges(self._sinks) for node in sink.upstream)
+
     def _compiled(self) -> tuple[Compiled, Settings]:
         self._of_format()
         if not self._sinks:
             raise QueryDefinitionError(
                 "the query has no sink", hint="Call .writeStream.to(sink) before .start()"
             )
+        if self._output_mode == "append":
+            check_append(self._read())
         settings = read_settings(_given(self._spark))
         zone = self._spark.conf.get("spark.sql.session.timeZone")
-        return Compiled(self._sinks, settings, zone, session_settings(self._spark)), settings
+        idle = str(self._spark.conf.get(_IDLE_BATCHES)).lower() == "true"
+        made = Compiled(self._sinks, settings, zone, session_settings(self._spark), idle_batches=idle)
+        return made, settings
 
     def start(self) -> CausalQuery:
         """Compile and start. Raises at once where something is not supported or does not fit."""
@@ -216,7 +228,7 @@ class CausalStreamWriter:
         if mode == "realtime":
             self._check_slots(compiled)
             tell_of_slow_exchanges(self._spark)
-            check_streams(tuple(node for sink in with_back_edges(self._sinks) for node in sink.upstream))
+            check_streams(self._read())
         if compiled.only_named():
             require_plugin(
                 self._spark, "the source's channels have names, for whose numbers tasks ask the driver"

@@ -16,3 +16,12 @@ def spark_error(kind: type[Exception], error_class: str, **parameters: str) -> E
         kind
     ]
     return made(errorClass=error_class, messageParameters=parameters)
+
+
+def spark_runtime_error(text: str) -> Exception:
+    """A `PySparkRuntimeError` without an error class, as Spark's state variables raise it."""
+    try:
+        from pyspark.errors import PySparkRuntimeError
+    except ImportError:
+        return RuntimeError(text)
+    return PySparkRuntimeError(text)

@@ -10,11 +10,13 @@ timer is set for the earliest expiry or before; the timer purges and sets itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from clonos.errors import QueryDefinitionError, StateError
+from clonos.errors import StateError
 from clonos.operators.migration import Migrate, by_name, migrate_all
+from clonos.operators.spark_errors import spark_runtime_error
 from clonos.operators.types import columns_of
 from clonos.operators.values import has_nan
 from clonos.protocol.topology import Columns, StateVariable
@@ -32,6 +34,8 @@ class _Variable:
     """A named variable. Subclasses know the shape of what is kept; `_entries` lists its `[value, expiry]` pairs."""
 
     _kind = ""
+    _doing: ClassVar[Mapping[str, str]] = {}
+    """The methods, and how Spark's errors say what they do."""
 
     def __init__(self, handle: StatefulProcessorHandle, name: str, codec: Codec, ttl_us: int | None) -> None:
         self._handle = handle
@@ -39,11 +43,11 @@ class _Variable:
         self._prefix = pack(name)
         self._codec = codec
         self._ttl = ttl_us
-        self._deleted = False
 
     def delete(self) -> None:
-        """`deleteIfExists` has removed it: using it from now on is an error, as in Spark."""
-        self._deleted = True
+        """`deleteIfExists` has removed it: from now on its methods raise what they raise in Spark."""
+        for method, doing in self._doing.items():
+            setattr(self, method, partial(_raise_deleted, doing, self._name))
 
     def declared(self) -> StateVariable:
         return StateVariable(
@@ -84,11 +88,6 @@ class _Variable:
         self._handle.services.state.delete(self._slot())
 
     def _slot(self) -> bytes:
-        if self._deleted:
-            raise QueryDefinitionError(
-                f"state variable {self._name!r} is used, and init() has deleted it",
-                hint="Delete only variables that an earlier version of the processor declared",
-            )
         return self._prefix + self._handle.key_bytes(f"state variable {self._name!r}")
 
     def _kept(self, shape: type) -> Any:
@@ -144,6 +143,12 @@ class ValueState(_Variable):
     """A single value per key."""
 
     _kind = "value"
+    _doing: ClassVar[Mapping[str, str]] = {
+        "exists": "checking value state exists",
+        "get": "getting value state",
+        "update": "updating value state",
+        "clear": "clearing value state",
+    }
 
     def _each(self, kept: Any, change: Callable[[Any], Any]) -> Any:
         return change(kept)
@@ -175,6 +180,12 @@ class ListState(_Variable):
     """A list of values per key."""
 
     _kind = "list"
+    _doing: ClassVar[Mapping[str, str]] = {
+        "exists": "checking value state exists",
+        "get": "getting value state",
+        **dict.fromkeys(("put", "appendValue", "appendList"), "updating value state"),
+        "clear": "clearing value state",
+    }
 
     def _each(self, kept: Any, change: Callable[[Any], Any]) -> Any:
         return [change(entry) for entry in kept]
@@ -222,6 +233,15 @@ class MapState(_Variable):
     """A map per key."""
 
     _kind = "map"
+    _doing: ClassVar[Mapping[str, str]] = {
+        "exists": "checking map state exists",
+        "getValue": "getting value",
+        "containsKey": "checking if map state contains key",
+        "updateValue": "updating map state value",
+        **dict.fromkeys(("iterator", "keys", "values"), "getting map state entries"),
+        "removeKey": "removing key from map state",
+        "clear": "clearing map state",
+    }
 
     @property
     def _key_columns(self) -> Columns:
@@ -302,6 +322,13 @@ class MapState(_Variable):
     def _unexpired(self) -> tuple[Any, list[int]] | None:
         left = dict(self._alive_items())
         return (left, [entry[1] for entry in left.values()]) if left else None
+
+
+def _raise_deleted(doing: str, name: str, *_: Any, **__: Any) -> NoReturn:
+    raise spark_runtime_error(
+        f"Error {doing}: state variable {name!r} is used, and init() has deleted it. Delete only variables that an "
+        "earlier version of the processor declared"
+    )
 
 
 def purge_unused(handle: StatefulProcessorHandle, name: str) -> None:

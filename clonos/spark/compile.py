@@ -111,10 +111,14 @@ class Compiled:
         settings: Settings,
         zone: str,
         session: Mapping[str, str] | None = None,
+        *,
+        idle_batches: bool = True,
     ) -> None:
-        """`session` is what of the session's settings changes values. A sink is told the columns of its rows, and where
+        """`session` is what of the session's settings changes values. `idle_batches`: timers make micro-batches also
+        while nothing arrives. A sink is told the columns of its rows, and where
         the checkpoint is; so that it can be given to several queries, each has a copy of its own."""
         self._session = session
+        self._idle_batches = idle_batches
         self._checkpoint = ""
         self.broadcasts = Broadcasts()
         sinks = with_back_edges(sinks)
@@ -479,7 +483,8 @@ class Compiled:
         time conduits ask for the time themselves."""
         operators = [node for node in self._nodes if isinstance(node, OperatorPlan)]
         return not realtime and any(
-            node.binding.ticks or any(each.idle_after is not None for each in self._event_inputs(node))
+            (node.binding.ticks and self._idle_batches)
+            or any(each.idle_after is not None for each in self._event_inputs(node))
             for node in operators
         )
 

@@ -7,7 +7,7 @@ import logging
 from clonos.errors import QueryDefinitionError
 from clonos.spark.plan import Binding, OperatorPlan, Upstream, in_order, node_of
 
-__all__ = ["check_streams", "covered", "tell_what_differs"]
+__all__ = ["check_append", "check_streams", "covered", "tell_what_differs"]
 
 LOG = logging.getLogger("clonos")
 
@@ -60,3 +60,14 @@ def _tell_of_time_without_channels(node: OperatorPlan, upstream: Upstream) -> No
             time.column,
             sender.binding.name,
         )
+
+
+def check_append(roots: tuple[Upstream, ...]) -> None:
+    """Spark's append mode shows a result once, when no row can change it any more."""
+    for node in in_order(roots):
+        if isinstance(node, OperatorPlan) and node.gives_updates:
+            raise QueryDefinitionError(
+                f"output mode 'append' shows each result once, and {node.binding.name!r} gives a key's result again "
+                "whenever rows have changed it",
+                hint="Use 'update', or .window(...) before the aggregate: the result comes once, when its window ends",
+            )

@@ -186,6 +186,7 @@ class OperatorPlan:
     )
     zone: str | None = None  # the session's, for which it was defined
     table: TablePlan | None = None
+    gives_updates: bool = False  # a key's row takes the place of the one before
 
     @property
     def all_upstream(self) -> tuple[Upstream, ...]:

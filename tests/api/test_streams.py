@@ -32,6 +32,7 @@ def test_transform_gives_what_its_function_makes_of_the_stream() -> None:
 
 
 def test_the_schema_is_printed_as_spark_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert CARDS.isStreaming  # what a function that takes any DataFrame may ask
     CARDS.printSchema()
     assert capsys.readouterr().out.startswith("root\n |-- card: string (nullable = true)\n |-- amount: long")
     stream("a struct<b: int>").printSchema(1)

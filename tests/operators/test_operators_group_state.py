@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -247,6 +247,22 @@ def test_a_field_that_was_added_to_the_state_is_null() -> None:
 
     make(look, services, state="total BIGINT, last STRING").bundle(*rows(("a", 1)))
     assert seen == [(1, None)]
+
+
+def test_the_state_is_read_as_it_will_be_kept_from_its_update_on() -> None:
+    noon = datetime(2024, 2, 29, 12)
+    seen: list[Any] = []
+
+    def fn(key: Any, pdfs: Any, state: Any) -> Any:
+        if not state.exists:
+            state.update((pd.Timestamp(noon), np.float64(0.1), np.int32(1)))
+        seen.append([(type(value), value) for value in state.get])
+        return []
+
+    operator = make(fn, FakeServices(), state="d DATE, f FLOAT, n BIGINT")
+    for _ in range(2):
+        operator.bundle(*rows(("a", 1)))
+    assert seen == [[(date, noon.date()), (float, float(np.float32(0.1))), (int, 1)]] * 2
 
 
 def test_a_list_in_the_state_changes_only_by_update() -> None:

@@ -103,30 +103,11 @@ def test_keys_are_of_the_types_that_they_have_in_spark() -> None:
     assert arrow_key(kinds, ZONE)((None,) * 5) == (None,) * 5
 
 
-class Deleting(StatefulProcessor):
+class Naive(StatefulProcessor):
     def init(self, handle: Any) -> None:
-        self.count = handle.getValueState("count", "n int")
-        handle.deleteIfExists("count")
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
-        self.count.update((1,))
-        return ()
-
-    def close(self) -> None:
         pass
 
-
-def test_a_deleted_variable_cannot_be_used() -> None:
-    schema = pa.schema([("k", pa.string())])
-    operator = opened(
-        TransformWithStateOperator(Deleting(), input=schema, output="k string", name="f"), FakeServices()
-    )
-    with pytest.raises(QueryDefinitionError, match=r"'count' is used, and init\(\) has deleted it"):
-        operator.bundle([("a",)], [make_row(("k",), ("a",))])
-
-
-class Naive(Deleting):
-    def init(self, handle: Any) -> None:
+    def close(self) -> None:
         pass
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:

@@ -265,6 +265,37 @@ def test_a_variable_is_not_deleted_and_declared_in_one_init() -> None:
         make(Both(), FakeServices())
 
 
+def test_a_deleted_variable_fails_as_in_spark() -> None:
+    """A handler that expects this of Spark catches it here, too."""
+
+    class Gone(Script):
+        def init(self, handle: Any) -> None:
+            super().init(handle)
+            for name in ("value", "list", "map"):
+                handle.deleteIfExists(name)
+
+    def act(p: Any, *_: Any) -> None:
+        for doing, use in (
+            ("checking value state exists", p.value.exists),
+            ("getting value state", p.value.get),
+            ("updating value state", lambda: p.value.update((1, "x"))),
+            ("clearing value state", p.value.clear),
+            ("checking value state exists", p.list.exists),
+            ("getting value state", p.list.get),
+            ("updating value state", lambda: p.list.appendValue((1,))),
+            ("checking map state exists", p.map.exists),
+            ("getting value", lambda: p.map.getValue(("x",))),
+            ("updating map state value", lambda: p.map.updateValue(("x",), ([1],))),
+            ("removing key from map state", lambda: p.map.removeKey(("x",))),
+        ):
+            with pytest.raises(PySparkRuntimeError, match=rf"Error {doing}: .*init\(\) has deleted it"):
+                use()
+
+    services = FakeServices()
+    make(Gone(act), services).bundle(*rows(("a", 1)))
+    assert services.state.data == {}
+
+
 def test_processing_timers() -> None:
     def act(p: Any, key: Any, rows: Any, times: Any) -> None:
         assert times.getCurrentProcessingTimeInMs() == NOW

@@ -99,7 +99,8 @@ LIMITS: dict[str, str] = {
         spark/test_spark_routing.py::test_every_allowed_key_type
         spark/test_spark_routing.py::test_other_types_are_no_keys""",
     "In Real-Time Mode timers": """
-        spark/test_spark_time.py::test_a_processing_time_timer_fires_although_nothing_arrives_and_its_replica_died""",
+        spark/test_spark_time.py::test_a_processing_time_timer_fires_although_nothing_arrives_and_its_replica_died
+        spark/test_spark_time.py::test_timers_wait_for_rows_where_spark_is_told_to_run_no_batch_without""",
     "The causal logs of the epochs": "sim/test_sim_scale.py::test_memory_holds_what_is_shared",
     "The watermark is the minimum": """
         protocol/test_protocol_channel_watermarks.py::test_in_real_time_a_channel_is_idle_that_is_silent_for_a_while

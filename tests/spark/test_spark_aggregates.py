@@ -24,6 +24,7 @@ from clonos.operators.expressions.compiled import EvaluationError
 from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.operators.types import arrow_schema
 from clonos.spark.aggregation import aggregation
+from clonos.spark.parity import check_append
 from clonos.spark.stream_columns import StreamColumns
 from clonos.values.grouping_keys import key_of
 
@@ -163,6 +164,18 @@ def test_what_spark_refuses_is_refused_in_its_words(place: Place) -> None:
 def test_a_key_may_have_a_name_that_is_no_identifier(place: Place) -> None:
     named = place.causal("k string, i int").withColumnRenamed("k", "a.`b")
     assert named.groupBy("a.`b").sum("i").columns == ["a.`b", "sum(i)"]
+
+
+def test_a_result_that_changes_is_not_shown_in_append_mode(place: Place) -> None:
+    """There Spark shows it once, when no row can change it any more: what windows do."""
+    timed = place.causal("k string, n long").withColumn("at", f.timestamp_seconds("n"))
+    timed = timed.withWatermark("at", "1 second")
+    for counts in (timed.groupBy("k").count(), timed.groupBy("at").count().where("count > 1")):
+        with pytest.raises(
+            QueryDefinitionError, match=r"'append' shows each result once, and 'count'.*window"
+        ):
+            place.writer(counts).outputMode("Append").start()
+    check_append(timed.groupBy("k").window("2 seconds").count().plan)
 
 
 def test_aggregates_without_a_name_are_numbered(place: Place) -> None:

@@ -51,6 +51,30 @@ def test_a_processing_time_timer_fires_although_nothing_arrives_and_its_replica_
     assert place.query.restarts == []
 
 
+def test_timers_wait_for_rows_where_spark_is_told_to_run_no_batch_without(place: Place) -> None:
+    place.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+
+    def begin(key: Any, row: Any, ctx: Any) -> Any:
+        ctx.timer(dt.timedelta(milliseconds=1), name="close")
+        return [(key[0], "begun")]
+
+    def close(key: Any, timer: Any, ctx: Any) -> Any:
+        return [(key[0], timer.name)]
+
+    stream = place.causal("k string").groupBy("k")
+    place.start(stream.process(begin, "k string, what string", name="timed", on_timer=close))
+    for key in "ab":
+        place.write([{"k": key}])
+        place.until(lambda: {"k": key, "what": "begun"} in seen(place), key)  # noqa: B023
+        place.query.processAllAvailable()
+    assert {"k": "a", "what": "close"} in seen(place)
+    assert place.query.causal_status()["committed"] == 1
+
+
+def seen(place: Place) -> list[dict[str, Any]]:
+    return [{"k": row["k"], "what": row["what"]} for row in place.rows()]
+
+
 def test_available_now_ends_with_the_data_in_batches_of_the_given_size(place: Place) -> None:
     """Although timers are due later: those fire when the query runs on."""
     import clonos
