@@ -161,7 +161,10 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         return live.state is RecoveryState.REPLAYING and live.quarantine is None and rows < _ROWS_TOGETHER
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
-        self.incarnation.bundles.take(seq, self.incarnation.where, first=first)
+        where = self.incarnation.where
+        if first is not None:
+            self.incarnation.bundles.take(first, where)
+        self.incarnation.bundles.take(seq, where)
         live = self.live
         actions = live.take(records) if live.quarantine is None else (yield from self._take_singly(records))
         self._acked_input = seq
