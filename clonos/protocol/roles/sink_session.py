@@ -63,11 +63,7 @@ class SinkSession:
         """Nothing is left to repeat."""
         yield from ()
 
-    def takes_another(self, rows: int) -> bool:
-        """Each is a transaction of its own."""
-        return False
-
-    def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
+    def bundle(self, seq: int, records: Bundle) -> Steps:
         assert self._sink is not None
         write = self._sink.take(records)
         if write is not None:
