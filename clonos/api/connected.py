@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from clonos.api.grouped import keyed
-from clonos.api.grouping_columns import key_columns
+from clonos.api.grouping_columns import key_columns, key_types
 from clonos.api.streams import CausalStream
 from clonos.errors import QueryDefinitionError
 from clonos.spark.plan import Binding, RightPlan
@@ -65,13 +65,10 @@ class ConnectedStreams:
                 f"{of_left} on the left and {of_right} on the right",
                 hint="Give each column of the one key its counterpart in the other, in the same order",
             )
-        types = [
-            [stream.schema[name].dataType.simpleString() for name in key]
-            for stream, key in zip((self._left, self._right), keys, strict=True)
-        ]
-        if types[0] != types[1]:
+        left, right = key_types(self._left.schema, keys[0]), key_types(self._right.schema, keys[1])
+        if left != right:
             raise QueryDefinitionError(
-                f"the keys of connected streams have different types: {types[0]} and {types[1]}",
+                f"the keys of connected streams have different types: {left} and {right}",
                 hint="Cast one of them before causal(), or in a map()",
             )
         return GroupedConnectedStreams(self._left, self._right, *keys)

@@ -31,6 +31,11 @@ def key_columns_of(schema: Any, columns: tuple[Any, ...], spark: Any) -> tuple[s
     return key
 
 
+def key_types(schema: Any, key: tuple[str, ...]) -> list[str]:
+    """Of the columns of a key, as messages say them: keys of two streams are compared by these."""
+    return [schema[column].dataType.simpleString() for column in key]
+
+
 def column_name(stream: CausalStream, column: Any) -> str:
     """The name behind a grouping column: text, or a Column that is nothing but one of the stream's. Raises
     QueryDefinitionError."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos.api.grouping_columns import key_columns_of
+from clonos.api.grouping_columns import key_columns_of, key_types
 from clonos.api.streams import CausalStream, arrow
 from clonos.errors import QueryDefinitionError
 from clonos.spark.plan import TablePlan
@@ -36,13 +36,10 @@ def initial_table(given: Any, stream: CausalStream, key: tuple[str, ...], name: 
             hint="Compute the key as a column before, with withColumn()",
         )
     own = key_columns_of(schema, tuple(columns), stream._spark)
-    types = [
-        [of[column].dataType.simpleString() for column in names]
-        for of, names in ((stream.schema, key), (schema, own))
-    ]
-    if types[0] != types[1]:
+    mine, given_types = key_types(stream.schema, key), key_types(schema, own)
+    if mine != given_types:
         raise QueryDefinitionError(
-            f"the keys of {name!r} have the types {types[0]} in the stream and {types[1]} in the initialState",
+            f"the keys of {name!r} have the types {mine} in the stream and {given_types} in the initialState",
             hint="Group both by the same columns, and cast those of the initialState",
         )
     return TablePlan(lambda: rows, arrow(schema), key=own)

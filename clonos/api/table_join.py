@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos.api.grouping_columns import column_name, key_columns_of
+from clonos.api.grouping_columns import column_name, key_columns_of, key_types
 from clonos.api.joined_columns import joined_columns, others
 from clonos.api.streams import CausalStream, arrow
 from clonos.errors import QueryDefinitionError
@@ -98,13 +98,10 @@ def _checked(table: Any, name: str) -> Any:
 
 
 def _check_types(mine: Any, theirs: Any, keys: tuple[tuple[str, ...], tuple[str, ...]], name: str) -> None:
-    types = [
-        [schema[column].dataType.simpleString() for column in key]
-        for schema, key in zip((mine, theirs), keys, strict=True)
-    ]
-    if types[0] != types[1]:
+    own, given = key_types(mine, keys[0]), key_types(theirs, keys[1])
+    if own != given:
         raise QueryDefinitionError(
-            f"the keys of {name!r} have different types: {types[0]} in the stream and {types[1]} in the table",
+            f"the keys of {name!r} have different types: {own} in the stream and {given} in the table",
             hint="Cast the table's columns",
         )
 

@@ -268,8 +268,8 @@ class TransformWithStateOperator:
         self.per, self.per_epoch = per, self._batches.per_epoch
         schema = arrow_schema(output)
         self._outputs = Outputs(schema, name)
-        self._frames = FrameMaker(input, tz, widened=True) if pandas else None
-        self._rows = PySparkRows(input, tz)
+        self._pandas = pandas
+        self._input = _Shown(input, tz, pandas=pandas)
         kinds = [input.field(name).type for name in key]
         self._key_of = frame_key(kinds) if pandas else arrow_key(kinds, tz)
         self._placed = naive_as_utc(schema)
@@ -303,11 +303,7 @@ class TransformWithStateOperator:
         self._begin_keys()
         if not groups:
             return []
-        inputs: Iterator[Any]
-        if self._frames is None:
-            inputs = (iter(self._rows.rows(group)) for group in groups.values())
-        else:
-            inputs = (iter((frame,)) for frame in self._frames.split(list(groups.values())))
+        inputs = map(iter, self._input.calls(list(groups.values())))
         made: list[Any] = []
         values = TimerValues(self._services, self._mode)
         before = self._ctx.begin()
@@ -417,7 +413,7 @@ class TransformWithStateOperator:
 
     def _settled(self, made: list[Any]) -> list[tuple[Any, ...]]:
         settled = self._outputs.settle(made)
-        return self._placed(settled) if self._frames is None else settled
+        return settled if self._pandas else self._placed(settled)
 
     def _switch(self, key: tuple[Any, ...] | None, data: bytes | None) -> None:
         self._ctx.key = key
@@ -441,27 +437,27 @@ class TransformWithStateOperator:
         if result is None:
             return
         if not hasattr(type(result), "__iter__") or type(result).__name__ == "DataFrame":
-            due = "rows" if self._frames is None else "pandas.DataFrames"
+            due = "pandas.DataFrames" if self._pandas else "rows"
             raise InputError(
                 f"{self._name!r} returned a {type(result).__name__}, not an iterator of {due}",
                 hint=f"Yield {due}",
             )
-        if self._frames is None:
-            self._outputs.collect(result, made)
-        else:
+        if self._pandas:
             for frame in result:
                 made.extend(self._reader.rows(frame))
+        else:
+            self._outputs.collect(result, made)
 
 
 class _Shown:
-    """Rows of the initial state as `handleInitialState` gets them: one by one, or a frame for each key."""
+    """Rows as the processor gets them: one by one, or a frame for each key."""
 
     def __init__(self, schema: pa.Schema, tz: str | None, *, pandas: bool) -> None:
         self._frames = FrameMaker(schema, tz, widened=True) if pandas else None
         self._rows = PySparkRows(schema, tz)
 
     def calls(self, groups: Sequence[list[tuple[Any, ...]]]) -> Iterator[Sequence[Any]]:
-        """For each key, what its calls are given."""
+        """For each key, its rows, or its frame alone."""
         if self._frames is None:
             return (self._rows.rows(group) for group in groups)
         return ([frame] for frame in self._frames.split(groups))

@@ -115,8 +115,8 @@ class Compiled:
         idle_batches: bool = True,
     ) -> None:
         """`session` is what of the session's settings changes values. `idle_batches`: timers make micro-batches also
-        while nothing arrives. A sink is told the columns of its rows, and where
-        the checkpoint is; so that it can be given to several queries, each has a copy of its own."""
+        while nothing arrives. A sink is told the columns of its rows, and where the checkpoint is; so that it can be
+        given to several queries, each has a copy of its own."""
         self._session = session
         self._idle_batches = idle_batches
         self._checkpoint = ""
@@ -604,9 +604,10 @@ def operator_spec(
 ) -> NodeSpec:
     """What the replicas of an operator are told of it; what depends on settings and history is as by default. `tables`
     is what `given_to` makes of those of the operator."""
-    with_tables: Callable[[Callable[..., Any]], Callable[..., Any]] = (
-        (lambda make: make) if tables is None else (lambda make: partial(make, tables=tables))
-    )
+
+    def with_tables(make: Callable[..., Any]) -> Callable[..., Any]:
+        return make if tables is None else partial(make, tables=tables)
+
     derived = derived or DerivedOf(node, name, ())
     given = arrow_schema(node.input)
     output = arrow_schema(node.schema)

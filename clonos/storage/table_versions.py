@@ -63,10 +63,7 @@ class TableVersions:
 
     def exist(self) -> bool:
         """Whether one was published. Raises StorageUnavailable."""
-        try:
-            return bool(self._read())
-        except FileNotFoundError:
-            return False
+        return bool(self._known())
 
     def load(self, version: str) -> pa.Table:
         """Raises StorageUnavailable."""
@@ -95,7 +92,7 @@ class TableVersions:
             writer.write_table(table)
         raw = sink.getvalue().to_pybytes()
         folder, name = self._folder(), _digest(raw)
-        known = self._read() if self.exist() else []
+        known = self._known()
         is_new = not known or known[-1].name != name
         if is_new:
             folder.write(f"{self._at}/{name}", raw)
@@ -107,6 +104,12 @@ class TableVersions:
         for gone in {each.name for each in known} - {each.name for each in kept}:
             folder.delete(f"{self._at}/{gone}")
         return is_new
+
+    def _known(self) -> list[_Version]:
+        try:
+            return self._read()
+        except FileNotFoundError:
+            return []
 
     def _read(self) -> list[_Version]:
         folder = self._folder()

@@ -93,7 +93,8 @@ def _differing(
             yield name, before.get(name, ""), after.get(name, "")
 
 
-def _at(node: Node) -> str:
+def place_of(node: Node) -> str:
+    """As changes say where they are."""
     return f"node {node.number} ({node.name!r})"
 
 
@@ -130,14 +131,16 @@ def _fixed_changes(before: Node, after: Node) -> Iterator[Change]:
             shown = (
                 (list(old), list(new)) if isinstance(old, tuple) and isinstance(new, tuple) else (old, new)
             )
-            yield Change(_at(after), what, f"was {shown[0]!r} and is {shown[1]!r} now", When.REFUSED, todo)
+            yield Change(
+                place_of(after), what, f"was {shown[0]!r} and is {shown[1]!r} now", When.REFUSED, todo
+            )
 
 
 def _node_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]) -> list[Change]:
     changes = []
     if before.version != after.version:
         says = f"was {before.version!r} and is {after.version!r} now"
-        changes.append(Change(_at(after), "version", says, When.EPOCH, node=after.number))
+        changes.append(Change(place_of(after), "version", says, When.EPOCH, node=after.number))
     if after.kind is NodeKind.SOURCE:
         changes += _source_changes(before, after)
     changes += _output_changes(before, after)
@@ -160,17 +163,20 @@ def _output_changes(before: Node, after: Node) -> Iterator[Change]:
         # Text of format version 1: the fields in their order, without what may be null.
         if before.output.endswith(">") and after.output.startswith(before.output[:-1] + ","):
             yield Change(
-                _at(after), what, f"has more columns: {after.output[len(before.output) : -1]}", When.EPOCH
+                place_of(after),
+                what,
+                f"has more columns: {after.output[len(before.output) : -1]}",
+                When.EPOCH,
             )
         else:
             says = f"was {before.output!r} and is {after.output!r} now"
-            yield Change(_at(after), what, says, When.REFUSED, _COLUMNS)
+            yield Change(place_of(after), what, says, When.REFUSED, _COLUMNS)
 
 
 def _side_output_changes(before: Node, after: Node) -> Iterator[Change]:
     """One that is gone is lacking where an older function, which gave it rows, has to be repeated."""
     for name in sorted(before.side_outputs.keys() - after.side_outputs.keys()):
-        yield Change(_at(after), f"the side output {name!r}", "is not declared any more", When.EPOCH)
+        yield Change(place_of(after), f"the side output {name!r}", "is not declared any more", When.EPOCH)
     for name, columns in after.side_outputs.items():
         known = before.side_outputs.get(name, columns)
         yield from _column_changes(after, f"the side output {name!r}", known, columns)
@@ -185,15 +191,15 @@ def _derived_changes(before: Node, after: Node) -> Iterator[Change]:
         if (old and old.digest) != (new and new.digest):
             shown = [f"{each.said!r}" if each else "nothing" for each in (old, new)]
             says = f"went through {shown[0]} and goes through {shown[1]} now"
-            yield Change(_at(after), f"what is read of node {upstream}", says, When.EPOCH)
+            yield Change(place_of(after), f"what is read of node {upstream}", says, When.EPOCH)
 
 
 def _column_changes(node: Node, what: str, before: Columns, after: Columns) -> Iterator[Change]:
     wrong = misfit(before, after)
     if wrong is not None:
-        yield Change(_at(node), what, wrong, When.REFUSED, _COLUMNS)
+        yield Change(place_of(node), what, wrong, When.REFUSED, _COLUMNS)
     elif before != after:
-        yield Change(_at(node), what, _widened(before, after), When.EPOCH)
+        yield Change(place_of(node), what, _widened(before, after), When.EPOCH)
 
 
 _COLUMNS = (
@@ -241,18 +247,18 @@ def _source_changes(before: Node, after: Node) -> Iterator[Change]:
         says = f"was {old!r} and is {new!r} now"
         more = name == "subscribe" and set(old.split(",")) <= set(new.split(","))
         if more or (name == "path" and _is_in_full(old, new)):
-            yield Change(_at(after), name, says, When.AT_ONCE)
+            yield Change(place_of(after), name, says, When.AT_ONCE)
         elif name in PLACES:
             todo = (
                 "records are known by their place in the source. If these are the same records at another place, say "
                 '.option("clonos.sameSource", "true"); else use a new checkpointLocation'
             )
-            yield Change(_at(after), name, says, When.REFUSED, todo)
+            yield Change(place_of(after), name, says, When.REFUSED, todo)
         elif name in ("kind", "channel", "position"):
             todo = "records are known by their place in the source: " + NEW_CHECKPOINT
-            yield Change(_at(after), name, says, When.REFUSED, todo)
+            yield Change(place_of(after), name, says, When.REFUSED, todo)
         else:
-            yield Change(_at(after), name, says, When.EPOCH)
+            yield Change(place_of(after), name, says, When.EPOCH)
 
 
 def _is_in_full(old: str, new: str) -> bool:
@@ -289,16 +295,16 @@ def _time_changes(before: Node, after: Node) -> Iterator[Change]:
     if old is not None and new is not None and old != new:
         when = When.EPOCH if old in NO_TIMEOUT else When.REFUSED
         todo = f"timers are kept that are meant as {old}: use that, or a new checkpointLocation"
-        yield Change(_at(after), "the timeout", f"was {old!r} and is {new!r} now", when, todo)
+        yield Change(place_of(after), "the timeout", f"was {old!r} and is {new!r} now", when, todo)
     if before.per is not None and after.per is not None and before.per != after.per:
         # Of all versions of the function, so that none brings it along: an epoch that was gathered is no epoch that was
         # processed bundle by bundle, and neither repeats the other.
-        yield Change(_at(after), "per", f"was {before.per!r} and is {after.per!r} now", When.EPOCH)
+        yield Change(place_of(after), "per", f"was {before.per!r} and is {after.per!r} now", When.EPOCH)
     yield from _initial_state_changes(before, after)
-    yield from _watermark_changes(_at(after), "the watermark", before.watermark, after.watermark)
+    yield from _watermark_changes(place_of(after), "the watermark", before.watermark, after.watermark)
     if before.right is not None and after.right is not None:
         what = "the watermark of the second input"
-        yield from _watermark_changes(_at(after), what, before.right.watermark, after.right.watermark)
+        yield from _watermark_changes(place_of(after), what, before.right.watermark, after.right.watermark)
 
 
 def _initial_state_changes(before: Node, after: Node) -> Iterator[Change]:
@@ -307,7 +313,7 @@ def _initial_state_changes(before: Node, after: Node) -> Iterator[Change]:
     if old == new:
         return
     if not new:
-        yield Change(_at(after), "initialState", "is not given any more", When.EPOCH)
+        yield Change(place_of(after), "initialState", "is not given any more", When.EPOCH)
         return
     says = (
         "is new: keys have begun without it"
@@ -315,7 +321,7 @@ def _initial_state_changes(before: Node, after: Node) -> Iterator[Change]:
         else f"has other columns: it was read with {list(old)}"
     )
     todo = f"{'leave it out' if not old else 'give it as it was, or leave it out'}, or use a new checkpointLocation"
-    yield Change(_at(after), "initialState", says, When.REFUSED, todo)
+    yield Change(place_of(after), "initialState", says, When.REFUSED, todo)
 
 
 def _watermark_changes(
@@ -339,14 +345,19 @@ def _shown(watermark: Watermark) -> str:
 # --------------------------------------------------------------------------- state
 
 
+def state_said(variable: str) -> str:
+    """A state variable, as changes say it; forms with one only have it without a name."""
+    return f"state variable {variable!r}" if variable else "the state"
+
+
 def _state_changes(before: Node, after: Node, unused: Mapping[str, StateVariable]) -> Iterator[Change]:
     old = {variable.name: variable for variable in before.state or ()}
     new = {variable.name: variable for variable in after.state or ()}
     for name in sorted(old.keys() | new.keys()):
-        what = f"state variable {name!r}" if name else "the state"
+        what = state_said(name)
         if name in unused and name in new:
             yield Change(
-                _at(after), what, "is used again, with what it kept when it was last used", When.EPOCH
+                place_of(after), what, "is used again, with what it kept when it was last used", When.EPOCH
             )
             # The version before has left nothing that could be migrated.
             fresh = replace(after, migrates=after.migrates - {name})
@@ -355,7 +366,7 @@ def _state_changes(before: Node, after: Node, unused: Mapping[str, StateVariable
                 yield replace(change, todo=todo) if change.when is When.REFUSED else change
         elif name not in old or name not in new:
             yield Change(
-                _at(after), what, "is new" if name not in old else "is not used any more", When.EPOCH
+                place_of(after), what, "is new" if name not in old else "is not used any more", When.EPOCH
             )
         else:
             yield from _variable_changes(what, old[name], new[name], before, after)
@@ -371,7 +382,7 @@ def _variable_changes(
     rewritten: bool = True,
 ) -> Iterator[Change]:
     """`rewritten`: what is kept can be, when a new version begins."""
-    at = _at(after)
+    at = place_of(after)
     another = f"restore it, or give {what} another name"
     if (old.kind, old.key) != (new.kind, new.key):
         yield Change(at, what, "has another kind, or another key of its map", When.REFUSED, another)

@@ -34,7 +34,7 @@ from clonos.protocol.recovery.causal.causal_log import Segment
 from clonos.protocol.recovery.causal.delta import decode_delta
 from clonos.protocol.recovery.causal.determinant import Kind
 from clonos.protocol.topology import Node, NodeKind, StateVariable, Topology
-from clonos.protocol.versions.binding import PLACES, Change, Unused, When, compare
+from clonos.protocol.versions.binding import PLACES, Change, Unused, When, compare, place_of, state_said
 from clonos.protocol.versions.kind_of_version import said_by_user
 from clonos.protocol.versions.state_evolution import Fields, fields_of, is_prefix, moved
 
@@ -193,11 +193,9 @@ def _versions_used_again(history: History, node: Node) -> Iterator[Change]:
         before = fields_of(bound.state)
         for name in before.keys() & now.keys() if bound.version == node.version else ():
             if not is_prefix(before[name], now[name]) and not is_prefix(now[name], before[name]):
-                what = f"state variable {name!r}" if name else "the state"
-                says = f"is used again: with it {what} had the fields {', '.join(before[name])}"
+                says = f"is used again: with it {state_said(name)} had the fields {', '.join(before[name])}"
                 todo = "give the operator another version"
-                where = f"node {node.number} ({node.name!r})"
-                yield Change(where, f"version {node.version!r}", says, When.REFUSED, todo)
+                yield Change(place_of(node), f"version {node.version!r}", says, When.REFUSED, todo)
 
 
 def taken(history: History, epoch: Epoch, program: Topology, *, same_source: bool = False) -> list[Change]:
