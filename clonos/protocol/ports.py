@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from clonos.protocol.destination import Destinations
-from clonos.protocol.frontier import Column
+from clonos.protocol.frontier import Column, numbers_of
 from clonos.protocol.ids import LogOffset, OutputNumber
 
 Row = tuple[Any, ...]
@@ -90,3 +90,17 @@ class Bundle:
     deltas: Sequence[bytes] = ()
     watermarks: Mapping[int, int] = field(default_factory=dict)
     """By channel, what its sender has said of event time behind these records. Records may be none."""
+
+    @classmethod
+    def joined(cls, bundles: Sequence[Bundle]) -> Bundle:
+        """Bundles that came one behind the other, as one."""
+        watermarks: dict[int, int] = {}
+        for each in bundles:
+            watermarks.update(each.watermarks)
+        return cls(
+            [channel for each in bundles for channel in numbers_of(each.channels)],
+            [position for each in bundles for position in numbers_of(each.positions)],
+            [row for each in bundles for row in each.rows],
+            [delta for each in bundles for delta in each.deltas],
+            watermarks,
+        )

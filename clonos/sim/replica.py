@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clonos.errors import ClonosError
 from clonos.protocol.fence import LOWEST_FENCE
 from clonos.protocol.ids import LOG_BEGIN, Epoch, LogOffset, Origin, OutputNumber, log_after
+from clonos.protocol.ports import Bundle
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.conduit_model import Ended, FlushLog, Heartbeat, LogFlushed, ReplicaError, Welcome
 from clonos.protocol.roles.death import KILLED, REPORTED, Death
@@ -191,12 +192,25 @@ class Replica(Process):
             elif isinstance(word, SnapshotStored):
                 self._stored(word)
             elif isinstance(word, BundleFrame):
-                bundle = word.bundle
-                self.world.trace.took(self.name, self.origin, word.seq, bundle.channels, bundle.positions)
-                yield from self.session.bundle(word.seq, bundle)
+                seq, bundle = self._with_those_behind(word)
+                self.world.trace.took(self.name, self.origin, seq, bundle.channels, bundle.positions)
+                yield from self.session.bundle(seq, bundle, word.seq)
             else:
                 yield from self.session.hear(word)
         self._inbox.extendleft(reversed(later))
+
+    def _with_those_behind(self, frame: BundleFrame) -> tuple[int, Bundle]:
+        """The bundles that have come and may be taken as one, and the number of the last."""
+        bundles, seq, rows = [frame.bundle], frame.seq, len(frame.bundle.rows)
+        while (
+            self._inbox
+            and isinstance(behind := self._inbox[0], BundleFrame)
+            and self.session.takes_another(rows)
+        ):
+            self._inbox.popleft()
+            bundles.append(behind.bundle)
+            seq, rows = behind.seq, rows + len(behind.bundle.rows)
+        return seq, Bundle.joined(bundles) if len(bundles) > 1 else frame.bundle
 
     def _stored(self, word: SnapshotStored) -> None:
         assert isinstance(self.host, OperatorHost)

@@ -147,6 +147,12 @@ class Bundle:
     rows: int
     blocks: tuple[memoryview, ...]
 
+    @classmethod
+    def joined(cls, bundles: Sequence[Bundle]) -> Bundle:
+        """Bundles that came one behind the other, as one with the last one's number."""
+        blocks = tuple(block for each in bundles for block in each.blocks)
+        return cls(bundles[-1].seq, sum(each.rows for each in bundles), blocks)
+
 
 class OutputBlock(NamedTuple):
     """A block, and the instance downstream that it is for."""

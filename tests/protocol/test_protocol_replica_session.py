@@ -55,8 +55,11 @@ class Recorded:
     def open_epoch(self) -> Steps:
         return self._step("open epoch")
 
-    def bundle(self, seq: int, records: Bundle) -> Steps:
-        return self._step("bundle", seq)
+    def takes_another(self, rows: int) -> bool:
+        return rows < 3
+
+    def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
+        return self._step("bundle", seq) if first is None else self._step("bundles", first, seq)
 
     def tick(self) -> Steps:
         return self._step("tick")
@@ -108,6 +111,16 @@ def recorded() -> Recorded:
 @pytest.fixture
 def session(recorded: Recorded) -> ReplicaSession:
     return ReplicaSession(recorded, recorded)
+
+
+def test_only_a_replica_takes_bundles_together(session: ReplicaSession, recorded: Recorded) -> None:
+    carry_out(session.attach(replace(REQUEST, standby=True)))
+    assert not session.takes_another(1), "a standby's records wait for its log anyway"
+    carry_out(session.hear(Promote(REQUEST.fence, 0)))
+    assert session.takes_another(2)
+    assert not session.takes_another(3)
+    carry_out(session.bundle(3, BUNDLE, 1))
+    assert recorded.said[-1] == ("bundles", 1, 3)
 
 
 def test_an_epoch_of_a_replica(session: ReplicaSession, recorded: Recorded) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, Planted, planted
 
+from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.own_log import OwnLog
 from clonos.protocol.roles.incarnation import Incarnation
@@ -40,6 +42,16 @@ def snapshot_counts_as_taken_live_since_its_log_begins(patch: Patch) -> None:
     patch.setattr(Candidate, "own_log", property(own_log))
 
 
+def bundles_taken_together_lose_what_rode_along(patch: Patch) -> None:
+    """All but the last of them: what came with their records is held by no instance any more."""
+    real = Bundle.joined.__func__
+
+    def joined(cls: type[Bundle], bundles: Sequence[Bundle]) -> Bundle:
+        return replace(real(cls, bundles), deltas=bundles[-1].deltas)
+
+    patch.setattr(Bundle, "joined", classmethod(joined))
+
+
 STARTING: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
@@ -66,5 +78,6 @@ STARTING: dict[str, Planted] = {
             },
             **{**STANDBYS, "executors": True, "realtime": True, "faults": 60},
         ),
+        planted(bundles_taken_together_lose_what_rode_along, rates=CRASHES),
     )
 }

@@ -347,7 +347,7 @@ class Conduit:
         link = self._replica
         while link.sent < self._last:
             size = self._sizes[link.sent + 1]
-            if not link.has_room_for(size):
+            if not link.has_room_again_for(size):
                 self._pump_standby()
                 return
             self._actions.append(Send(link.send(size)))

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Persist, Row
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ports import Encoded
+from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.incarnation import Incarnation
@@ -28,6 +29,9 @@ from clonos.protocol.roles.operator_ports import Moment, OperatorPorts, Snapshot
 from clonos.protocol.roles.record_quarantine import RecordQuarantine, singly
 from clonos.protocol.roles.snapshot_schedule import SnapshotLimits, SnapshotSchedule
 from clonos.protocol.roles.steps import Steps
+
+_ROWS_TOGETHER: Final = 1000
+"""Rows in bundles that are taken as one."""
 
 S = TypeVar("S")
 PendingT = TypeVar("PendingT")
@@ -150,8 +154,17 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     # ----------------------------------------------------------------- input
 
-    def bundle(self, seq: int, records: Bundle) -> Steps:
-        self.incarnation.bundles.take(seq, self.incarnation.where)
+    def takes_another(self, rows: int) -> bool:
+        """While what was recorded is repeated: the recording says of which records a step is, so bundles cost time and
+        mean nothing. What remains behind it is one step; so they are no more rows than a step may well have."""
+        live = self.live
+        return live.state is RecoveryState.REPLAYING and live.quarantine is None and rows < _ROWS_TOGETHER
+
+    def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
+        where = self.incarnation.where
+        if first is not None:
+            self.incarnation.bundles.take(first, where)
+        self.incarnation.bundles.take(seq, where)
         live = self.live
         actions = live.take(records) if live.quarantine is None else (yield from self._take_singly(records))
         self._acked_input = seq

@@ -39,8 +39,12 @@ class PeerLink:
 
     def has_room_for(self, size: int) -> bool:
         """Whether one more bundle may be sent; one alone may be larger than the window."""
-        fits = self.under_way == 0 or self.under_way + size <= self.window_bytes
-        return self.sent - self.acked < self.window and fits
+        return self.sent - self.acked < self.window and self.has_room_again_for(size)
+
+    def has_room_again_for(self, size: int) -> bool:
+        """Whether one more bundle may be sent that was made for an earlier process. That there be few under way is for
+        those that are still to be made: it makes them larger."""
+        return self.under_way == 0 or self.under_way + size <= self.window_bytes
 
     def send(self, size: int) -> int:
         """The next bundle; its number."""

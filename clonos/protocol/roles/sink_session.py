@@ -63,7 +63,11 @@ class SinkSession:
         """Nothing is left to repeat."""
         yield from ()
 
-    def bundle(self, seq: int, records: Bundle) -> Steps:
+    def takes_another(self, rows: int) -> bool:
+        """Each is a transaction of its own."""
+        return False
+
+    def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
         assert self._sink is not None
         write = self._sink.take(records)
         if write is not None:

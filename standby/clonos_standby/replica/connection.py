@@ -40,6 +40,11 @@ class Connection:
         """Whether a frame can be had without reading from the socket."""
         return bool(self._ready)
 
+    @property
+    def buffered_type(self) -> FrameType | None:
+        """That of the frame that `next` gives without reading from the socket."""
+        return self._ready[0].type if self._ready else None
+
     def next(self) -> Frame:
         """The next frame; waits for it."""
         while not self._ready:

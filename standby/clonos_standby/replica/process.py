@@ -36,6 +36,7 @@ from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.protocol.roles.steps import Steps, carry_out
 from clonos.storage.disk_errors import unavailable
 from clonos.testing.faults import FaultInjector, Point, read_script
+from clonos.wire.framing import FrameType
 from clonos.wire.messages import Bundle, Hello, Resume, pack_ended, pack_error, pack_welcome, parse
 from clonos_standby.cluster.spec import NodeSpec, load
 from clonos_standby.replica.connection import ConduitGone, Connection, Heartbeat
@@ -223,7 +224,8 @@ class Replica:
                 continue
             message = parse(connection.next())
             if isinstance(message, Bundle):
-                carry_out(session.bundle(message.seq, host.read(message)))
+                bundle = _with_those_behind(message, connection, session)
+                carry_out(session.bundle(bundle.seq, host.read(bundle), message.seq))
                 heartbeat.progress = host.session.progress
             elif isinstance(message, Hello):
                 self._hello = message
@@ -332,6 +334,17 @@ class Replica:
         if wakeups is not None and wakeups in ready:
             host.finished()
         return connection.buffered or connection in ready
+
+
+def _with_those_behind(bundle: Bundle, connection: Connection, session: ReplicaSession) -> Bundle:
+    """As one with those that have come and may be taken together with it."""
+    bundles, rows = [bundle], bundle.rows
+    while connection.buffered_type is FrameType.BUNDLE and session.takes_another(rows):
+        behind = parse(connection.next())
+        assert isinstance(behind, Bundle)
+        bundles.append(behind)
+        rows += behind.rows
+    return Bundle.joined(bundles) if len(bundles) > 1 else bundle
 
 
 def main(control: socket.socket, spec_path: str) -> None:

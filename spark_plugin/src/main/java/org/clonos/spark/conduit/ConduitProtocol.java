@@ -246,7 +246,7 @@ public final class ConduitProtocol {
       return;
     }
     while (replica.sent() < kept.last()) {
-      if (!replica.hasRoomFor(kept.get(replica.sent() + 1))) {
+      if (!replica.hasRoomAgainFor(kept.get(replica.sent() + 1))) {
         pumpStandby();
         return;
       }

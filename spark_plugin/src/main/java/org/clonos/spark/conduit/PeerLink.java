@@ -54,7 +54,15 @@ final class PeerLink {
 
   /** Whether one more bundle may be sent; one alone may be larger than the window. */
   boolean hasRoomFor(long size) {
-    return sent - acked < window && (underWayBytes == 0 || underWayBytes + size <= windowBytes);
+    return sent - acked < window && hasRoomAgainFor(size);
+  }
+
+  /**
+   * Whether one more bundle may be sent that was made for an earlier process. That there be few under way is for those
+   * that are still to be made: it makes them larger.
+   */
+  boolean hasRoomAgainFor(long size) {
+    return underWayBytes == 0 || underWayBytes + size <= windowBytes;
   }
 
   /** The next bundle; its number. */
