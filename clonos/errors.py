@@ -156,6 +156,10 @@ class StorageUnavailable(ClonosError):
     retryable = True
 
 
+class InputForgotten(StorageUnavailable):
+    """Records that a replica needs are not kept any more: the snapshot that covered them cannot be read."""
+
+
 class ReplicaLost(ClonosError):
     """A replica was lost and could not be replaced."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clonos.errors import StorageUnavailable, Where
+from clonos.errors import InputForgotten, Where
 from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.fence import Fence
 from clonos.protocol.recovery.causal.replacement import (
@@ -63,10 +63,14 @@ def test_a_hole_in_the_bundles_ends_the_attempt() -> None:
     taken.take(5, where)
     taken.end(5, where)
     assert taken.upto == 5
-    with pytest.raises(StorageUnavailable, match="forgotten the bundles up to 6"):
+    with pytest.raises(InputForgotten, match="forgotten the bundles up to 6"):
         taken.take(7, where)
-    with pytest.raises(StorageUnavailable, match="up to bundle 5"):
+    with pytest.raises(InputForgotten, match="forgotten the bundles up to 6"):
+        taken.take(9, where, first=7)
+    with pytest.raises(InputForgotten, match="up to bundle 5"):
         taken.end(6, where)
+    taken.take(9, where, first=4)  # some of them come again
+    assert taken.upto == 9
 
 
 def test_a_conduit_stays_fresh_until_a_replica_has_recovered() -> None:

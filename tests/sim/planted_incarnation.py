@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from planted import CRASHES, SERVERS, STANDBYS, Planted, planted
 
+from clonos.protocol.engine.bundle_gap_detector import BundleGapDetector
 from clonos.protocol.ports import Bundle
 from clonos.protocol.recovery.causal import retrieval
 from clonos.protocol.recovery.causal.own_log import OwnLog
@@ -52,6 +53,12 @@ def bundles_taken_together_lose_what_rode_along(patch: Patch) -> None:
     patch.setattr(Bundle, "joined", classmethod(joined))
 
 
+def bundles_taken_together_count_as_a_hole(patch: Patch) -> None:
+    """Only the last of them is counted: the attempt is given up, and nothing wrong is seen."""
+    real = BundleGapDetector.take
+    patch.setattr(BundleGapDetector, "take", lambda self, seq, where, *, first=None: real(self, seq, where))
+
+
 STARTING: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
@@ -79,5 +86,6 @@ STARTING: dict[str, Planted] = {
             **{**STANDBYS, "executors": True, "realtime": True, "faults": 60},
         ),
         planted(bundles_taken_together_lose_what_rode_along, rates=CRASHES),
+        planted(bundles_taken_together_count_as_a_hole, rates=CRASHES),
     )
 }

@@ -7,7 +7,7 @@ in the numbers shows it, and the records in it exist nowhere any more, so the ta
 
 from __future__ import annotations
 
-from clonos.errors import StorageUnavailable, Where
+from clonos.errors import InputForgotten, Where
 from clonos.protocol.counters import LAST_LONG, used_up
 
 
@@ -21,13 +21,14 @@ class BundleGapDetector:
     def upto(self) -> int:
         return self._upto
 
-    def take(self, seq: int, where: Where) -> None:
-        """A bundle has come. Raises StorageUnavailable where one before it is missing."""
+    def take(self, seq: int, where: Where, *, first: int | None = None) -> None:
+        """A bundle has come; with `first`, all from that one to `seq`. Raises InputForgotten where one before them is
+        missing."""
         if seq > LAST_LONG:
             hint = "Start the query again: every task attempt numbers its bundles from 1"
             raise used_up("the number of the bundle", where, hint=hint)
-        if seq > self._upto + 1:
-            self._missing(seq - 1, where)
+        if (first or seq) > self._upto + 1:
+            self._missing((first or seq) - 1, where)
         self._upto = max(self._upto, seq)
 
     def end(self, last: int, where: Where) -> None:
@@ -36,7 +37,7 @@ class BundleGapDetector:
             self._missing(last, where)
 
     def _missing(self, last: int, where: Where) -> None:
-        raise StorageUnavailable(
+        raise InputForgotten(
             f"the newest snapshot that can be read covers the input up to bundle {self._upto}, but the conduit has "
             f"forgotten the bundles up to {last}",
             where=where,

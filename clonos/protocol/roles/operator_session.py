@@ -161,10 +161,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
         return live.state is RecoveryState.REPLAYING and live.quarantine is None and rows < _ROWS_TOGETHER
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
-        where = self.incarnation.where
-        if first is not None:
-            self.incarnation.bundles.take(first, where)
-        self.incarnation.bundles.take(seq, where)
+        self.incarnation.bundles.take(seq, self.incarnation.where, first=first)
         live = self.live
         actions = live.take(records) if live.quarantine is None else (yield from self._take_singly(records))
         self._acked_input = seq

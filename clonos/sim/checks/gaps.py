@@ -1,4 +1,5 @@
-"""A query may stop with `GapError` only where determinants are missing: a log that can be read has no gap.
+"""A query may stop with `GapError` only where determinants are missing: a log that can be read has no gap. And records
+that a conduit has forgotten are missed only where a snapshot may have been lost.
 
 Two cases are not checked. Where instances have standbys, what an instance wrote may have been overtaken, and is not
 believed although it can be read. And where an old copy of a disk holds what an instance did before it did otherwise,
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clonos.errors import ClonosError, GapError
+from clonos.errors import ClonosError, GapError, InputForgotten
 from clonos.protocol.ids import LOG_BEGIN, Origin
 from clonos.sim.checks.losses import Losses, readable, readable_sink
 from clonos.sim.checks.truncation import Truncation
@@ -20,6 +21,10 @@ from clonos.sim.plan import Fault
 if TYPE_CHECKING:
     from clonos.sim.replica import Replica
     from clonos.sim.world import World
+
+SNAPSHOTS_LOST = frozenset(
+    {Fault.SNAPSHOT_PAGE, Fault.SNAPSHOTS_GONE, Fault.HOST_LOST, Fault.CHECKPOINT_OLDER}
+)
 
 
 class Gaps:
@@ -42,8 +47,12 @@ class Gaps:
         )
 
     def failed(self, replica: Replica, error: ClonosError) -> None:
-        """An instance that returns has stopped because of a gap in its log."""
+        """An instance has stopped, perhaps because of a gap in its log or in its input."""
         origin = replica.origin
+        if isinstance(error, InputForgotten) and not any(
+            one.kind in SNAPSHOTS_LOST for one in self._world.faults.struck
+        ):
+            raise Violation("gaps", f"{replica.name} stops with {error}, and no snapshot was lost")
         if not isinstance(error, GapError) or self._world.plan.standbys or self._losses.may_hide(origin):
             return
         if self._world.plan.per_epoch and self._is_an_older_checkpoint():
