@@ -133,5 +133,9 @@ def test_where_a_letter_cannot_help_the_query_ends(
 
 
 def test_records_come_singly_and_deltas_with_the_first() -> None:
-    pieces = list(singly(Bundle([1, 2], [5, 6], [("a",), ("b",)], [b"delta"])))
+    bundle = Bundle([1, 2], [5, 6], [("a",), ("b",)], [b"delta"])
+    assert list(singly(bundle, 2)) == [bundle], "of all of them it is recorded what came of them"
+    known, new = singly(bundle, 1)
+    assert (known.rows, known.deltas, new.rows, new.deltas) == ([("a",)], [b"delta"], [("b",)], ())
+    pieces = list(singly(bundle, 0))
     assert pieces == [Bundle([1], [5], [("a",)], [b"delta"]), Bundle([2], [6], [("b",)], ())]

@@ -325,6 +325,11 @@ class Instance:
         return self._replay.state
 
     @property
+    def awaited_by_recording(self) -> int:
+        """How many records are still to come before one may be run of which it is not recorded what came of it."""
+        return self._replay.awaited_by_recording
+
+    @property
     def quarantine(self) -> Quarantine | None:
         """Says which records may be run, after deaths that one of them may have caused."""
         return self._executor.record_by_record.quarantine

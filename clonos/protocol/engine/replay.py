@@ -41,6 +41,13 @@ class Replay:
         self._place = place
 
     @property
+    def awaited_by_recording(self) -> int:
+        """Records that complete steps consume, less those that have come."""
+        steps = self._log.recording.steps if self.state is RecoveryState.REPLAYING else ()
+        consumed = sum(count for step in steps if step.complete for _, count in step.consumed)
+        return max(0, consumed - len(self._gate.waiting))
+
+    @property
     def following(self) -> bool:
         """Whether it is a standby's. Nothing leaves then."""
         return self._output.suppresses_all

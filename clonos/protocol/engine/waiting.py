@@ -25,6 +25,9 @@ class Waiting:
     def __bool__(self) -> bool:
         return any(self._by_channel.values())
 
+    def __len__(self) -> int:
+        return sum(map(len, self._by_channel.values()))
+
     @property
     def records(self) -> list[tuple[int, int, Row]]:
         """Channel, position and row of each."""

@@ -157,8 +157,7 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
     def takes_another(self, rows: int) -> bool:
         """While what was recorded is repeated: the recording says of which records a step is, so bundles cost time and
         mean nothing. What remains behind it is one step; so they are no more rows than a step may well have."""
-        live = self.live
-        return live.state is RecoveryState.REPLAYING and live.quarantine is None and rows < _ROWS_TOGETHER
+        return self.live.state is RecoveryState.REPLAYING and rows < _ROWS_TOGETHER
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
         self.incarnation.bundles.take(seq, self.incarnation.where, first=first)
@@ -176,7 +175,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def _take_singly(self, records: Bundle) -> Steps:
         """Each record is saved before the next one may end the process. The bundle is acknowledged by itself."""
-        for record in singly(records):
+        known = min(self.live.awaited_by_recording, len(records.rows))
+        for record in singly(records, known):
             yield from self.perform(self.live.take(record))
         if self.quarantine.is_over():
             self.live.quarantine = None

@@ -93,9 +93,13 @@ class RecordQuarantine:
         self._marks.blame(where)
 
 
-def singly(records: Bundle) -> Iterator[Bundle]:
-    """A bundle's records, one by one."""
-    for at, row in enumerate(records.rows):
+def singly(records: Bundle, known: int) -> Iterator[Bundle]:
+    """A bundle's records, one by one but for the first ones: of so many it is recorded what came of them."""
+    if known:
+        yield Bundle(
+            records.channels[:known], records.positions[:known], records.rows[:known], records.deltas
+        )
+    for at, row in enumerate(records.rows[known:], known):
         channel, position = int(records.channels[at]), int(records.positions[at])
         yield Bundle([channel], [position], [row], records.deltas if at == 0 else ())
     if records.watermarks:
