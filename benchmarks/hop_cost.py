@@ -1,10 +1,12 @@
 """What a row costs per hop between causal operators: processor time of the JVM, and of the replicas.
 
 A chain of operators that pass a keyed row on, each by another key, so that every hop is a full exchange. The query runs
-over what is there in one micro-batch, with 1 and with 5 operators, in turns; the difference, over the hops and rows, is
-what a hop costs, without what a query costs once and without its source and sink. The JVM runs one round beforehand.
+over what is there in one micro-batch, with 1 and with 5 operators and over `--rows` and four times as many, in turns.
+The difference between more rows and fewer, of the difference between the two lengths, is what a row costs per hop:
+without the source and the sink, and without what each stage costs once, most of which is the JVM compiling it. That is
+printed beside it, since it is more than all rows of a short run cost. The JVM runs one round beforehand.
 
-    python benchmarks/hop_cost.py [--rows 400000] [--rounds 5] [--bundle 1000]
+    python benchmarks/hop_cost.py [--rows 1000000] [--rounds 3] [--bundle 2000]
 
 To compare two commits, run it in a tree of each in turns.
 """
@@ -27,6 +29,8 @@ import clonos
 from clonos.sources.log_writer import LogWriter
 
 SHORT, LONG = 1, 5
+MORE = 4
+"""Times as many rows in the larger of two logs."""
 ROW = "a string, b string, n bigint, x double, text string"
 TEXT = "t" * 20
 
@@ -92,31 +96,48 @@ def measure(spark: Any, log: Path, length: int) -> tuple[float, float]:
     return seconds_of(f"/proc/{jvm}/stat") - before, replicas
 
 
+def difference(spark: Any, log: Path) -> tuple[float, float]:
+    """Seconds of the JVM and of the replicas that the long chain takes more than the short one."""
+    short, long = measure(spark, log, SHORT), measure(spark, log, LONG)
+    return long[0] - short[0], long[1] - short[1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--bundle", type=int, default=1000, help="most rows in a bundle")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--bundle", type=int, default=2000, help="most rows in a bundle, half of them a block"
+    )
     options = parser.parse_args()
     spark = session(slots=24, **{"spark.clonos.bundle.rows": str(options.bundle)})
+    per_row: list[tuple[float, ...]] = []
+    once: list[tuple[float, ...]] = []
+    hops = LONG - SHORT
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        fill(log, options.rows)
-        measure(spark, log, LONG)
-        found: list[tuple[float, float]] = []
+        few, many = Path(folder) / "few", Path(folder) / "many"
+        fill(few, options.rows)
+        fill(many, options.rows * MORE)
+        measure(spark, few, LONG)
         for _ in range(options.rounds):
-            short, long = measure(spark, log, SHORT), measure(spark, log, LONG)
-            scale = 1e6 / options.rows / (LONG - SHORT)
-            found.append(((long[0] - short[0]) * scale, (long[1] - short[1]) * scale))
-    for name, values in (("JVM", [jvm for jvm, _ in found]), ("replicas", [rest for _, rest in found])):
-        spread = f"{min(values):.2f} to {max(values):.2f}"
-        print(
-            f"{name}: {statistics.median(values):.2f} us of processor time per row and hop ({spread})",
-            flush=True,
-        )
+            less, more = difference(spark, few), difference(spark, many)
+            rows = options.rows * (MORE - 1)
+            slopes = [(high - low) / rows for low, high in zip(less, more, strict=True)]
+            per_row.append(tuple(slope / hops * 1e6 for slope in slopes))
+            once.append(
+                tuple((low - slope * options.rows) / hops for low, slope in zip(less, slopes, strict=True))
+            )
+    for at, name in enumerate(("JVM", "replicas")):
+        print(f"{name}: {spread(per_row, at)} us of processor time per row and hop, ", end="", flush=True)
+        print(f"{spread(once, at)} s per operator once", flush=True)
     spark.stop()
+
+
+def spread(rounds: list[tuple[float, ...]], at: int) -> str:
+    values = [each[at] for each in rounds]
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 if __name__ == "__main__":

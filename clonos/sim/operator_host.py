@@ -355,6 +355,7 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
                     reader.output_read(self._node.number),
                     has_event_time=self._world.plan.event_time and reader.kind is NodeKind.OPERATOR,
                     watermark_of=watermark_of_output if self._world.plan.seed % 2 else None,
+                    waits=0 if self._world.plan.seed % 4 == 3 else None,
                 )
                 for reader in readers
             ],

@@ -9,6 +9,7 @@ import pytest
 from clonos.errors import LogConflict, StorageUnavailable, Where
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
+from clonos.protocol.recovery.causal import determinant_codec as codec
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import HolderReply
 from clonos.protocol.recovery.causal.own_log import OwnLog, Writer
@@ -17,7 +18,8 @@ from clonos.protocol.recovery.causal.retrieval import OpenedLog, Retrieval, retr
 
 ORIGIN = Origin(2, 0)
 HERE = Where("ledger", 0, 7)
-LOG = bytes(range(100))
+LOG = b"".join(codec.seal(bytes([number] * 4)) for number in range(10))
+"""Chunks of ten bytes."""
 FENCE = Fence.of(0, 5)
 
 
@@ -144,3 +146,15 @@ def test_what_lies_before_the_settled_epochs_may_have_been_done_anew(may_have_mo
     found = begin(40, here, (40, b""), may_have_moved=may_have_moved, fresh=True, settled=30)
     recovered = found.put_together(stale, where=HERE)
     assert recovered.recorded == LOG[40:60]
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_chunk_of_which_the_end_is_damaged_is_not_there(fresh: bool) -> None:
+    """The log was written anew inside the chunk, from where it first differed, and that page cannot be read."""
+    found = begin(0, damaged(piece(0, 2), piece(10, 40)), (0, b""), all_begin=True, fresh=fresh)
+    assert found.put_together([], where=HERE).recorded == b""
+
+
+@pytest.mark.parametrize("length", range(31))
+def test_whole_chunks_end_where_the_last_whole_one_does(length: int) -> None:
+    assert codec.whole_chunks(LOG[:length]) == LOG[: length // 10 * 10]

@@ -84,7 +84,11 @@ BEGUN_ANEW = {Fault.OFFSETS_LOST: 0.7, Fault.DRIVER_LOSS: 0.02}
 BATCHES: dict[str, Planted] = {
     bug.__name__: planted(bug, rates=rates, **changes)
     for bug, rates, changes in (
-        (snapshot_forgets_the_watermark_of_the_epochs_beginning, CRASHES, {**LATE, "snapshot_rate": 0.3}),
+        (
+            snapshot_forgets_the_watermark_of_the_epochs_beginning,
+            CRASHES,
+            {**LATE, "snapshot_rate": 0.3, "first": 378},
+        ),
         (late_is_told_by_the_watermark_of_now, CRASHES, LATE),
         (snapshot_while_records_are_gathered, CRASHES, {**GATHERED, "snapshot_rate": 0.3}),
         (replay_of_an_epochs_end_fires_timers_alone, CRASHES, GATHERED),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
+from planted import MANY_BUNDLES, OTHERS, PASSIVE, STANDBYS, Planted, planted
 
 from clonos.protocol.recovery.causal import needed_log, retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
@@ -117,6 +117,11 @@ def what_has_acted_is_done_anew(patch: Patch) -> None:
     patch.setattr(needed_log, "_acted_end", lambda start, recorded: start)
 
 
+def chunk_that_is_cut_off_is_believed(patch: Patch) -> None:
+    """A log that was written anew inside a chunk ends there, once the page with the rest of the chunk is damaged."""
+    patch.setattr(retrieval, "whole_chunks", lambda log: log)
+
+
 # --------------------------------------------------------------------- fences
 
 
@@ -151,6 +156,14 @@ DISKS: dict[str, Planted] = {
             a_store_in_the_place_of_a_damaged_one_keeps_nothing_received,
             rates={Fault.STORE_PAGE: 0.3, Fault.REPLICA_CRASH: 0.02},
             **OLD,
+        ),
+        planted(
+            chunk_that_is_cut_off_is_believed,
+            first=178,
+            seeds=1,
+            rates={Fault.REPLICA_CRASH: 0.01, Fault.TASK_CRASH: 0.003},
+            snapshot_rate=0.5,
+            **{**PASSIVE, **MANY_BUNDLES},
         ),
         planted(an_old_copy_of_the_own_store_is_enough, rates=OLD_RATES, **OLD),
         planted(an_old_copy_says_that_it_is_whole, rates=OLD_RATES | {Fault.SINK_LOG_PAGE: 0.5}, **OLD),
@@ -187,7 +200,7 @@ DISKS: dict[str, Planted] = {
         ),
         planted(
             fences_are_not_synced,
-            first=99,
+            first=185,
             rates={Fault.POWER_LOSS: 0.03, Fault.TASK_ZOMBIE: 0.1},
             **{**HOSTS, "realtime": False, "faults": 60, "records": 40},
         ),

@@ -134,7 +134,7 @@ CHANGING: dict[str, Planted] = {
         planted(version_of_an_epoch_is_not_recorded, rates=RATES, **CHANGES),
         planted(
             readable_rest_of_a_damaged_store_counts_as_all_of_it,
-            first=49,
+            first=26,
             rates=DAMAGE,
             **{**CHANGES, "effects": True, "realtime": False, "standbys": 0, "faults": 60},
         ),

@@ -27,8 +27,9 @@ class Detection:
     at once, there may be no holder of these logs any more. (A host is lost with all its stores, which is one loss.)
     The part of such a log that no other instance and no sink depends on is done anew (`needed_log`), but not where it
     has had an effect; and with a finite sharing depth a holder may have the log and not the logs on which that
-    depends; and an old copy of a disk may bring a log back that it once had with it. The query then stops, which is
-    right, although with a reason that is not.
+    depends; and an old copy of a disk may bring a log back that it once had with it; and where a page is damaged as
+    well, all that is known of a log is repeated, since the page may have said that it is needed. The query then stops,
+    which is right, although with a reason that is not.
     """
 
     def __init__(self, world: World) -> None:
@@ -40,7 +41,7 @@ class Detection:
         plan, struck = self._world.plan, self._world.faults.struck
         losses = Counter((fault.at, fault.where) for fault in struck if fault.kind in LOSSES)
         times = {(at, nth) for (at, _), hosts in losses.items() for nth in range(hosts)}
-        old = any(fault.kind is Fault.OLD_DISK for fault in struck)
-        if (plan.effects or plan.depth < FULL or old) and len(times) >= 2:
+        kept_all = any(fault.kind in (Fault.OLD_DISK, Fault.STORE_PAGE) for fault in struck)
+        if (plan.effects or plan.depth < FULL or kept_all) and len(times) >= 2:
             raise BeyondPromise(f"{who} depends on what was lost with two stores")
         raise Violation("I10", f"{who} reports a divergence of a pure function: {error}")

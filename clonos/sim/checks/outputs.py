@@ -88,7 +88,8 @@ class Outputs:
     def _follows(self, origin: Origin, receiver: Origin, last: int, number: int) -> bool:
         """Whether what lies between two rows for a reader is of outputs that it does not read."""
         readers = [reader.number for reader in self._topology.downstream(origin.node)]
-        nowhere = self._nowhere[origin, readers.index(receiver.node)]
+        # There is nothing of an instance of which only a process was heard that is overtaken.
+        nowhere = self._nowhere.get((origin, readers.index(receiver.node)), set())
         return number > last and all(between in nowhere for between in range(last + 1, number))
 
     def shows(self, sink: Origin, identity: str, row: Row) -> None:

@@ -193,6 +193,21 @@ def chunk_at(log: bytes | memoryview, at: int) -> tuple[bytes, int]:
     return entries, end
 
 
+def whole_chunks(log: bytes) -> bytes:
+    """Without a chunk at the end that is cut off. A store may end inside one: its log was written anew from where two
+    histories first differ, and the page with what came there is damaged. Raises LogCorrupt."""
+    at = 0
+    while at < len(log):
+        try:
+            length, body = read_varint(log, at + 1)
+        except LogCorrupt:
+            break
+        if body + 4 + length > len(log):
+            break
+        _, at = chunk_at(log, at)
+    return log[:at]
+
+
 def decode_steps(log: bytes, base: LogOffset) -> list[Step]:
     """The steps in `log`, whose first byte has log offset `base` and begins a chunk.
 

@@ -20,6 +20,7 @@ from clonos.errors import StorageUnavailable, Where
 from clonos.protocol.fence import of_same_attempt
 from clonos.protocol.ids import LOG_BEGIN, LogOffset, Origin, log_after
 from clonos.protocol.recovery.causal.causal_log import CausalLog, Segment, pieces_between, pieces_from
+from clonos.protocol.recovery.causal.determinant_codec import whole_chunks
 from clonos.protocol.recovery.causal.history_mark import HistoryMark
 from clonos.protocol.recovery.causal.holding import Damage
 from clonos.protocol.recovery.causal.longest_prefix import (
@@ -226,6 +227,8 @@ def put_together(
 ) -> Recovered:
     """The log from `snapshot` on, and what is known of it between `base` and `snapshot`."""
     recorded = longest_prefix(origin, snapshot, replies, where=where)
+    if any(reply.damaged for reply in replies):
+        recorded = whole_chunks(recorded)
     log = known_between(base, snapshot, replies)
     before = list(log)
     log.merge(snapshot, recorded)
