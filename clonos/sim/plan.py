@@ -163,6 +163,11 @@ class Plan:
         return {first: self.sink, **dict.fromkeys(others, self.other_sinks or self.sink)}
 
     @property
+    def window_bytes(self) -> int:
+        """Of bundles that a replica may be sent again and has not acknowledged: one alone, or as many as there are."""
+        return 1 if self.window == 1 else 1 << 20
+
+    @property
     def partitions(self) -> bool:
         """Hosts may be unable to reach each other, and so the second server has a lease."""
         return self.standbys > 0 and self.may(Fault.PARTITION)

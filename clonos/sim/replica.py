@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from clonos.sim.world import World
 
 HEARTBEAT = 40_000
-WINDOW_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +218,8 @@ class Replica(Process):
     # ------------------------------------------------- for the role of the process
 
     def welcome(self, log_end: LogOffset) -> None:
-        self.send(Welcome(self.world.plan.window, WINDOW_BYTES, log_end))
+        plan = self.world.plan
+        self.send(Welcome(plan.window, plan.window_bytes, log_end))
 
     def follows(self, epoch: Epoch) -> None:
         """A server of the simulator need not know it."""

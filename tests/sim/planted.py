@@ -544,7 +544,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.promoted_standby_hands_on_what_was_handed_on, first=70, rates=CRASHES, **STANDBYS),
         planted(
             bugs.log_of_what_never_happened_is_believed,
-            first=1171,
+            first=1556,
             rates=CRASHES | RESTARTS,
             **{**STANDBYS, "executors": True},
         ),
