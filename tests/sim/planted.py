@@ -548,7 +548,7 @@ PLANTED: dict[str, Planted] = {
             rates=CRASHES | RESTARTS,
             **{**STANDBYS, "executors": True},
         ),
-        planted(bugs.instance_that_moved_asks_no_holder, first=10, rates=CRASHES | SERVERS, **STANDBYS),
+        planted(bugs.instance_that_moved_asks_no_holder, first=327, rates=CRASHES | SERVERS, **STANDBYS),
         planted(bugs.what_was_received_elsewhere_is_not_held, first=820, rates=CRASHES | SERVERS, **STANDBYS),
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(

@@ -170,7 +170,7 @@ DISKS: dict[str, Planted] = {
         planted(copied_log_that_no_instance_depends_on_is_repeated, first=341, rates=STORES_LOST, **COPIES),
         planted(
             a_copy_counts_as_written_live,
-            first=768,
+            first=188,
             rates={Fault.HOST_LOST: 0.04, Fault.SERVER_CRASH: 0.02},
             **{**COPIES, "faults": 25, "epoch": 4, "records": 25},
         ),

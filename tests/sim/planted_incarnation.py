@@ -64,7 +64,7 @@ STARTING: dict[str, Planted] = {
     for bug in (
         planted(
             process_goes_on_although_another_attempt_ran,
-            first=99,
+            first=837,
             rates=CRASHES | SERVERS | TASKS,
             **{**STANDBYS, "executors": True},
         ),

@@ -82,4 +82,4 @@ def test_what_was_lost_of_others_logs_is_asked_for(seed: int, monkeypatch: Patch
 
 def test_no_instance_goes_on_from_a_snapshot_that_depends_on_lost_logs() -> None:
     """What comes of it otherwise: `determinants_that_are_not_held_are_depended_on` of the planted bugs."""
-    assert "cannot be resumed from" in right(real_time(24)).trace
+    assert "cannot be resumed from" in right(real_time(15)).trace
