@@ -45,6 +45,7 @@ def prepare(
     gives that. Needs a write transaction."""
     prepare_books(connection, books, create=create)
     written = read_written(connection, books, query, node)
+    _check_spelling(connection, table)
     if written is not None:
         there = sa.inspect(connection).has_table(table.name, schema=table.schema)
         check_table(written, books, table, there=there)
@@ -53,6 +54,18 @@ def prepare(
             _add_columns(connection, table, written, create=create)
         _check_fit(sa.inspect(connection), table, id_column)
     return written
+
+
+def _check_spelling(connection: Connection, table: sa.Table) -> None:
+    """SQLite finds a table whatever the case of its name, but says of which columns it is by the name as it was given."""
+    inspector = sa.inspect(connection)
+    names = [*inspector.get_table_names(table.schema), *inspector.get_view_names(table.schema)]
+    alike = [name for name in names if name.lower() == table.name.lower()]
+    if alike and table.name not in alike and inspector.has_table(table.name, schema=table.schema):
+        raise SinkError(
+            f"table {table.fullname} is there as {alike[0]}",
+            hint=f"Give the sink the name as it is there, table={alike[0]!r}, or another one",
+        )
 
 
 def _add_columns(connection: Connection, table: sa.Table, written: Written, *, create: bool) -> None:

@@ -165,6 +165,29 @@ def test_going_live_before_what_was_passed_on_is_a_gap() -> None:
         again.take(records)
 
 
+def test_what_waits_where_the_recording_ends_is_taken_in_steps_of_bounded_size() -> None:
+    """It may be the input of a whole epoch, which came while a slower channel was awaited."""
+    slow, *others = records_of([(0, "a", ("emit",)), *[(1, "b", ("emit",))] * 5000])
+    first = Bench(random.Random(1))
+    first.open()
+    first.take([slow])
+    again = Bench(random.Random(2))
+    again.restore(first.log)
+    again.open()
+    assert again.instance.awaited_by_recording == 1
+    again.take(others)
+    assert again.instance.awaited_by_recording == 0, "as many have come, though not that one"
+    assert not again.rows
+    again.take([slow])
+    steps = codec.decode_steps(again.log, 0)
+    assert [sum(count for _, count in step.runs) for step in steps if step.kind is Kind.ORDER] == [
+        1,
+        4096,
+        904,
+    ]
+    assert len(again.rows) == 5001
+
+
 # ------------------------------------------------------------------- effects
 
 

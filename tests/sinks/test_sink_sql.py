@@ -194,6 +194,23 @@ def test_columns_can_be_renamed_and_quoted(url: str) -> None:
         assert len(connection.execute(table.select()).all()) == 2
 
 
+def test_a_table_that_is_there_by_a_name_in_another_case_is_named(url: str) -> None:
+    """To SQLite it is that table; other databases have both."""
+    with closing(opened(sql_sink(url))) as writer:
+        writer.write(**bundle(1, 2))
+    shouting = sql_sink(url, table="OUT")
+    if url.startswith("sqlite"):
+        with (
+            closing(shouting.writer()) as writer,
+            pytest.raises(SinkError, match="is there as out.*table='out'"),
+        ):
+            writer.open(query="another", node=5, instance=0, fence=1)
+    else:
+        with closing(opened(shouting, query="another")) as writer:
+            writer.write(**bundle(1, 2))
+    assert len(table_rows(url)) == 2
+
+
 UTC = dt.UTC
 EVERY_TYPE = pa.schema(
     [

@@ -19,6 +19,7 @@ from clonos.protocol.ids import LOCAL_MAX, NODE_MAX, Epoch, LogOffset, Origin, O
 from clonos.protocol.side_output import MAIN, OutputName, side_row_type
 from clonos.wire.block import Block, pack_block, parse_block
 from clonos.wire.messages import Bundle as BundleFrame, OutputBlock
+from clonos_standby.replica import batches
 from clonos_standby.replica.batches import BlockLimits, BundleReader, OutputWriter
 
 SCHEMA = arrow_schema("n bigint, text string, many array<struct<at: timestamp, price: decimal(20, 3)>>")
@@ -159,6 +160,26 @@ def test_a_row_that_is_larger_than_a_bundle_may_be_goes_alone() -> None:
     rows = [("x",), ("y" * 5000,), ("z",)]
     blocks = writer.blocks(emit(writer, rows, 1, [0] * 3), EPOCH)
     assert [parse_block(memoryview(block)).count for _, block in blocks] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("rows", [10, 100], ids=["packed", "arrow"])
+@pytest.mark.parametrize("readers", [1, 2])
+def test_rows_that_are_too_many_for_a_frame_are_refused_before_they_are_recorded(
+    rows: int, readers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded has to be sent again by every process that repeats it."""
+    writer = OutputWriter({MAIN: arrow_schema("text string")}, "UTC", "op", SENDER, USUAL, [MAIN] * readers)
+    given = [("x" * 1000,)] * rows
+    size = writer.encode(given).size
+    assert size >= 1000 * rows
+    monkeypatch.setattr(batches, "_MOST_BYTES", size * readers)
+    writer.encode(given)
+    monkeypatch.setattr(batches, "_MOST_BYTES", size * readers - 1)
+    with pytest.raises(
+        ProtocolError, match=rf"{rows} output rows .* a frame takes .*spark.clonos.bundle.rows"
+    ):
+        writer.encode(given)
+    writer.encode(given, lazily=True)
 
 
 @pytest.mark.parametrize("destinations", [[0, 0, 0], [0, 1, 0]])

@@ -7,6 +7,8 @@ where an earlier one did must not go beyond that offset.
 
 from __future__ import annotations
 
+from typing import Final
+
 from clonos.protocol.engine.epoch_boundary import EpochBoundary
 from clonos.protocol.engine.input_gate import InputGate
 from clonos.protocol.engine.instance_log import InstanceLog
@@ -16,6 +18,10 @@ from clonos.protocol.engine.step_executor import StepExecutor
 from clonos.protocol.ids import LOG_BEGIN, LogOffset
 from clonos.protocol.recovery.causal.determinant import Kind, Step
 from clonos.protocol.recovery.causal.longest_prefix import RecoveryState, cut_short
+
+_ROWS_OF_A_STEP: Final = 4096
+"""Of the records that wait where the recording ends. They may be of many bundles, and a step is logged as a whole, and
+its rows leave together."""
 
 
 class Replay:
@@ -43,9 +49,9 @@ class Replay:
     @property
     def awaited_by_recording(self) -> int:
         """Records that complete steps consume, less those that have come."""
-        steps = self._log.recording.steps if self.state is RecoveryState.REPLAYING else ()
-        consumed = sum(count for step in steps if step.complete for _, count in step.consumed)
-        return max(0, consumed - len(self._gate.waiting))
+        if self.state is not RecoveryState.REPLAYING:
+            return 0
+        return max(0, self._log.recording.records - len(self._gate.waiting))
 
     @property
     def following(self) -> bool:
@@ -82,7 +88,7 @@ class Replay:
         while steps and self._log.end != self._ends_at:
             if not self._may_repeat(steps[0]):
                 return
-            self._executor.repeat(steps.popleft())
+            self._executor.repeat(self._log.recording.take())
         if self.following or self._log.end == self._ends_at:
             return
         if self._ends_at is not None:
@@ -104,5 +110,5 @@ class Replay:
             self._log.end_recording()
         self._output.check_repeated()
         self._boundary.begin_if_due()
-        if self._gate.waiting:
-            self._executor.consume(*self._gate.waiting.take_all())
+        while self._gate.waiting:
+            self._executor.consume(*self._gate.waiting.take_some(_ROWS_OF_A_STEP))

@@ -66,10 +66,16 @@ class Waiting:
                 rows.append(row)
         return positions, rows
 
-    def take_all(self) -> tuple[list[Run], list[int], list[Row]]:
-        runs = [(channel, len(items)) for channel, items in self._by_channel.items() if items]
+    def take_some(self, limit: int) -> tuple[list[Run], list[int], list[Row]]:
+        """So many at most, in any order of the channels."""
+        runs: list[Run] = []
+        for channel, items in self._by_channel.items():
+            if items and limit:
+                runs.append((channel, min(len(items), limit)))
+                limit -= runs[-1][1]
         positions, rows = self.take(runs)
-        self._by_channel.clear()
+        if not self:
+            self._by_channel.clear()
         return runs, positions, rows
 
     def fresh(

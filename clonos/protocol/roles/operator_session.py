@@ -21,7 +21,6 @@ from clonos.protocol.engine.instance import Action, Bundle, Emit, Instance, Pers
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NO_OUTPUT, Epoch, LogOffset, Origin, OutputNumber
 from clonos.protocol.ports import Encoded
-from clonos.protocol.recovery.causal.longest_prefix import RecoveryState
 from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.incarnation import Incarnation
@@ -156,8 +155,8 @@ class OperatorSession(Generic[S, PendingT, FrameT]):
 
     def takes_another(self, rows: int) -> bool:
         """While what was recorded is repeated: the recording says of which records a step is, so bundles cost time and
-        mean nothing. What remains behind it is one step; so they are no more rows than a step may well have."""
-        return self.live.state is RecoveryState.REPLAYING and rows < _ROWS_TOGETHER
+        mean nothing. Of what is new the bundle is a step, as it would have been without the failure."""
+        return rows < min(_ROWS_TOGETHER, self.live.awaited_by_recording)
 
     def bundle(self, seq: int, records: Bundle, first: int | None = None) -> Steps:
         self.incarnation.bundles.take(seq, self.incarnation.where, first=first)

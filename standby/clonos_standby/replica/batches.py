@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -169,6 +169,12 @@ class EncodedRows:
         if self.packed is None:
             _ = self.arrays
 
+    @property
+    def size(self) -> int:
+        """In bytes, as they are sent to one reader."""
+        packed = self.packed
+        return sum(array.nbytes for array in self.arrays) if packed is None else sum(map(len, packed))
+
     @cached_property
     def digest(self) -> int:
         """The digest of the rows that are sent; it is only computed where it is recorded or compared."""
@@ -280,6 +286,8 @@ class BlockLimits(NamedTuple):
 
 
 _DEFAULT_LIMITS = BlockLimits(4096, 1 << 20)
+_MOST_BYTES: Final = MAX_LENGTH // 8 * 7
+"""Of the rows in a frame. The rest is for the determinants beside them."""
 
 
 class OutputWriter:
@@ -310,13 +318,27 @@ class OutputWriter:
             return EMPTY
         if len(self._encoders) > 1 and any(isinstance(row, SideRow) for row in rows):
             split = SplitRows(rows, self._encoders)
-            for part in () if lazily else split.parts.values():
-                part.check()
+            if not lazily:
+                self._check(len(rows), split.parts)
             return split
         encoded = EncodedRows(rows, self._encoders[MAIN])
         if not lazily:
-            encoded.check()
+            self._check(len(rows), {MAIN: encoded})
         return encoded
+
+    def _check(self, count: int, parts: Mapping[OutputName, EncodedRows]) -> None:
+        """Raises InputError where rows do not fit the schema, ProtocolError where they do not fit a frame: now, since a
+        step that is recorded has to be sent by every process that repeats it."""
+        size = 0
+        for output, part in parts.items():
+            part.check()
+            size += part.size * max(1, self._read.count(output))
+        if size > _MOST_BYTES:
+            raise ProtocolError(
+                f"{count} output rows of one bundle are {size} bytes, and a frame takes {_MOST_BYTES}",
+                where=self._where,
+                hint="Lower spark.clonos.bundle.rows: a bundle is what the function is given at once",
+            )
 
     def blocks(self, emit: Emit, epoch: Epoch) -> list[OutputBlock]:
         """The blocks of an Emit, by destination, each in the order of output numbers. Destinations that are only

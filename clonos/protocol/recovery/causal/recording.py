@@ -22,11 +22,19 @@ class Recording:
     def __init__(self, start: LogOffset = LOG_BEGIN, log: bytes = b"") -> None:
         self._start, self._log = start, log
         self.steps: deque[Step] = deque(codec.decode_steps(log, start))
+        self.records = sum(map(_consumed, self.steps))
+        """That the complete ones of these steps consume."""
 
     @property
     def end(self) -> LogOffset:
         """The log offset up to which it is known."""
         return log_after(self._start, self._log)
+
+    def take(self) -> Step:
+        """The next step, which is about to be repeated."""
+        step = self.steps.popleft()
+        self.records -= _consumed(step)
+        return step
 
     def between(self, start: LogOffset, stop: LogOffset) -> bytes:
         """What is known of the log between two offsets that are not before its start."""
@@ -52,5 +60,11 @@ class Recording:
         if fresh:
             self._start, self._log = repeated, self.since(repeated) + fresh
             unfinished = self.steps.pop().start if self.steps and not self.steps[-1].complete else known
-            self.steps += codec.decode_steps(self.since(unfinished), unfinished)
+            more = codec.decode_steps(self.since(unfinished), unfinished)
+            self.steps += more
+            self.records += sum(map(_consumed, more))
         return fresh
+
+
+def _consumed(step: Step) -> int:
+    return sum(count for _, count in step.consumed) if step.complete else 0
