@@ -57,7 +57,7 @@ def prepare(
 
 
 def _check_spelling(connection: Connection, table: sa.Table) -> None:
-    """SQLite finds a table whatever the case of its name, but says of which columns it is by the name as it was given."""
+    """SQLite finds a table whatever the case of its name, but describes only what has the name as it was given."""
     inspector = sa.inspect(connection)
     names = [*inspector.get_table_names(table.schema), *inspector.get_view_names(table.schema)]
     alike = [name for name in names if name.lower() == table.name.lower()]

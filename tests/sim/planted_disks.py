@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from planted import MANY_BUNDLES, OTHERS, PASSIVE, STANDBYS, Planted, planted
+from planted import OTHERS, PASSIVE, STANDBYS, Planted, planted
 
 from clonos.protocol.recovery.causal import needed_log, retrieval
 from clonos.protocol.recovery.causal.causal_log import Segment
@@ -159,11 +159,14 @@ DISKS: dict[str, Planted] = {
         ),
         planted(
             chunk_that_is_cut_off_is_believed,
-            first=178,
-            seeds=1,
-            rates={Fault.REPLICA_CRASH: 0.01, Fault.TASK_CRASH: 0.003},
-            snapshot_rate=0.5,
-            **{**PASSIVE, **MANY_BUNDLES},
+            first=313,
+            rates={
+                Fault.STORE_PAGE: 0.5,
+                Fault.QUERY_RESTART: 0.03,
+                Fault.HOST_LOST: 0.03,
+                Fault.STORE_LOST: 0.3,
+            },
+            **{**STANDBYS, "executors": True, "realtime": True, "faults": 60, "epoch": 12, "records": 60},
         ),
         planted(an_old_copy_of_the_own_store_is_enough, rates=OLD_RATES, **OLD),
         planted(an_old_copy_says_that_it_is_whole, rates=OLD_RATES | {Fault.SINK_LOG_PAGE: 0.5}, **OLD),

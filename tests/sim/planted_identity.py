@@ -106,7 +106,7 @@ IDENTITY: dict[str, Planted] = {
     for bug in (
         planted(used_identity_counts_as_repetition, first=2, **RECREATED),
         planted(snapshot_forgets_with_what_its_epoch_began, first=487, rates=CRASHES, **SNAPPED),
-        planted(snapshot_forgets_what_came_before_it, first=360, rates=CRASHES, **SNAPPED),
+        planted(snapshot_forgets_what_came_before_it, first=38, rates=CRASHES, **SNAPPED),
         planted(channel_is_the_bare_partition, **NAMED),
         planted(
             number_is_given_before_it_is_durable,

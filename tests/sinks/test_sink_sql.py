@@ -202,7 +202,7 @@ def test_a_table_that_is_there_by_a_name_in_another_case_is_named(url: str) -> N
     if url.startswith("sqlite"):
         with (
             closing(shouting.writer()) as writer,
-            pytest.raises(SinkError, match="is there as out.*table='out'"),
+            pytest.raises(SinkError, match=r"is there as out.*table='out'"),
         ):
             writer.open(query="another", node=5, instance=0, fence=1)
     else:

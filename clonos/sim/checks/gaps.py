@@ -47,11 +47,11 @@ class Gaps:
         )
 
     def failed(self, replica: Replica, error: ClonosError) -> None:
-        """An instance has stopped, perhaps because of a gap in its log or in its input."""
+        """An instance has stopped, perhaps because of a gap in its log or in its input. A passive standby that takes
+        over while it still restores an older snapshot has one, and is replaced."""
         origin = replica.origin
-        if isinstance(error, InputForgotten) and not any(
-            one.kind in SNAPSHOTS_LOST for one in self._world.faults.struck
-        ):
+        lost = any(one.kind in SNAPSHOTS_LOST for one in self._world.faults.struck)
+        if isinstance(error, InputForgotten) and not lost and not self._world.plan.passive:
             raise Violation("gaps", f"{replica.name} stops with {error}, and no snapshot was lost")
         if not isinstance(error, GapError) or self._world.plan.standbys or self._losses.may_hide(origin):
             return
