@@ -565,10 +565,9 @@ PLANTED: dict[str, Planted] = {
         ),
         planted(
             bugs.promoted_standby_takes_over_what_is_checkpointed,
-            first=360,
-            rates={Fault.REPLICA_CRASH: 0.01, Fault.TASK_CRASH: 0.003},
+            rates={Fault.REPLICA_CRASH: 0.02, Fault.TASK_CRASH: 0.003, Fault.REPLICA_SLOW: 0.01},
             snapshot_rate=0.5,
-            **{**PASSIVE, **MANY_BUNDLES},
+            **{**PASSIVE, **MANY_BUNDLES, "faults": 100, "window": 1},
         ),
         planted(bugs.effects_do_not_wait_for_the_conduit, rates=CRASHES, **{**STANDBYS, "effects": True}),
         planted(

@@ -76,7 +76,7 @@ STARTING: dict[str, Planted] = {
         ),
         planted(
             snapshot_counts_as_taken_live_since_its_log_begins,
-            first=825,
+            first=2231,
             rates={
                 Fault.QUERY_RESTART: 0.02,
                 Fault.HOST_LOST: 0.02,

@@ -123,7 +123,7 @@ RESUMING: dict[str, Planted] = {
         planted(sender_may_be_ahead_of_its_receivers, rates=RATES, **RESTARTS),
         planted(suppressed_rows_do_not_count_as_sent, first=30, rates=RATES, **RESTARTS),
         planted(snapshots_of_an_overtaken_attempt_count, first=5, rates=LOST, **RESTARTS),
-        planted(determinants_that_are_not_held_are_depended_on, first=1495, rates=LOST, **RESTARTS),
+        planted(determinants_that_are_not_held_are_depended_on, first=1873, rates=LOST, **RESTARTS),
         planted(own_log_before_the_snapshot_is_not_needed, first=5, rates=LOST, **RESTARTS),
         planted(what_others_resume_with_is_done_anew, first=17, rates=LOST, **RESTARTS),
         planted(
