@@ -561,7 +561,18 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_is_not_shown_to_the_standby, rates=CRASHES, **STANDBYS),
         planted(bugs.increments_are_shown_from_the_wrong_offset, first=47, rates=CRASHES, **STANDBYS),
         planted(
-            bugs.promoted_passive_standby_is_not_sent_what_came_since, first=1140, rates=CRASHES, **PASSIVE
+            bugs.promoted_passive_standby_is_not_sent_what_came_since,
+            first=213,
+            rates={**CRASHES, Fault.REPLICA_SLOW: 0.02},
+            **{
+                **PASSIVE,
+                "window": 1,
+                "records": 150,
+                "epoch": 80,
+                "bundle": 1,
+                "realtime": True,
+                "faults": 60,
+            },
         ),
         planted(
             bugs.promoted_standby_takes_over_what_is_checkpointed,

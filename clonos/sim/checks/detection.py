@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from clonos.errors import ClonosError, DivergenceError
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.sim.checks.violation import BeyondPromise, Violation
+from clonos.sim.faults import Struck
 from clonos.sim.plan import Fault
 
 if TYPE_CHECKING:
@@ -39,9 +41,16 @@ class Detection:
         if not isinstance(error, DivergenceError) or self._world.plan.impure:
             return
         plan, struck = self._world.plan, self._world.faults.struck
-        losses = Counter((fault.at, fault.where) for fault in struck if fault.kind in LOSSES)
-        times = {(at, nth) for (at, _), hosts in losses.items() for nth in range(hosts)}
-        kept_all = any(fault.kind in (Fault.OLD_DISK, Fault.STORE_PAGE) for fault in struck)
-        if (plan.effects or plan.depth < FULL or kept_all) and len(times) >= 2:
+        old, page = (
+            any(fault.kind is kind for fault in struck) for kind in (Fault.OLD_DISK, Fault.STORE_PAGE)
+        )
+        may_be = (plan.effects or plan.depth < FULL or old) and _losses(struck, LOSSES) >= 2
+        if may_be or (page and _losses(struck, LOSSES - {Fault.STORE_PAGE}) >= 2):
             raise BeyondPromise(f"{who} depends on what was lost with two stores")
         raise Violation("I10", f"{who} reports a divergence of a pure function: {error}")
+
+
+def _losses(struck: Iterable[Struck], kinds: frozenset[Fault]) -> int:
+    """How often something was lost: of one moment each host is one."""
+    hosts = Counter((fault.at, fault.where) for fault in struck if fault.kind in kinds)
+    return len({(at, nth) for (at, _), count in hosts.items() for nth in range(count)})
