@@ -25,6 +25,7 @@ from clonos.api.writer import CausalStreamWriter
 from clonos.async_functions import refuse_async
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.side_output import OutputName
+from clonos.spark.before_causal import INSTEAD
 from clonos.spark.facts import described
 from clonos.spark.identity import identify
 from clonos.spark.plan import (
@@ -45,11 +46,6 @@ from clonos.spark.versions import Previous, check_previous, factories
 if TYPE_CHECKING:
     from clonos.api.grouped import GroupedCausalStream
     from clonos.operators.calls import Calls
-
-_SPARKS_OWN = (
-    "dropDuplicates dropDuplicatesWithinWatermark agg repartition repartitionByRange coalesce limit sort orderBy "
-    "distinct explode sample intersect subtract unionByName crossJoin"
-).split()
 
 
 def causal(df: Any, *, channel: Any = None, position: Any = None) -> CausalStream:
@@ -416,11 +412,11 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         sys.stdout.write(f"{tree}\n")
 
     def __getattr__(self, name: str) -> Any:
-        if name in _SPARKS_OWN:
+        if name in INSTEAD:
             raise QueryDefinitionError(
                 f"{name} is Spark's own and cannot follow causal(): a row that Spark drops or makes would lose the "
                 "determinants it depends on",
-                hint=f"Apply {name} to the source DataFrame before causal(), or use map, filter or process",
+                hint=INSTEAD[name],
             )
         if name in self.__dict__.get("schema", {"names": ()}).names:
             return self[name]

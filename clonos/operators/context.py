@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
+from operator import index
 from random import Random, SystemRandom
 from typing import Any
 from uuid import UUID
@@ -30,6 +31,8 @@ from clonos.protocol.operator import Services
 from clonos.values.bundle_state import BundleState
 from clonos.values.key_codec import pack, unpack
 
+LAST_MOMENT = 2**63 - 1
+"""In microseconds. Spark's timers are of milliseconds, some of which are later: they never come in Spark either."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _OUTSIDE = SystemRandom()
@@ -238,10 +241,15 @@ class KeyedContext(Context):
     def cancel_timer(self, due: int | datetime, name: str = "", event: bool = False) -> None:
         """Take back a timer of this key; nothing happens if there is none."""
         current.only_here("ctx.cancel_timer")
-        moment = due if isinstance(due, int) else instant(due, self._zone)
+        moment = self._moment(due)
         data = self._timer_key()
         (self._services.event_timers if event else self._services.timers).cancel(moment, data, name)
         self._firing.discard((moment, data, name, event))
+
+    def _moment(self, at: datetime | int) -> int:
+        return (
+            instant(at, self._zone) if isinstance(at, datetime) else index(at)
+        )  # index: of numpy's integers
 
     def _timer_key(self) -> bytes:
         if self.key is None:
@@ -252,7 +260,7 @@ class KeyedContext(Context):
         if (delay is None) == (at is None):
             raise QueryDefinitionError("ctx.timer needs either a delay or at=")
         if at is not None:
-            return at if isinstance(at, int) else instant(at, self._zone)
+            return self._moment(at)
         assert delay is not None
         span = (
             delay // timedelta(microseconds=1) if isinstance(delay, timedelta) else round(delay * 1_000_000)

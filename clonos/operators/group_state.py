@@ -20,7 +20,7 @@ import pyarrow as pa
 from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.operators import current
 from clonos.operators.batches import BUNDLE, Batches, Groups
-from clonos.operators.context import Context
+from clonos.operators.context import LAST_MOMENT, Context
 from clonos.operators.frames import FrameMaker, FrameReader
 from clonos.operators.migration import by_name, migrate_all
 from clonos.operators.outputs import RAISED, failed
@@ -135,14 +135,16 @@ class GroupState:
         self._value = None
         self._updated, self._removed = False, True
 
-    def setTimeoutDuration(self, durationMs: int | str) -> None:
+    def setTimeoutDuration(self, durationMs: float | str) -> None:
         """Time out this long after the bundle clock: milliseconds, or text such as "1 hour"."""
         self._demand(PROCESSING_TIME, "set timeout duration", "processing time")
         span = duration_ms(durationMs) if isinstance(durationMs, str) else durationMs
         self._positive(span, "durationMs")
-        self._timeout = self.getCurrentProcessingTimeMs() + span
+        self._timeout = int(self.getCurrentProcessingTimeMs() + span)  # Spark, too, cuts fractions off
 
-    def setTimeoutTimestamp(self, timestampMs: int | datetime, additionalDuration: str | None = None) -> None:
+    def setTimeoutTimestamp(
+        self, timestampMs: float | datetime, additionalDuration: str | None = None
+    ) -> None:
         """Time out when the watermark passes this time: milliseconds, or a datetime."""
         current.only_here("state.setTimeoutTimestamp")
         self._demand(EVENT_TIME, "set timeout timestamp", "event time")
@@ -159,7 +161,7 @@ class GroupState:
                 timestamp=str(timestampMs),
                 watermark=str(watermark // 1000),
             )
-        self._timeout = timestampMs
+        self._timeout = int(timestampMs)
 
     def getCurrentWatermarkMs(self) -> int:
         """The watermark in milliseconds; 0 before the first one."""
@@ -188,7 +190,7 @@ class GroupState:
             )
 
     @staticmethod
-    def _positive(value: int, name: str) -> None:
+    def _positive(value: float, name: str) -> None:
         if value <= 0:
             raise spark_error(ValueError, "VALUE_NOT_POSITIVE", arg_name=name, arg_value=str(value))
 
@@ -375,4 +377,4 @@ class GroupStateOperator:
 
     def _due(self, timeout: int) -> int:
         """As in Spark, an event-time timeout fires when the watermark, in milliseconds, is *past* it."""
-        return (timeout + (self.timeout == EVENT_TIME)) * 1000
+        return min((timeout + (self.timeout == EVENT_TIME)) * 1000, LAST_MOMENT)

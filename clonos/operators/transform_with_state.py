@@ -11,6 +11,7 @@ and tells whether a timer that has been taken off the queue still stands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from clonos.async_functions import refuse_async
 from clonos.errors import InputError, QueryDefinitionError, StateError
 from clonos.operators import current
 from clonos.operators.batches import BUNDLE, Batches, Groups
-from clonos.operators.context import Context
+from clonos.operators.context import LAST_MOMENT, Context
 from clonos.operators.frames import FrameMaker, FrameReader
 from clonos.operators.initial_state import TIMER as INITIAL_STATE_TIMER, InitialState, RowsByInstance
 from clonos.operators.migration import Migrate
@@ -139,10 +140,11 @@ class StatefulProcessorHandle:
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Call `handleExpiredTimer` for this key at this time. Registering one again changes nothing."""
         self._timed()
-        if isinstance(expiryTimestampMs, bool) or not isinstance(expiryTimestampMs, int):
+        if not _is_whole(expiryTimestampMs):
             raise StateError(f"a timer needs milliseconds since the epoch, not {expiryTimestampMs!r}")
+        expiryTimestampMs = int(expiryTimestampMs)  # of numpy's
         key = self.key_bytes("registerTimer")
-        due = expiryTimestampMs * 1000
+        due = min(expiryTimestampMs * 1000, LAST_MOMENT)
         if self.firing:  # else a handler could keep itself busy for ever
             now = self.services.watermark if self._mode == "EventTime" else self.services.clock()
             due = due if now is None else max(due, now + 1)
@@ -206,15 +208,20 @@ class StatefulProcessorHandle:
             raise QueryDefinitionError(
                 f"state variable {name!r} has a time to live, which needs timeMode ProcessingTime, not {self._mode}"
             )
-        if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int) or ttl_ms <= 0:
+        if not _is_whole(ttl_ms) or ttl_ms <= 0:
             raise QueryDefinitionError(
                 f"the time to live of {name!r} must be a positive number of milliseconds: {ttl_ms!r}"
             )
-        return ttl_ms * 1000
+        return int(ttl_ms) * 1000
 
     def _only_in_init(self, what: str) -> None:
         if self.phase != "init":
             raise QueryDefinitionError(f"{what} of {self._operator!r} can only be declared in init()")
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is an integer to Spark, too: numpy's are, which come of a frame's or a column's maximum."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 class TransformWithStateOperator:

@@ -59,6 +59,19 @@ _OTHERS = (
     "Do it after causal(), with map, flat_map, filter or process",
 )
 
+INSTEAD: Final[dict[str, str]] = {
+    **dict.fromkeys(("repartition", "repartitionByRange", "sort", "orderBy"), _ORDER[1]),
+    **dict.fromkeys(("limit", "sample"), _CHOOSES[1]),
+    **dict.fromkeys(("distinct", "dropDuplicates", "dropDuplicatesWithinWatermark"), _KEEPS[1]),
+    **dict.fromkeys(("intersect", "subtract"), _OTHERS[1]),
+    "agg": "Group first: groupBy(...).agg(...), or groupBy(...).window(...).agg(...)",
+    "explode": _MULTIPLIES[1],
+    "crossJoin": _JOINS[1],
+    "unionByName": _UNITES[1],
+    "coalesce": "Apply coalesce to the source DataFrame before causal()",
+}
+"""What to do, by the methods of a DataFrame that cannot follow `causal()`. Only `coalesce` may stand before it."""
+
 _CHANCE = (
     "Draw it inside a function after causal(): ctx.random (a random.Random) and ctx.uuid4() are recorded"
 )

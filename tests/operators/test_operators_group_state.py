@@ -163,6 +163,26 @@ def test_event_time_timeouts_fire_past_the_watermark() -> None:
     assert services.event_timers.entries == []
 
 
+@pytest.mark.parametrize("timeout", [2000.9, np.int64(2000), np.float64(2000)])
+@pytest.mark.parametrize("conf", ["ProcessingTimeTimeout", "EventTimeTimeout"])
+def test_a_timeout_is_kept_as_a_whole_number_whatever_number_it_was(conf: str, timeout: Any) -> None:
+    services = FakeServices()
+    is_event = conf == "EventTimeTimeout"
+
+    def fn(key: Any, pdfs: Any, state: Any) -> Any:
+        if not state.hasTimedOut:
+            (state.setTimeoutTimestamp if is_event else state.setTimeoutDuration)(timeout)
+        yield one((key[0], 0, state.hasTimedOut))
+
+    operator = make(fn, services, timeout=conf, has_watermark=True)
+    for _ in range(2):
+        operator.bundle(*rows(("a", 1)))
+        (_, kept) = services.state.data[pack(("a",))]
+        assert type(kept) is int
+        assert kept == (0 if is_event else NOW_MS) + 2000
+    assert (advance_watermark if is_event else advance)(operator, services, 2_001_000) == [("a", 0, True)]
+
+
 def misuse(act: Any, **more: Any) -> BaseException | None:
     services = FakeServices()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from surface_services import START, FakeServices, advance, advance_watermark, opened, store_kinds
@@ -279,6 +280,20 @@ def test_event_timers_cancelling_and_naive_times() -> None:
         (("b",), "x"),
     ]  # y of a: cancelled by x while both were due
     assert fired[0][2] == fired[0][3] == midnight
+
+
+def test_a_timer_may_be_at_an_integer_of_numpys() -> None:
+    services = FakeServices()
+    when = np.int64(START + 5)
+
+    def fn(key: Any, row: Any, ctx: Any) -> None:
+        assert type(ctx.timer(at=when)) is int
+        if row.amount == 2:
+            ctx.cancel_timer(when)
+
+    operator = opened(ProcessOperator(fn, OUT, name="t", on_timer=print), services)
+    operator.bundle(*rows(("a", 1), ("b", 2)))
+    assert [due for due, *_ in services.timers.entries] == [START + 5]
 
 
 def test_timers_that_make_no_sense() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -81,7 +82,7 @@ def test_the_pandas_variant() -> None:
 class Script(StatefulProcessor):
     """Declares one variable of each kind and does what the test says."""
 
-    def __init__(self, act: Any = None, expired: Any = None, ttl: int | None = None) -> None:
+    def __init__(self, act: Any = None, expired: Any = None, ttl: Any = None) -> None:
         self.act, self.expired, self.ttl = act, expired, ttl
 
     def init(self, handle: Any) -> None:
@@ -318,6 +319,22 @@ def test_processing_timers() -> None:
     assert services.state.data == {}
 
 
+def test_a_timer_may_be_of_numpys_integers() -> None:
+    def act(p: Any, key: Any, rows: Any, times: Any) -> None:
+        for delay in (1, 2, 2**62):
+            p.handle.registerTimer(np.int64(NOW + delay))
+        p.handle.deleteTimer(np.int64(NOW + 1))
+        assert [type(each) for each in p.handle.listTimers()] == [int, int]
+
+    def expired(p: Any, key: Any, times: Any, info: Any) -> Any:
+        yield (key[0], info.getExpiryTimeInMs() - NOW)
+
+    services = FakeServices()
+    operator, _ = run(act, services, expired=expired, time_mode="ProcessingTime")
+    assert advance(operator, services, 2_000) == [("a", 2)]
+    assert services.timers.next_due() == 2**63 - 1  # later milliseconds are no moment, and never come
+
+
 def test_timers_of_one_moment_can_delete_and_register_each_other() -> None:
     def act(p: Any, key: Any, rows: Any, times: Any) -> None:
         for delay in (1, 2, 3):
@@ -379,7 +396,7 @@ def test_time_to_live_hides_and_then_removes() -> None:
         alive = (p.value.exists(), [v[0] for v in p.list.get()], [k[0] for k, _ in p.map.iterator()])
         return iter([(repr(alive), 0)])
 
-    operator = make(Script(act, ttl=10), services, time_mode="ProcessingTime")
+    operator = make(Script(act, ttl=np.int64(10)), services, time_mode="ProcessingTime")
     look = lambda n: operator.bundle(*rows(("a", n)))[0][0]  # noqa: E731
     assert look(1) == "(True, [1], ['x'])"
     services.time += 6_000

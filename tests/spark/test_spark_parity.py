@@ -282,7 +282,9 @@ def sessions(key: Any, frames: Any, state: Any) -> Any:
     else:
         count += len(seconds)
         state.update((count,))
-        state.setTimeoutTimestamp(max(max(seconds) * 1000 + 5000 + MINUTE, state.getCurrentWatermarkMs() + 1))
+        state.setTimeoutTimestamp(
+            max(max(seconds) * 1e3 + 5000.5 + MINUTE, state.getCurrentWatermarkMs() + 1)
+        )
     said = f"{key[0]} {seconds} of {count}, {state.hasTimedOut}, {state.getCurrentWatermarkMs()}"
     yield pd.DataFrame({"said": [said]})
 

@@ -177,9 +177,20 @@ def test_definitions_that_do_not_fit(stream: Any) -> None:
             build()
 
 
-@pytest.mark.parametrize("name", ["crossJoin", "agg", "orderBy", "dropDuplicates", "repartition", "limit"])
-def test_sparks_own_expressions_come_before_causal(stream: Any, name: str) -> None:
-    with pytest.raises(QueryDefinitionError, match=f"Apply {name} to the source DataFrame before causal"):
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("crossJoin", "causal.a..join.table, key"),
+        ("agg", "groupBy.*.agg"),
+        ("orderBy", "Leave it out"),
+        ("repartition", "parallelism="),
+        ("dropDuplicates", "ctx.state"),
+        ("limit", "Use filter"),
+        ("coalesce", "Apply coalesce to the source DataFrame before causal"),
+    ],
+)
+def test_what_spark_alone_does_is_refused_with_what_to_do_instead(stream: Any, name: str, says: str) -> None:
+    with pytest.raises(QueryDefinitionError, match=says):
         getattr(stream, name)("k")
 
 

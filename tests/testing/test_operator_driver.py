@@ -238,6 +238,24 @@ def test_apply_in_pandas_with_state(per: str) -> None:
         assert driver.state("a") is None and driver.timers("a") == []
 
 
+def test_a_timeout_may_be_later_than_any_moment() -> None:
+    def wait(key: Any, frames: Any, state: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        state.setTimeoutDuration(2**62)
+        yield pd.DataFrame({"card": [key[0]], "before": [state.oldTimeoutTimestamp > 2**62]})
+
+    plan = CARDS.groupBy("card").applyInPandasWithState(
+        wait, "card string, before boolean", "n int", "update", "ProcessingTimeTimeout", per="bundle"
+    )
+    with OperatorDriver(plan) as driver:
+        for before in (False, True):
+            assert driver.feed([("a", 1)]) == [("a", before)]
+            assert [each.due_us for each in driver.timers("a")] == [2**63 - 1]
+            driver.kill()
+        assert driver.advance(10**6) == []
+
+
 class Visits:
     """A StatefulProcessor with every kind of variable, and an attribute that another process would not have."""
 
