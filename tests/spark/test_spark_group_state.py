@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,15 +28,17 @@ Steps = list[tuple[list[dict[str, Any]], list[tuple[Any, ...]]] | None]  # what 
 def appending(path: Path) -> Callable[[Any], None]:
     def append(row: Any) -> None:
         with path.open("a") as out:
-            out.write(json.dumps(row.asDict()) + "\n")
+            out.write(row.line + "\n")
 
     return append
 
 
 def start_stock(place: Place, made: Any) -> None:
-    """Its rows go where those of ours would; a memory sink could not be started again."""
+    """Its rows go where those of ours would; a memory sink could not be started again. They go as lines, since
+    Spark's `foreach` cannot read rows that come straight from a function."""
     place.output.mkdir(exist_ok=True)
-    writer = made.writeStream.foreach(appending(place.output / "rows.jsonl")).outputMode("update")
+    lines = made.select(f.to_json(f.struct("*")).alias("line"))
+    writer = lines.writeStream.foreach(appending(place.output / "rows.jsonl")).outputMode("update")
     place.stop()
     place.query = writer.option("checkpointLocation", str(place.checkpoint)).start()
 
