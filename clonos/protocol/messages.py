@@ -101,6 +101,11 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A record that ended processes is, for the first time on this host."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaError:
     error: str
     message: str
@@ -186,6 +191,7 @@ Event = (
     | Checkpointed
     | Ended
     | Heartbeat
+    | PassedOver
     | ReplicaError
     | Heard
     | Lost

@@ -34,7 +34,7 @@ from clonos.protocol.recovery.causal.own_log import Writer
 from clonos.protocol.recovery.causal.retrieval import OpenedLog, Recovered
 from clonos.protocol.recovery.quarantine import CandidateRecord
 from clonos.protocol.roles.attach_request import AttachRequest
-from clonos.protocol.roles.conduit_model import Checkpointed, Output
+from clonos.protocol.roles.conduit_model import Checkpointed, Output, PassedOver
 from clonos.protocol.roles.crash_marks import CrashMarks
 from clonos.protocol.roles.death import Death
 from clonos.protocol.roles.incarnation_ports import Reached
@@ -439,6 +439,9 @@ class OperatorHost(OperatorPorts[Snapshot, Snapshot, OutputFrame]):
         self._replica.send(
             OutputFrame(Output(acked_input, emitted_output, log_offset, b"", 0, NO_OUTPUT, NO_OUTPUT), ())
         )
+
+    def tell_passed_over(self) -> None:
+        self._replica.send(PassedOver())
 
     def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
         self._replica.send(Checkpointed(acked_input, log_offset))

@@ -128,6 +128,7 @@ class Plan:
     )
     impure: bool = False  # one operator uses entropy behind the services' back
     poison: int = 0  # so many records kill every replica that takes them
+    poison_in_a_row: bool = False  # they come one behind the other from one partition
     inflight_bytes: int = 1 << 20
     window: int = 4
     snapshot_rate: float = 0.1
@@ -245,6 +246,7 @@ def draw_plan(seed: int) -> Plan:
         rates=tuple(sorted(rates.items(), key=lambda item: item[0].name)),
         fold_from=rng.choice((4, 16, 4096)),
         poison=Random(f"{seed}/poisoned").choice((0, 0, 0, 0, 0, 0, 1, 3)),
+        poison_in_a_row=Random(f"{seed}/poisoned in a row").random() < 0.5,
         faults=rng.choice((0, 2, 5, 10, 10, 20, 40)),
         standbys=standbys,
         passive=Random(f"{seed}/passive").random() < 0.5,

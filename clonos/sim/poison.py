@@ -14,17 +14,29 @@ from clonos.protocol.ids import Origin
 from clonos.protocol.roles.crash_marks import DEADLY
 from clonos.protocol.roles.death import KILLED
 from clonos.sim.checks.violation import BeyondPromise, Violation
+from clonos.sim.plan import Plan
 from clonos.sim.records import Tag
 
 CRASHED = "SIGSEGV"
 
 
+def _anywhere(rng: Random, partitions: Sequence[Sequence[int]], count: int) -> Sequence[int]:
+    records = sorted(record for dealt in partitions for record in dealt)
+    return rng.sample(records, min(count, len(records)))
+
+
+def _in_a_row(rng: Random, partitions: Sequence[Sequence[int]], count: int) -> Sequence[int]:
+    dealt = rng.choice(partitions)
+    first = rng.randrange(max(len(dealt) - count, 0) + 1)
+    return dealt[first : first + count]
+
+
 class Poison:
     """The poison of one run."""
 
-    def __init__(self, rng: Random, partitions: Mapping[Origin, Sequence[int]], count: int) -> None:
-        records = sorted(record for dealt in partitions.values() for record in dealt)
-        self.records = frozenset(rng.sample(records, min(count, len(records))))
+    def __init__(self, rng: Random, partitions: Mapping[Origin, Sequence[int]], plan: Plan) -> None:
+        draw = _in_a_row if plan.poison_in_a_row else _anywhere
+        self.records = frozenset(draw(rng, list(partitions.values()), plan.poison))
         self.dead_letters: set[int] = set()
         self._struck: Counter[tuple[Origin, int]] = Counter()
         self._before: dict[tuple[Origin, int, int], int] = {}

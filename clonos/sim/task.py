@@ -236,6 +236,7 @@ class Task(Process):
                     self._wires.end(self.origin)
                 self._end(None)
             case rules.Fail(error, message):
+                self.world.checks.fails(self, error, message)
                 self._end((error, message))
 
     def _emit(self, frame: OutputFrame) -> None:

@@ -125,7 +125,7 @@ class World:
         }
         self.naming = Naming(self)
         self._deal_records()
-        self.poison = Poison(self.choices.stream("poison"), self.partitions, plan.poison)
+        self.poison = Poison(self.choices.stream("poison"), self.partitions, plan)
         self.servers: list[ReplicaServer] = []
         self._tasks: list[Task] = []
         self._executors = self.choices.stream("executors")

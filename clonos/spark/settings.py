@@ -210,7 +210,7 @@ class Settings:
     attempts: int = field(
         metadata=_setting(
             "replica.attempts",
-            "3",
+            "4",
             _number(1, 1000),
             "Replicas that may be lost at the same record before the task fails",
         )

@@ -58,6 +58,7 @@ class FrameType(IntEnum):
     PROMOTE = 13
     FLUSH_LOG = 14
     LOG_FLUSHED = 15
+    PASSED_OVER = 16
 
 
 _TYPES = {int(kind): kind for kind in FrameType}

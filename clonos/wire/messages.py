@@ -40,7 +40,7 @@ from clonos.wire.json_fields import (
     whole,
 )
 
-VERSION: Final = 6
+VERSION: Final = 7
 MODES: Final = ("microbatch", "realtime")
 
 _RESUME = struct.Struct("<QQ")
@@ -190,6 +190,11 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A record that ended processes is, for the first time on this host."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlushLog:
     """Ahead of its rows: what an effect depends on of the instance's own log."""
 
@@ -224,6 +229,7 @@ Message: TypeAlias = (
     | Checkpointed
     | Ended
     | Heartbeat
+    | PassedOver
     | Error
     | Follow
     | Promote
@@ -297,6 +303,10 @@ def pack_ended(emitted_output: OutputNumber, report: bytes = b"") -> Packed:
 
 def pack_heartbeat(progress: int) -> Packed:
     return pack(FrameType.HEARTBEAT, _fields(_U64, "HEARTBEAT", progress))
+
+
+def pack_passed_over() -> Packed:
+    return pack(FrameType.PASSED_OVER)
 
 
 def pack_follow(log_start: LogOffset, log: Buffer) -> Packed:
@@ -388,9 +398,18 @@ def _parse_bundle(payload: memoryview) -> Bundle:
 
 
 def _parse_tick(payload: memoryview) -> Tick:
-    if payload.nbytes:
-        raise ProtocolError(f"TICK: {payload.nbytes} bytes where none belong")
+    _check_empty(payload, "TICK")
     return Tick()
+
+
+def _parse_passed_over(payload: memoryview) -> PassedOver:
+    _check_empty(payload, "PASSED_OVER")
+    return PassedOver()
+
+
+def _check_empty(payload: memoryview, name: str) -> None:
+    if payload.nbytes:
+        raise ProtocolError(f"{name}: {payload.nbytes} bytes where none belong")
 
 
 def _parse_output(payload: memoryview) -> Output:
@@ -488,6 +507,7 @@ _PARSERS = {
     FrameType.PROMOTE: _parse_promote,
     FrameType.FLUSH_LOG: _parse_flush_log,
     FrameType.LOG_FLUSHED: _parse_log_flushed,
+    FrameType.PASSED_OVER: _parse_passed_over,
 }
 
 

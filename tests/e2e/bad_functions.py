@@ -22,9 +22,10 @@ class At:
 
     id: str
     mark: str = ""
+    also: tuple[str, ...] = ()  # and at these
 
     def __call__(self, key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
-        if row.id == self.id and not (self.mark and Path(self.mark).exists()):
+        if row.id in (self.id, *self.also) and not (self.mark and Path(self.mark).exists()):
             if self.mark:
                 Path(self.mark).touch()
             self.before(ctx)

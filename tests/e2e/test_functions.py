@@ -109,16 +109,22 @@ def test_a_record_that_ends_every_process_is_passed_over_and_kept(
     assert len(logs) == 4 and not [problem for log in logs for problem in log.problems]
 
 
-@pytest.mark.parametrize(("standby", "mode"), [("passive", "realtime"), ("hot", "microbatch")])
-def test_a_record_that_ends_every_process_is_passed_over_where_there_are_standbys(
+@pytest.mark.parametrize(
+    ("standby", "mode"), [("none", "realtime"), ("passive", "realtime"), ("hot", "microbatch")]
+)
+def test_records_one_behind_the_other_that_end_every_process_are_passed_over(
     spark: Any, tmp_path: Path, standby: str, mode: str
 ) -> None:
-    setup = Run(tmp_path, mode=mode, first=KillsItself(BAD), on_poison="dead_letter", passed_over=(BAD,))
+    function = KillsItself(BAD, also=tuple(str(int(BAD) + at) for at in range(1, 9)))
+    setup = Run(tmp_path, mode=mode, first=function, on_poison="dead_letter")
+    setup.passed_over = (function.id, *function.also)
     setup.settings = {"standby": standby}
-    run(spark, setup)
+    query = run(spark, setup)
     assert_exact(setup)
-    (letter,) = setup.dead_letters()
-    assert letter.table().to_pylist() == [{"k": letter.key[0], "id": BAD}]
+    assert not query.restarts
+    letters = setup.dead_letters()
+    assert {row["id"] for letter in letters for row in letter.table().to_pylist()} == {*setup.passed_over}
+    assert len(letters) == len(setup.passed_over)
 
 
 def test_a_crash_that_does_not_come_again_is_survived(spark: Any, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Host(QuarantinePorts):
     deaths: Sequence[Death] = ()
     marks: Marks | None = None
     pid: int = 0
+    told: int = 0
 
     def checksum(self, candidate: CandidateRecord) -> int:
         return hash(candidate.row)
@@ -39,6 +40,9 @@ class Host(QuarantinePorts):
         assert (where.channel, where.position) == (candidate.channel, candidate.position)
         self.dead_letters.append(candidate)
         self.deaths = deaths
+
+    def tell_passed_over(self) -> None:
+        self.told += 1
 
     def read(self) -> Marks | None:
         return self.marks
@@ -114,6 +118,19 @@ def test_a_deadly_record_is_kept_in_a_letter_and_passed_over() -> None:
     assert not deadly(host).may_run(RECORD)
     assert host.dead_letters == [RECORD]
     assert [death.pid for death in host.deaths] == [1, 2]
+    assert host.told == 1
+
+
+def test_a_record_that_is_passed_over_again_is_no_further_progress() -> None:
+    """The process died at another record of the same step, and nothing of the step was recorded."""
+    host = Host()
+    behind = CandidateRecord(1, 8, ("another",), b"")
+    quarantine = deadly(host)
+    for _ in range(2):
+        assert not quarantine.may_run(RECORD) and quarantine.may_run(behind)
+        quarantine = host.after_a_crash()
+    assert not quarantine.may_run(RECORD) and host.told == 1
+    assert not quarantine.may_run(behind) and host.told == 2
 
 
 @pytest.mark.parametrize(

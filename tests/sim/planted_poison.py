@@ -6,7 +6,7 @@ import pytest
 from planted import OTHERS, PASSIVE, Planted, planted
 
 from clonos.protocol.roles import crash_marks
-from clonos.protocol.roles.conduit_model import Conduit
+from clonos.protocol.roles.conduit_model import Conduit, PassedOver
 from clonos.sim.plan import Fault
 
 
@@ -19,6 +19,15 @@ def standbys_take_the_place_of_all_victims(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Conduit, "_standby_takes_over", lambda self: self._standby.follows)
 
 
+def a_record_that_is_passed_over_is_no_progress(patch: pytest.MonkeyPatch) -> None:
+    real = Conduit.handle
+    patch.setattr(
+        Conduit,
+        "handle",
+        lambda self, event, now: [] if isinstance(event, PassedOver) else real(self, event, now),
+    )
+
+
 ONE_BY_ONE = {"bundle": 1, "window": 1, "snapshot_rate": 0.0}
 POISON: dict[str, Planted] = {
     bug.plant.__name__: bug
@@ -28,6 +37,18 @@ POISON: dict[str, Planted] = {
             standbys_take_the_place_of_all_victims,
             rates={Fault.REPLICA_SLOW: 0.02},
             **{**PASSIVE, "poison": 3, "realtime": False, "records": 100, "epoch": 40, **ONE_BY_ONE},
+        ),
+        planted(
+            a_record_that_is_passed_over_is_no_progress,
+            **{
+                **OTHERS,
+                "faults": 0,
+                "poison": 30,
+                "poison_in_a_row": True,
+                "bundle": 40,
+                "records": 100,
+                "epoch": 60,
+            },
         ),
     )
 }

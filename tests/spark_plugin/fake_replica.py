@@ -197,7 +197,7 @@ class Replicas:
         self.check(not kept or log_start <= start.log, f"RESUME log at {log_start}, snapshot at {start.log}")
         state = Snapshot(start.seq, start.output, start.log)
         wire.send(
-            WELCOME, json.dumps({"version": 6, "window": self.window, "window_bytes": 64 << 20}).encode()
+            WELCOME, json.dumps({"version": 7, "window": self.window, "window_bytes": 64 << 20}).encode()
         )
         while True:
             kind, payload = wire.receive()

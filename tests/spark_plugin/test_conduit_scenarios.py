@@ -18,7 +18,7 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.roles import conduit_model as conduit
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.jsonl"))
-RULES = set(range(1, 25))
+RULES = set(range(1, 26))
 WALKS = range(400)
 DEFAULT_FIELDS: dict[str, dict[str, Any]] = {
     "welcome": {"window": 8, "window_bytes": 1 << 20, "log_end": 0},
@@ -177,6 +177,7 @@ def random_event(random: Random, sent: int, emitted_output: int) -> dict[str, An
         (1, {"event": "exhausted"}),
         (1, {"event": "ended", "emitted_output": emitted_output}),
         (2, {"event": "heartbeat", "progress": 1}),
+        (1, {"event": "passed_over"}),
         (1, {"event": random.choice(["paused", "resumed", "heard"])}),
         (9, {"event": "standby_connected"}),
         (2, {"event": "standby_acked", "acked_input": random.randrange(sent + 2)}),

@@ -40,7 +40,7 @@ def stream(said: list[tuple[FrameType, bytes]]) -> bytes:
 def test_golden_bytes() -> None:
     assert to_bytes(pack(FrameType.TICK)).hex() == "05000000" + "05" + "021b68a2"
     assert to_bytes(pack(FrameType.CHECKPOINTED, b"abc")).hex() == "08000000" + "08" + "236f952e" + "616263"
-    assert [kind.value for kind in FrameType] == list(range(1, 16))
+    assert [kind.value for kind in FrameType] == list(range(1, 17))
 
 
 def test_the_parts_of_a_payload_are_one_payload() -> None:
@@ -107,7 +107,7 @@ def test_no_changed_bit_goes_unnoticed(said: tuple[FrameType, bytes], data: st.D
         (HEADER.pack(0, 1, 0), "fewer than"),
         (HEADER.pack(MAX_LENGTH + 1, 1, 0), "more than"),
         (HEADER.pack(5, 0, 0), "unknown frame type 0"),
-        (HEADER.pack(5, 16, 0), "unknown frame type 16"),
+        (HEADER.pack(5, 17, 0), "unknown frame type 17"),
         (HEADER.pack(5, 5, 1), "checksum"),
     ],
 )

@@ -58,12 +58,12 @@ def test_golden_payloads() -> None:
     assert payload(m.pack_flush_log(1, b"log")) == "01000000000000006c6f67"
     assert payload(m.pack_log_flushed(1)) == "0100000000000000"
     assert json.loads(bytes.fromhex(payload(m.pack_hello(HELLO)))) == {
-        "version": 6, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
+        "version": 7, "token": "t", "generation": 2, "node": 3, "instance": 4, "epoch": 5,
         "fence": "00000000000000020000000000000006", "fresh": True, "stage_attempt": 0, "task_attempt": 0,
         "mode": "realtime", "standby": False, "failovers": [], "recovered": 0,
     }  # fmt: skip
     assert json.loads(bytes.fromhex(payload(m.pack_welcome(8, 9)))) == {
-        "version": 6,
+        "version": 7,
         "window": 8,
         "window_bytes": 9,
         "log_end": 0,
@@ -91,6 +91,7 @@ def test_what_is_packed_is_parsed(a: int, b: int, c: int, fence: Fence, log: byt
     assert over(m.pack_ended(a)) == m.Ended(a)
     assert over(m.pack_ended(a, log)) == m.Ended(a, log)
     assert over(m.pack_heartbeat(a)) == m.Heartbeat(a)
+    assert over(m.pack_passed_over()) == m.PassedOver()
     assert over(m.pack_follow(a, batch)) == m.Follow(a, memoryview(batch))
     assert over(m.pack_promote(fence, b)) == m.Promote(fence, b)
     assert over(m.pack_flush_log(a, batch)) == m.FlushLog(a, memoryview(batch))
@@ -147,7 +148,7 @@ def test_a_hello_with_any_field_exchanged_is_parsed_or_refused(key: str, value: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "wire version 2, this end speaks 6"),
+        ({"version": 2}, "wire version 2, this end speaks 7"),
         ({"node": 0}, "node 0 is not a whole number from 1 to 63"),
         ({"node": True}, "node True"),
         ({"instance": -1}, "instance -1"),
@@ -176,7 +177,7 @@ def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> Non
         (FrameType.HELLO, b"[]", "a JSON object is expected"),
         (FrameType.HELLO, b"\xff", "not UTF-8 JSON"),
         (FrameType.HELLO, b"[" * 100_000, "not UTF-8 JSON"),
-        (FrameType.HELLO, b'{"version":6,"token":"t","admin":[]}', "admin is not an object"),
+        (FrameType.HELLO, b'{"version":7,"token":"t","admin":[]}', "admin is not an object"),
         (FrameType.RESUME, b"x" * 15, "at least 16"),
         (FrameType.TICK, b"x", "none belong"),
         (FrameType.END, b"x" * 9, "exactly 8"),
@@ -190,7 +191,7 @@ def test_a_wrong_hello_field_is_named(change: dict[str, Any], words: str) -> Non
         (FrameType.OUTPUT, b"\0" * 36 + b"\1" * 8 + b"x", "bytes announced, 1 there"),
         (FrameType.OUTPUT, b"\0" * 28 + b"\1\0\0\0" + b"\0" * 4, "1 rows in 0 blocks"),
         (FrameType.OUTPUT, b"\0" * 32 + b"\1\0\0\0", "1 blocks announced, 0 there"),
-        (FrameType.WELCOME, b'{"version":6,"window":0,"window_bytes":1}', "window 0"),
+        (FrameType.WELCOME, b'{"version":7,"window":0,"window_bytes":1}', "window 0"),
         (FrameType.ERROR, b'{"error":"E"}', "message is not a text"),
     ],
 )

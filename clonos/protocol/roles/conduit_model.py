@@ -46,6 +46,7 @@ from clonos.protocol.messages import (
     LogFlushed as LogFlushed,
     Lost as Lost,
     Output as Output,
+    PassedOver as PassedOver,
     PassOn as PassOn,
     Paused as Paused,
     Promote as Promote,
@@ -95,8 +96,9 @@ class Limits:
 
     `idle_bundles` is how many bundles may be under way before rows wait for company: below it a row leaves at once,
     from there on a bundle leaves when it is full, or `flush_ms` old, and as much older for every further one under
-    way. `attempts` is how many replacements without progress are tried; `connect_ms` the time from asking for a
-    replica to its WELCOME. `standbys` is 0 or 1, and `passive`
+    way. `attempts` is how many replacements without progress are tried: a first SIGKILL, or a standby in the place of
+    its primary, says nothing of the record, so up to four die before one is passed over. `connect_ms` is the time from
+    asking for a replica to its WELCOME. `standbys` is 0 or 1, and `passive`
     one is not sent what the replica is sent. `settle_ms` is how long, after a loss, the replica's own first work goes
     before another standby, which restores and repeats. `first_server` is where the instance was when it was last seen.
     `fence` is the task attempt's first.
@@ -111,7 +113,7 @@ class Limits:
     tick_ms: int = 20
     heartbeat_ms: int = 10_000
     connect_ms: int = 60_000
-    attempts: int = 3
+    attempts: int = 4
     standbys: int = 0
     passive: bool = False
     settle_ms: int = 200
@@ -186,7 +188,8 @@ class Conduit:
         self._losses = 0
         self._acked_mark = 0
         self._emitted_mark = NO_OUTPUT
-        self._checkpointed_since_loss = False
+        self._progress_since_loss = False
+        self._doubtful = 0  # the bundle in which a record was passed over last
         self._last_loss = ""
         self._server = limits.first_server
         self._home: int | None = None  # where the last replica that recovered was
@@ -264,6 +267,9 @@ class Conduit:
                 self._flush_log(log_start, log)
             case Checkpointed(seq, log_offset):
                 self._on_checkpointed(seq, log_offset, now)
+            case PassedOver():
+                self._progress_since_loss = True
+                self._doubtful = self._replica.acked + 1
             case Welcome():
                 self._welcome(event, now)
             case Ended(emitted_output):
@@ -418,7 +424,7 @@ class Conduit:
             return
         self._log.forget_before(log_offset)
         self._snapshotted = True
-        self._checkpointed_since_loss = True
+        self._progress_since_loss = True
         if seq > self._checkpointed:
             self._replica.acknowledge(seq, self._sizes)
             self._checkpointed = seq
@@ -473,16 +479,17 @@ class Conduit:
     def _lost(self, reason: str, now: int) -> None:
         self._close()
         progress = (
-            self._checkpointed_since_loss
+            self._progress_since_loss
             or self._replica.acked > self._acked_mark
             or self._emitted_output > self._emitted_mark
         )
         self._losses = 1 if progress else self._losses + 1
         self._acked_mark = max(self._acked_mark, self._replica.acked)
         self._emitted_mark = max(self._emitted_mark, self._emitted_output)
-        self._checkpointed_since_loss = False
+        self._progress_since_loss = False
         self._last_loss = reason
         first_not_acked = self._replica.acked + 1
+        is_in_doubt = first_not_acked <= self._doubtful
         self._replica.begin_after(self._checkpointed)
         self._connecting_since = now
         self.state = State.CONNECTING
@@ -498,7 +505,7 @@ class Conduit:
             )
             return
         self.fence = self.fence.next()
-        if self._standby_takes_over():
+        if not is_in_doubt and self._standby_takes_over():
             self._promote()
             return
         self._close_standby()
@@ -508,8 +515,9 @@ class Conduit:
     # ------------------------------------------------------------ the standby
 
     def _standby_takes_over(self) -> bool:
-        """Unless the replica was lost where the one before was: then a record may be the cause. A standby knows nothing
-        of it, and would die in its turn; the server where the last one died knows how, and its next one is careful."""
+        """Unless the replica was lost where the one before was, or in a bundle in which a record was passed over: then
+        a record may be the cause. A standby knows nothing of it, and would die in its turn; the server where the last
+        one died knows how, and its next one is careful."""
         return self._standby.follows and self._losses == 1
 
     def _want_standby(self, delay: int) -> None:

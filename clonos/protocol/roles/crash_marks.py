@@ -37,6 +37,7 @@ class Mark:
     row: int | None = None  # a checksum of the record's content, where that is known
     in_timers: bool = False  # the last process died after the record itself was done
     deaths: tuple[Death, ...] = ()
+    passed_over: bool = False  # it was, by a process that may have died before that was recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,16 @@ class CrashMarks:
         if self._running is not None and not self._marks[self._running].in_timers:
             self._marks[self._running] = replace(self._marks[self._running], in_timers=True)
             self._write()
+
+    def pass_over(self, where: Where) -> bool:
+        """The record is; whether that is new. A process that comes to it again, since the one before it died at another
+        record of the same step, is no further than that one."""
+        record = _record(where)
+        is_new = not self._marks[record].passed_over
+        if is_new:
+            self._marks[record] = replace(self._marks[record], passed_over=True)
+            self._write()
+        return is_new
 
     def by_itself(self, where: Where) -> bool:
         """Whether it was the record that was deadly, and not timers that fire after it."""

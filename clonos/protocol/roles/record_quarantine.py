@@ -37,6 +37,10 @@ class QuarantinePorts(ABC):
     def write_dead_letter(self, candidate: CandidateRecord, where: Where, deaths: Sequence[Death]) -> None:
         """With how processes died of it. It is durable when this returns."""
 
+    @abstractmethod
+    def tell_passed_over(self) -> None:
+        """PASSED_OVER, to the conduit: a record is passed over for the first time here."""
+
 
 class RecordQuarantine:
     """See the module. An instance asks it before each record while it is in quarantine."""
@@ -70,6 +74,8 @@ class RecordQuarantine:
         if not self._marks.by_itself(where):
             raise self._no_letter(where, "timers after it")
         self._ports.write_dead_letter(candidate, where, self._marks.deaths(where))
+        if self._marks.pass_over(where):
+            self._ports.tell_passed_over()
         return False
 
     def _no_letter(self, where: Where, suspect: str) -> ClonosError:

@@ -67,7 +67,7 @@ class Checks:
         self.histories = Histories(self.truth)
         self.fifo = Fifo(world)
         self.fencing = Fencing()
-        self.locality = Locality()
+        self.locality = Locality(world)
         self.memory = Memory(world.plan)
         self.detection = Detection(world)
         self.oracle = Oracle(world)
@@ -218,6 +218,9 @@ class Checks:
 
     def forgets(self, task: Task, seq: int) -> None:
         self.truncation.conduit_forgets(task, seq)
+
+    def fails(self, task: Task, error: str, message: str) -> None:
+        self.locality.fails(task, error, message)
 
     def bounded(self, task: Task) -> None:
         self.memory.conduit(task)

@@ -72,6 +72,7 @@ from clonos.wire.messages import (
     pack_error,
     pack_flush_log,
     pack_output,
+    pack_passed_over,
     parse,
 )
 from clonos_standby.cluster.spec import NodeSpec, QuerySpec
@@ -449,6 +450,9 @@ class OperatorHost(OperatorPorts[Manifest, PendingSnapshot, Packed]):
 
     def acknowledge(self, acked_input: int, emitted_output: OutputNumber, log_offset: LogOffset) -> None:
         self._connection.send(pack_output(acked_input, emitted_output, log_offset))
+
+    def tell_passed_over(self) -> None:
+        self._connection.send(pack_passed_over())
 
     def send_checkpointed(self, acked_input: int, log_offset: LogOffset) -> None:
         self._connection.send(pack_checkpointed(acked_input, log_offset))

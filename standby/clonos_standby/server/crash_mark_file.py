@@ -24,9 +24,9 @@ class CrashMarkFile:
             said = json.loads(self._path.read_bytes())
             marks = {
                 RecordId(int(channel), int(position)): Mark(
-                    row, bool(in_timers), tuple(Death(**one) for one in deaths)
+                    row, bool(in_timers), tuple(Death(**one) for one in deaths), bool(passed_over)
                 )
-                for channel, position, row, in_timers, deaths in said["marks"]
+                for channel, position, row, in_timers, deaths, passed_over in said["marks"]
             }
             in_hand = None
             if said["in_hand"] is not None:
@@ -41,7 +41,13 @@ class CrashMarkFile:
             "start": marks.start,
             "in_hand": (*marks.in_hand.record, marks.in_hand.pid) if marks.in_hand is not None else None,
             "marks": [
-                (*record, mark.row, mark.in_timers, [asdict(death) for death in mark.deaths])
+                (
+                    *record,
+                    mark.row,
+                    mark.in_timers,
+                    [asdict(death) for death in mark.deaths],
+                    mark.passed_over,
+                )
                 for record, mark in marks.marks.items()
             ],
         }

@@ -333,6 +333,7 @@ final class Conduit implements Runnable {
         case Frames.FLUSH_LOG -> flushLog(in);
         case Frames.CHECKPOINTED -> happen(new Event.Checkpointed(in.getLong(), in.getLong()));
         case Frames.HEARTBEAT -> happen(new Event.Heartbeat(in.getLong()));
+        case Frames.PASSED_OVER -> happen(new Event.PassedOver());
         case Frames.WELCOME -> welcome(JSON.readTree(in.array()));
         case Frames.ENDED -> ended(in);
         case Frames.ERROR -> error(JSON.readTree(in.array()));

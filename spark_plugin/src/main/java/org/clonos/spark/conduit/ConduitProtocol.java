@@ -50,7 +50,8 @@ public final class ConduitProtocol {
   private int losses;
   private long ackedMark;
   private long emittedMark;
-  private boolean checkpointedSinceLoss;
+  private boolean progressSinceLoss;
+  private long doubtful;
   private String lastLoss = "";
 
   private int server;
@@ -133,6 +134,9 @@ public final class ConduitProtocol {
       flushLog(increment);
     } else if (event instanceof Event.Checkpointed mark) {
       checkpointed(mark, now);
+    } else if (event instanceof Event.PassedOver) {
+      progressSinceLoss = true;
+      doubtful = replica.acked() + 1;
     } else if (event instanceof Event.Welcome welcome) {
       welcome(welcome, now);
     } else if (event instanceof Event.Ended ended) {
@@ -326,7 +330,7 @@ public final class ConduitProtocol {
     }
     log.forgetBefore(mark.logOffset());
     snapshotted = true;
-    checkpointedSinceLoss = true;
+    progressSinceLoss = true;
     if (mark.seq() > checkpointed) {
       replica.acknowledge(mark.seq());
       checkpointed = mark.seq();
@@ -388,13 +392,14 @@ public final class ConduitProtocol {
 
   private void lost(String reason, long now) {
     close();
-    boolean progress = checkpointedSinceLoss || replica.acked() > ackedMark || emittedOutput > emittedMark;
+    boolean progress = progressSinceLoss || replica.acked() > ackedMark || emittedOutput > emittedMark;
     losses = progress ? 1 : losses + 1;
     ackedMark = Math.max(ackedMark, replica.acked());
     emittedMark = Math.max(emittedMark, emittedOutput);
-    checkpointedSinceLoss = false;
+    progressSinceLoss = false;
     lastLoss = reason;
     long firstNotAcked = replica.acked() + 1;
+    boolean isInDoubt = firstNotAcked <= doubtful;
     replica.beginAfter(checkpointed);
     connectingSince = now;
     state = State.CONNECTING;
@@ -409,7 +414,7 @@ public final class ConduitProtocol {
       return;
     }
     fence = fence.next();
-    if (standbyTakesOver()) {
+    if (!isInDoubt && standbyTakesOver()) {
       promote();
       return;
     }
@@ -419,8 +424,9 @@ public final class ConduitProtocol {
   }
 
   /**
-   * Unless the replica was lost where the one before was: then a record may be the cause. A standby knows nothing of it,
-   * and would die in its turn; the server where the last one died knows how, and its next one is careful.
+   * Unless the replica was lost where the one before was, or in a bundle in which a record was passed over: then a record
+   * may be the cause. A standby knows nothing of it, and would die in its turn; the server where the last one died knows
+   * how, and its next one is careful.
    */
   private boolean standbyTakesOver() {
     return standby.follows && losses == 1;

@@ -45,6 +45,9 @@ public sealed interface Event {
   /** HEARTBEAT. */
   record Heartbeat(long progress) implements Event {}
 
+  /** PASSED_OVER: a record that ended processes is, for the first time on this host. */
+  record PassedOver() implements Event {}
+
   /** ERROR. */
   record ReplicaError(String error, String message, boolean retryable, String traceback) implements Event {}
 

@@ -10,7 +10,7 @@ import java.util.zip.CRC32;
  */
 final class Frames {
   /** Of the wire: both ends say it first, and refuse another one. */
-  static final int VERSION = 6;
+  static final int VERSION = 7;
 
   static final int HELLO = 1;
   static final int RESUME = 2;
@@ -27,6 +27,7 @@ final class Frames {
   static final int PROMOTE = 13;
   static final int FLUSH_LOG = 14;
   static final int LOG_FLUSHED = 15;
+  static final int PASSED_OVER = 16;
 
   static final int HEADER = 9;
   static final int MAX_LENGTH = 256 << 20;

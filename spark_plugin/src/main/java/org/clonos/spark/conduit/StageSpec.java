@@ -56,7 +56,7 @@ public record StageSpec(
             number(spec, "tick_ms", 20L, 1, 60_000),
             number(spec, "heartbeat_ms", 10_000L, 1, Long.MAX_VALUE / 2),
             number(spec, "connect_ms", 60_000L, 1, Long.MAX_VALUE / 2),
-            (int) number(spec, "attempts", 3L, 0, 1000),
+            (int) number(spec, "attempts", 4L, 0, 1000),
             route(spec));
     if (!parsed.mode.equals("microbatch") && !parsed.mode.equals("realtime")) {
       throw new IllegalArgumentException("mode must be microbatch or realtime, not '" + parsed.mode + "'");
