@@ -564,15 +564,7 @@ PLANTED: dict[str, Planted] = {
             bugs.promoted_passive_standby_is_not_sent_what_came_since,
             first=213,
             rates={**CRASHES, Fault.REPLICA_SLOW: 0.02},
-            **{
-                **PASSIVE,
-                "window": 1,
-                "records": 150,
-                "epoch": 80,
-                "bundle": 1,
-                "realtime": True,
-                "faults": 60,
-            },
+            **{**PASSIVE, **MANY_BUNDLES, "window": 1, "records": 150, "epoch": 80, "faults": 60},
         ),
         planted(
             bugs.promoted_standby_takes_over_what_is_checkpointed,
