@@ -30,6 +30,7 @@ from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.topology import Node, NodeKind, SecondInput, Topology
 from clonos.protocol.versions.upgrade import History
 from clonos.sinks.batch_sink import BatchSink
+from clonos.sinks.log_sink import LogSink
 from clonos.spark import facts, routing
 from clonos.spark.back_edges import check_event_time, with_back_edges
 from clonos.spark.broadcasts import Broadcasts
@@ -183,6 +184,11 @@ class Compiled:
             if isinstance(node, OperatorPlan):
                 check_event_time(node, self._name(node))
         for one, other in combinations(self._sinks, 2):
+            if isinstance(one.sink, LogSink) and one.sink.target == other.sink.target:
+                raise QueryDefinitionError(
+                    f"{self._name(one)} and {self._name(other)} would both write to {one.sink!r}",
+                    hint="A partition of a log has one writer; give each sink, and each loop, a folder of its own",
+                )
             both = [up for up in one.upstream if any(_is_same(up, known) for known in other.upstream)]
             if both and one.sink.target == other.sink.target:
                 raise QueryDefinitionError(

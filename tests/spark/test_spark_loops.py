@@ -249,3 +249,18 @@ def test_the_name_of_a_loop_is_none_of_another_nodes(place: Place) -> None:
     looped = countdown(place, name="turn")
     with pytest.raises(QueryDefinitionError, match="two operators or sinks are called 'turn'"):
         looped.writeStream.to(clonos.sinks.jsonl(place.output)).option("checkpointLocation", "x").start()
+
+
+def test_two_loops_by_one_folder_are_refused(place: Place) -> None:
+    """Whichever way its path is written."""
+    (place.base / "again").mkdir()
+    (place.base / "link").symlink_to(place.base / "again")
+
+    def body(rows: Any) -> Any:
+        turns = rows.map(lambda row, ctx: row, NUMBERS, name="second")
+        return turns.where("left > 1"), turns
+
+    looped = countdown(place).iterate(body, str(place.base / "link"), name="another")
+    writer = looped.writeStream.to(clonos.sinks.jsonl(place.output)).option("checkpointLocation", "x")
+    with pytest.raises(QueryDefinitionError, match="loop and another would both write to LogSink"):
+        writer.start()
