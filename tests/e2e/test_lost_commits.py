@@ -28,9 +28,12 @@ def records(setup: Run) -> list[CommitRecord]:
 
 
 def is_recorded(setup: Run) -> bool:
-    """Whether everything that may be forgotten because of Spark's last commit may be gone."""
-    kept = records(setup)
-    return bool(kept) and kept[-1].epoch == max(setup.epochs("commits"))
+    """Whether everything that may be forgotten because of Spark's last commit may be gone. In micro-batch rows are
+    visible before their epoch has committed: that is waited for as well."""
+    kept, committed = records(setup), max(setup.epochs("commits"), default=-1)
+    if setup.mode == "microbatch" and committed != max(setup.epochs("offsets")):
+        return False
+    return bool(kept) and kept[-1].epoch == committed
 
 
 def run_to(spark: Any, setup: Run, count: int) -> None:
