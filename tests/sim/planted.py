@@ -553,7 +553,7 @@ PLANTED: dict[str, Planted] = {
         planted(bugs.log_before_the_snapshot_is_not_held_elsewhere, rates=CRASHES | SERVERS, **STANDBYS),
         planted(
             bugs.snapshot_is_ahead_of_what_the_standby_was_shown,
-            first=259,
+            first=208,
             rates={Fault.REPLICA_CRASH: 0.02, Fault.REPLICA_SLOW: 0.02},
             snapshot_rate=0.6,
             **{**STANDBYS, "faults": 60, "realtime": True},
