@@ -85,7 +85,12 @@ STARTING: dict[str, Planted] = {
             },
             **{**STANDBYS, "executors": True, "realtime": True, "faults": 60},
         ),
-        planted(bundles_taken_together_lose_what_rode_along, rates=CRASHES),
+        planted(
+            bundles_taken_together_lose_what_rode_along,
+            first=41,
+            rates=CRASHES,
+            **{**STANDBYS, "executors": True, "bundle": 1, "records": 100, "epoch": 60, "faults": 40},
+        ),
         planted(bundles_taken_together_count_as_a_hole, rates=CRASHES),
     )
 }

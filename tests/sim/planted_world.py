@@ -97,7 +97,7 @@ HUNG_RATES = {Fault.SERVER_STOP: 0.01, Fault.REPLICA_CRASH: 0.01}
 WORLD: dict[str, Planted] = {
     bug.plant.__name__: bug
     for bug in (
-        planted(sync_does_not_reach_the_disk, first=3, rates=POWER_RATES, **{**POWER, "effects": True}),
+        planted(sync_does_not_reach_the_disk, first=2, rates=POWER_RATES, **{**POWER, "effects": True}),
         planted(what_lies_behind_a_hole_is_believed, rates=POWER_RATES, **{**POWER, "effects": False}),
         planted(renewals_count_whose_answers_are_lost, rates=APART_RATES, **APART),
         planted(
