@@ -128,7 +128,7 @@ RESUMING: dict[str, Planted] = {
         planted(what_others_resume_with_is_done_anew, first=17, rates=LOST, **RESTARTS),
         planted(
             an_older_copy_of_the_checkpoint_is_resumed_from,
-            first=671,
+            first=1080,
             rates={**LOST, Fault.CHECKPOINT_OLDER: 0.8, Fault.DRIVER_LOSS: 0.03},
             **{**RESTARTS, "faults": 60, "epoch": 6},
         ),
