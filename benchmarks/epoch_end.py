@@ -1,13 +1,15 @@
 """How long rows stop at the end of an epoch of Real-Time Mode, and in which part of it.
 
 The job of `latency.py`, at a steady rate, with short epochs. Each row holds when its operators had it, and Spark's
-checkpoint says when an epoch was committed and the next one was written down:
+checkpoint says when an epoch was committed:
 
 - *end*: from the last row of an epoch at the first operator to the commit: tasks drain, replicas end the epoch with a
-  snapshot, sinks commit, Spark ends its tasks and writes its commit;
-- *between*: from the commit to the plan of the next epoch on disk;
-- *begin*: from there to the first row at the first operator: Spark plans and launches tasks, conduits connect, the
-  source goes on.
+  snapshot, sinks commit, Spark ends its tasks and writes offsets and commit;
+- *begin*: from there to the first row at the first operator: Spark plans the next epoch and launches its tasks, conduits
+  connect, the source goes on.
+
+Beside it stands what Spark says of its own part: planning, and how long `addBatch`, which runs the epoch, goes beyond
+the epoch's length.
 
     python benchmarks/epoch_end.py [--rate 200] [--epoch 10] [--epochs 8]
 """
@@ -44,15 +46,14 @@ def pause(times: list[float], commit: float, within: float) -> tuple[float, floa
 
 def parts(rows: Sequence[Row], checkpoint: Path, since: float, within: float) -> list[dict[str, float]]:
     """Of every end of an epoch, in milliseconds."""
-    commits, plans = written(checkpoint / "commits"), written(checkpoint / "offsets")
+    commits = written(checkpoint / "commits")
     columns = [sorted(column) for column in zip(*rows, strict=True)]
     found = []
-    for epoch, commit in sorted(commits.items()):
-        if commit < since or epoch + 1 not in plans or columns[-1][-1] < commit + within:
+    for _, commit in sorted(commits.items()):
+        if commit < since or columns[-1][-1] < commit + within:
             continue
         last, first = pause(columns[0], commit, within)
-        planned = plans[epoch + 1]
-        seconds = {"end": commit - last, "between": planned - commit, "begin": first - planned}
+        seconds = {"end": commit - last, "begin": first - commit}
         for name, column in zip(("first operator", "second operator", "sink"), columns, strict=True):
             before, after = pause(column, commit, within)
             seconds[name] = after - before
@@ -82,6 +83,8 @@ def main() -> None:
             rows = [(at / 1e6, at2 / 1e6, now) for now, (at, at2) in seen]
             ends = parts(rows, folder / "checkpoint", started + WARM_UP, options.epoch / 3)
             durations = [dict(each.durationMs) for each in query.recentProgress[-options.epochs :]]
+            for each in durations:
+                each["addBatch beyond the epoch"] = each["addBatch"] - 1000 * options.epoch
         finally:
             feeder.done.set()
             feeder.join()
@@ -90,7 +93,7 @@ def main() -> None:
     print(f"ms at {len(ends)} ends of epochs: median [lowest .. highest]")
     for name in ends[0]:
         values = [each[name] for each in ends]
-        label = name if name in ("end", "between", "begin") else f"silence at the {name}"
+        label = name if name in ("end", "begin") else f"silence at the {name}"
         print(f"{label:>30} {statistics.median(values):>7.0f} [{min(values):.0f} .. {max(values):.0f}]")
     for name in sorted(set().union(*durations)):
         values = [each[name] for each in durations if name in each]
