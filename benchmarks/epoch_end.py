@@ -5,8 +5,8 @@ checkpoint says when an epoch was committed:
 
 - *end*: from the last row of an epoch at the first operator to the commit: tasks drain, replicas end the epoch with a
   snapshot, sinks commit, Spark ends its tasks and writes offsets and commit;
-- *begin*: from there to the first row at the first operator: Spark plans the next epoch and launches its tasks, conduits
-  connect, the source goes on.
+- *begin*: from there to the first row at the first operator: Spark plans the next epoch and launches its tasks,
+  conduits connect, the source goes on.
 
 Beside it stands what Spark says of its own part: planning, and how long `addBatch`, which runs the epoch, goes beyond
 the epoch's length.
