@@ -33,9 +33,9 @@ Row = tuple[float, ...]
 """When the first operator had it, when the second, and when it was visible; in seconds."""
 
 
-def written(folder: Path) -> dict[int, float]:
-    """When Spark wrote which epoch's file."""
-    return {int(path.name): path.stat().st_mtime for path in folder.glob("[0-9]*")}
+def written(folder: Path) -> list[float]:
+    """When Spark wrote the files of the epochs, in order."""
+    return sorted(path.stat().st_mtime for path in folder.glob("[0-9]*"))
 
 
 def pause(times: list[float], commit: float, within: float) -> tuple[float, float]:
@@ -46,10 +46,9 @@ def pause(times: list[float], commit: float, within: float) -> tuple[float, floa
 
 def parts(rows: Sequence[Row], checkpoint: Path, since: float, within: float) -> list[dict[str, float]]:
     """Of every end of an epoch, in milliseconds."""
-    commits = written(checkpoint / "commits")
     columns = [sorted(column) for column in zip(*rows, strict=True)]
     found = []
-    for _, commit in sorted(commits.items()):
+    for commit in written(checkpoint / "commits"):
         if commit < since or columns[-1][-1] < commit + within:
             continue
         last, first = pause(columns[0], commit, within)

@@ -247,9 +247,8 @@ class KeyedContext(Context):
         self._firing.discard((moment, data, name, event))
 
     def _moment(self, at: datetime | int) -> int:
-        return (
-            instant(at, self._zone) if isinstance(at, datetime) else index(at)
-        )  # index: of numpy's integers
+        """In microseconds. An integer may be one of numpy's."""
+        return instant(at, self._zone) if isinstance(at, datetime) else index(at)
 
     def _timer_key(self) -> bytes:
         if self.key is None:

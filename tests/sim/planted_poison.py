@@ -16,7 +16,7 @@ def one_death_makes_a_record_poison(patch: pytest.MonkeyPatch) -> None:
 
 def standbys_take_the_place_of_all_victims(patch: pytest.MonkeyPatch) -> None:
     """Where they are ready in time, no process is ever careful."""
-    patch.setattr(Conduit, "_standby_takes_over", lambda self: self._standby.follows)
+    patch.setattr(Conduit, "_standby_takes_over", lambda self, first_not_acked: self._standby.follows)
 
 
 def a_record_that_is_passed_over_is_no_progress(patch: pytest.MonkeyPatch) -> None:

@@ -489,7 +489,6 @@ class Conduit:
         self._progress_since_loss = False
         self._last_loss = reason
         first_not_acked = self._replica.acked + 1
-        is_in_doubt = first_not_acked <= self._doubtful
         self._replica.begin_after(self._checkpointed)
         self._connecting_since = now
         self.state = State.CONNECTING
@@ -505,7 +504,7 @@ class Conduit:
             )
             return
         self.fence = self.fence.next()
-        if not is_in_doubt and self._standby_takes_over():
+        if self._standby_takes_over(first_not_acked):
             self._promote()
             return
         self._close_standby()
@@ -514,11 +513,11 @@ class Conduit:
 
     # ------------------------------------------------------------ the standby
 
-    def _standby_takes_over(self) -> bool:
+    def _standby_takes_over(self, first_not_acked: int) -> bool:
         """Unless the replica was lost where the one before was, or in a bundle in which a record was passed over: then
         a record may be the cause. A standby knows nothing of it, and would die in its turn; the server where the last
         one died knows how, and its next one is careful."""
-        return self._standby.follows and self._losses == 1
+        return self._standby.follows and self._losses == 1 and first_not_acked > self._doubtful
 
     def _want_standby(self, delay: int) -> None:
         if self.limits.standbys and not self._standby.wanted:

@@ -399,7 +399,6 @@ public final class ConduitProtocol {
     progressSinceLoss = false;
     lastLoss = reason;
     long firstNotAcked = replica.acked() + 1;
-    boolean isInDoubt = firstNotAcked <= doubtful;
     replica.beginAfter(checkpointed);
     connectingSince = now;
     state = State.CONNECTING;
@@ -414,7 +413,7 @@ public final class ConduitProtocol {
       return;
     }
     fence = fence.next();
-    if (!isInDoubt && standbyTakesOver()) {
+    if (standbyTakesOver(firstNotAcked)) {
       promote();
       return;
     }
@@ -428,8 +427,8 @@ public final class ConduitProtocol {
    * may be the cause. A standby knows nothing of it, and would die in its turn; the server where the last one died knows
    * how, and its next one is careful.
    */
-  private boolean standbyTakesOver() {
-    return standby.follows && losses == 1;
+  private boolean standbyTakesOver(long firstNotAcked) {
+    return standby.follows && losses == 1 && firstNotAcked > doubtful;
   }
 
   private void wantStandby(long delay) {
