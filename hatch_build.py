@@ -1,6 +1,7 @@
 """Build hook: compiles the Spark plugin and puts its jar into the wheel.
 
 The Java sources are compiled against the jars that PySpark ships, so a JDK is the only thing needed beyond pip.
+Spark's connector for Kafka is fetched and put beside it, where it can be had; the build does not fail without.
 The jar is written into the source tree (`clonos/jars`, not under version control), where an editable install
 finds it as well. It names the content it was made from and is made again only when that changes; the same
 sources give the same bytes. `python hatch_build.py` does this step alone.
@@ -14,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
+from clonos.connector_jars import FETCH, FetchFailure, fetch_kafka_jars  # noqa: E402
 from clonos.environment import (  # noqa: E402
     JAR_NAME,
     JAVA_MINIMUM,
     SPARK_RELEASE,
     find_java,
     java_install_command,
+    spark_jars,
 )
 
 ORIGIN = "META-INF/clonos-sources"
@@ -57,6 +59,14 @@ class CustomBuildHook(BuildHookInterface):
         except BuildFailure as failure:
             self.app.abort(f"clonos-spark: {failure}")
         build_data["artifacts"].append(jar.relative_to(ROOT).as_posix())
+        try:
+            connector = fetch_connector(jar)
+        except (BuildFailure, FetchFailure) as failure:
+            self.app.display_warning(
+                f"clonos-spark: without Spark's connector for Kafka ({FETCH} mends it): {failure}"
+            )
+            return
+        build_data["artifacts"] += [path.relative_to(ROOT).as_posix() for path in connector]
 
 
 def build_jar(root: Path) -> Path:
@@ -96,6 +106,14 @@ def made_from(jar: Path) -> str | None:
         return None
 
 
+def fetch_connector(plugin: Path) -> list[Path]:
+    """Spark's connector for Kafka, beside the plugin's jar. Raises FetchFailure."""
+    java = find_java("java")
+    if java is None:
+        raise BuildFailure("no Java found")
+    return fetch_kafka_jars(java=java, classpath=[f"{required_spark_jars()}/*", str(plugin)])
+
+
 def compile_java(sources: list[Path], classes: Path) -> None:
     """Compile all sources in one run of javac."""
     javac = find_java("javac")
@@ -104,21 +122,21 @@ def compile_java(sources: list[Path], classes: Path) -> None:
             f"no Java compiler (JDK {JAVA_MINIMUM} or newer) found. Install one, then run this again:\n"
             f"    {java_install_command()}"
         )
-    command = [javac, *OPTIONS, "-cp", f"{spark_jars()}/*", "-d", classes, *sources]
+    command = [javac, *OPTIONS, "-cp", f"{required_spark_jars()}/*", "-d", classes, *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildFailure(f"{javac} refused the plugin's sources:\n{done.stdout}{done.stderr}")
     sys.stderr.write(done.stdout + done.stderr)
 
 
-def spark_jars() -> Path:
+def required_spark_jars() -> Path:
     """The directory of jars inside the installed PySpark."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
+    jars = spark_jars()
+    if jars is None:
         raise BuildFailure(
             f"PySpark {SPARK_RELEASE} is needed to compile the plugin; run: pip install pyspark"
         )
-    return Path(spec.origin).parent / "jars"
+    return jars
 
 
 def write_jar(jar: Path, origin: str, entries: dict[str, Path]) -> None:
@@ -141,6 +159,10 @@ def write_jar(jar: Path, origin: str, entries: dict[str, Path]) -> None:
 
 if __name__ == "__main__":
     try:
-        build_jar(ROOT)
+        built = build_jar(ROOT)
     except BuildFailure as failure:
         sys.exit(f"clonos-spark: {failure}")
+    try:
+        fetch_connector(built)
+    except (BuildFailure, FetchFailure) as failure:
+        sys.stderr.write(f"clonos-spark: without Spark's connector for Kafka ({FETCH} mends it): {failure}\n")

@@ -50,6 +50,7 @@ COMMANDS = (
     ),
     Command("log", "clonos.tools.log", "read and check causal logs, and run a function on a dead letter"),
     Command("inject", "clonos.tools.inject", "make a part of a running query fail"),
+    Command("kafka", "clonos.tools.kafka", "fetch Spark's connector for Kafka"),
     Command("simulate", "clonos.sim.command", "run the protocol under seeded schedules and faults"),
     Command("bench", "clonos.tools.bench.command", "measure what causal logging costs"),
 )

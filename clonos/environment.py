@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from clonos.errors import ConfigurationError
@@ -115,6 +116,12 @@ def check_spark_version() -> str:
             hint=f"Run: pip install 'pyspark=={SPARK_RELEASE}.*'",
         )
     return version
+
+
+def spark_jars() -> Path | None:
+    """The folder of jars inside the installed PySpark, or None where there is no PySpark."""
+    spec = find_spec("pyspark")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "jars"
 
 
 def _pyspark_version() -> str:

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import java_class_archive
+import kafka_broker
 import one_session
 import pytest
 from hypothesis import settings
+from kafka_broker import KafkaBroker
 
 # How long an example takes says something about the machine.
 settings.register_profile("clonos", deadline=None)
@@ -49,6 +51,16 @@ SHORT = (
 LARGEST_FIRST = ("e2e", "sim", "tools/test_demo.py", "spark", "tools", "spark_plugin", "standby", "sinks")
 """The order of the folders, the rest behind them. `make test` deals files out to several processes one by one: what
 takes long goes first, so that the processes end together, and what shares a Spark session follows one another."""
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KafkaBroker]:
+    """A real Kafka broker. Who kills it starts it again."""
+    reason = kafka_broker.why_not()
+    if reason:
+        pytest.skip(reason)
+    with kafka_broker.kafka_broker() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

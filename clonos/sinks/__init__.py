@@ -6,7 +6,7 @@ Nothing is imported until it is used: a query that writes files needs no databas
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from clonos.extras import needs
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clonos.sinks.batch_sink import BatchSink
     from clonos.sinks.call_sink import CallableSink
     from clonos.sinks.jsonl_sink import JsonlSink
+    from clonos.sinks.kafka_sink import KafkaSink
     from clonos.sinks.log_sink import LogSink
     from clonos.sinks.sql_sink import SqlSink
 
@@ -22,11 +23,13 @@ __all__ = [
     "BatchSink",
     "CallableSink",
     "JsonlSink",
+    "KafkaSink",
     "LogSink",
     "SqlSink",
     "batches",
     "call",
     "jsonl",
+    "kafka",
     "log",
     "sql",
 ]
@@ -35,6 +38,7 @@ _CLASSES = {
     "BatchSink": "clonos.sinks.batch_sink",
     "CallableSink": "clonos.sinks.call_sink",
     "JsonlSink": "clonos.sinks.jsonl_sink",
+    "KafkaSink": "clonos.sinks.kafka_sink",
     "LogSink": "clonos.sinks.log_sink",
     "SqlSink": "clonos.sinks.sql_sink",
 }
@@ -78,6 +82,33 @@ def jsonl(
     from clonos.sinks.jsonl_sink import JsonlSink
 
     return JsonlSink(path, id_column=id_column, patience=patience, durable=durable)
+
+
+def kafka(
+    servers: str,
+    *,
+    topic: str,
+    key: str | Sequence[str] | None = None,
+    value: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    prefix: str = "clonos-",
+    patience: float = 30.0,
+) -> KafkaSink:
+    """Rows into a topic of Kafka; see `KafkaSink`. Raises ConfigurationError without confluent-kafka."""
+    needs("confluent_kafka", "a Kafka sink")
+    from clonos.sinks.kafka_sink import KafkaSink
+
+    return KafkaSink(
+        servers,
+        topic=topic,
+        key=key,
+        value=value,
+        headers=headers,
+        options=options,
+        prefix=prefix,
+        patience=patience,
+    )
 
 
 def log(
@@ -139,5 +170,7 @@ def __getattr__(name: str) -> Any:
 
         if name == "SqlSink":
             needs("sqlalchemy", "a SQL sink")
+        if name == "KafkaSink":
+            needs("confluent_kafka", "a Kafka sink")
         return getattr(import_module(_CLASSES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

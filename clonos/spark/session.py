@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -33,17 +33,22 @@ PLUGIN = "org.clonos.spark.executor.ReplicaPlugin"
 WITH_PLUGIN = {"spark.shuffle.manager.incremental": "org.clonos.spark.exchange.PromptShuffleManager"}
 
 
-def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Add the plugin's jar and class, and every setting a causal query needs, to a session builder."""
+def configure(builder: SparkSession.Builder, *, kafka: bool = False) -> SparkSession.Builder:
+    """Add the plugin's jar and class, and every setting a causal query needs, to a session builder.
+
+    With `kafka`, Spark's connector for Kafka too. Raises ConfigurationError where this installation has no connector.
+    """
+    from clonos.connector_jars import kafka_jars
     from clonos.environment import check_spark_version, jar_path
 
     check_spark_version()
     given: dict[str, Any] = getattr(builder, "_options", {})
     jvm = _running_jvm()
-    builder = builder.config("spark.jars", _extended("spark.jars", str(jar_path()), given, jvm))
+    jars = [str(jar_path()), *(str(path) for path in (kafka_jars() if kafka else ()))]
+    builder = builder.config("spark.jars", _extended("spark.jars", jars, given, jvm))
     defaults = DEFAULTS
     if jvm is None or _has_class(jvm, PLUGIN):  # else it would keep the session from starting
-        builder = builder.config("spark.plugins", _extended("spark.plugins", PLUGIN, given, jvm))
+        builder = builder.config("spark.plugins", _extended("spark.plugins", [PLUGIN], given, jvm))
         defaults = WITH_PLUGIN | defaults
     for key, value in defaults.items():
         if key not in given:
@@ -62,14 +67,14 @@ def _running_jvm() -> Any:
     return SparkContext._jvm
 
 
-def _extended(key: str, one: str, given: Mapping[str, Any], jvm: Any) -> str:
-    """The list that the builder has, or else `spark-submit`, with one more."""
+def _extended(key: str, more: Sequence[str], given: Mapping[str, Any], jvm: Any) -> str:
+    """The list that the builder has, or else `spark-submit`, with these in addition."""
     has = given.get(key)
     if has is None and _SUBMITTED in os.environ:
         has = jvm.org.apache.spark.SparkConf().get(key, "")
     entries = [entry for entry in str(has or "").split(",") if entry]
-    there = any(urlsplit(entry).path == one for entry in entries)
-    return ",".join(entries if there else [*entries, one])
+    there = {urlsplit(entry).path for entry in entries}
+    return ",".join([*entries, *(one for one in more if one not in there)])
 
 
 def require_dataframe(df: Any) -> None:

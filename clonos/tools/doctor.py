@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from clonos import environment
+from clonos.connector_jars import FETCH, kafka_jars
 from clonos.errors import ClonosError
 
 PYTHON_MINIMUM = (3, 11)
@@ -81,6 +82,21 @@ def check_spark() -> Finding:
 def check_jar() -> Finding:
     """The Spark plugin's jar."""
     return Finding(verdict=Verdict.OK, detail=str(environment.jar_path()))
+
+
+def check_kafka() -> Finding:
+    """Spark's connector for Kafka, and the client that a Kafka sink uses."""
+    try:
+        jars = kafka_jars()
+    except ClonosError:
+        detail = "no connector: a query that reads Kafka needs it, nothing else does"
+        return Finding(verdict=Verdict.WARN, detail=detail, remedy=f"run: {FETCH}")
+    try:
+        client = metadata.version("confluent-kafka")
+    except metadata.PackageNotFoundError:
+        detail = "no client: a sink in Kafka needs it, nothing else does"
+        return Finding(verdict=Verdict.WARN, detail=detail, remedy='run: pip install "clonos-spark[kafka]"')
+    return Finding(verdict=Verdict.OK, detail=f"{jars[0].name}, confluent-kafka {client}")
 
 
 def check_pandas() -> Finding:
@@ -172,6 +188,7 @@ CHECKS: tuple[tuple[str, Callable[[], Finding]], ...] = (
     ("Java", check_java),
     ("PySpark", check_spark),
     ("plugin jar", check_jar),
+    ("Kafka", check_kafka),
     ("pandas", check_pandas),
     ("disk space", check_space),
     ("shared memory", check_shared_memory),

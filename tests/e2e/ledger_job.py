@@ -106,7 +106,11 @@ class Run:
 
     # ----------------------------------------------------------------- input
 
-    def append(self, writer: LogWriter, upto: int) -> None:
+    def writer(self) -> Any:
+        """Where input goes: see `LogWriter`."""
+        return LogWriter(self.source, 2)
+
+    def append(self, writer: Any, upto: int) -> None:
         """Inputs that are not there yet, over two partitions in a fixed but mixed manner."""
         for i in range(self.appended, upto):
             writer.append(i * 7 % 11 % 2, json.dumps({"k": f"k{i % self.keys}", "id": str(i)}).encode())
@@ -115,7 +119,7 @@ class Run:
 
     def prepare(self) -> None:
         """The first half of the input."""
-        with LogWriter(self.source, 2) as writer:
+        with self.writer() as writer:
             self.append(writer, self.count // 2)
 
     def feed(self, stop: threading.Event) -> None:
@@ -126,7 +130,7 @@ class Run:
         self.allow(LATER)
         half = self.count - self.count // 2
         steps = max(int(self.feed_seconds * STEPS_PER_SECOND), 1)
-        with LogWriter(self.source, 2) as writer:
+        with self.writer() as writer:
             for step in range(steps):
                 self.append(writer, self.count // 2 + half * (step + 1) // steps)
                 if stop.wait(self.feed_seconds / steps):
@@ -160,10 +164,11 @@ class Run:
     def _start(self, spark: Any) -> Any:
         from pyspark.sql import functions as f
 
-        raw = spark.readStream.format("clonos").option("path", str(self.source)).load()
-        parsed = raw.select(
-            f.from_json(f.col("value").cast("string"), "k string, id string").alias("j")
-        ).select("j.*")
+        parsed = (
+            self.input(spark)
+            .select(f.from_json(f.col("value").cast("string"), "k string, id string").alias("j"))
+            .select("j.*")
+        )
         return (
             clonos.causal(parsed)
             .groupBy("k")
@@ -183,6 +188,10 @@ class Run:
             .trigger(**(self.trigger or TRIGGERS[self.mode]))
             .start()
         )
+
+    def input(self, spark: Any) -> Any:
+        """The stream with the column `value`."""
+        return spark.readStream.format("clonos").option("path", str(self.source)).load()
 
     def sink(self) -> Any:
         return clonos.sinks.sql(f"sqlite:///{self.database}", "out", patience=self.patience)

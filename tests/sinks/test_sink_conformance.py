@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka_broker import KafkaBroker
 from sink_support import execute
 
 from clonos import sinks
 from clonos.protocol.fence import Fence
+from clonos.protocol.roles import fence_log
 from clonos.protocol.roles.sink_fence import Holder, check_taking
 from clonos.sim.sinks import SinkCommits
-from clonos.sinks import appended_file, call_sink, sink_wal, sql_log, sql_writer
+from clonos.sinks import appended_file, call_sink, kafka_sink, kafka_writer, sink_wal, sql_log, sql_writer
+from clonos.sinks.kafka_rows import ID_HEADER
 from clonos.storage.embedded_log import read
 from clonos.testing.conformance import sinks as conformance
 from clonos.testing.conformance.sinks import (
@@ -33,6 +36,7 @@ KINDS = [
     "checkable call",
     "sqlite",
     pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("kafka", marks=pytest.mark.kafka),
 ]
 
 
@@ -77,6 +81,20 @@ def sql_place(url: str) -> SinkPlace:
     return SinkPlace(lambda: sinks.sql(url, "out"), visible)
 
 
+def kafka_place(broker: KafkaBroker) -> SinkPlace:
+    topic = broker.topic()
+
+    def visible() -> list[Written]:
+        messages = broker.read(topic)
+        ids = [dict(message.headers())[ID_HEADER].decode() for message in messages]
+        values = [json.loads(message.value()) for message in messages]
+        return [(row_id, row["card"], row["n"]) for row_id, row in zip(ids, values, strict=True)]
+
+    return SinkPlace(
+        lambda: sinks.kafka(broker.servers, topic=topic, key="card", prefix=f"{topic}-"), visible
+    )
+
+
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
     if request.param == "jsonl":
@@ -87,6 +105,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
         return call_place(tmp_path / "log", "checkable" if request.param != "call" else "idempotent")
     if request.param == "sqlite":
         return sql_place(f"sqlite:///{tmp_path}/sink.db")
+    if request.param == "kafka":
+        return kafka_place(request.getfixturevalue("broker"))
     return sql_place(request.getfixturevalue("server").fresh_database())
 
 
@@ -135,17 +155,17 @@ def equal_fence_is_admitted(patch: pytest.MonkeyPatch) -> None:
     def check(offered: Holder, standing: Holder, *, floor: int, origin: tuple[int, int]) -> None:
         check_taking(Holder(offered.fence), Holder(standing.fence), floor=floor, origin=origin)
 
-    for module in (sink_wal, sql_log):
+    for module in (sink_wal, sql_log, fence_log):
         patch.setattr(module, "check_taking", check)
 
 
 def truncation_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    for module in (sink_wal, sql_log):
+    for module in (sink_wal, sql_log, fence_log, kafka_sink):
         patch.setattr(module, "check_driver", lambda fence, *, floor: None)
 
 
 def bundles_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    for module in (call_sink, appended_file, sql_writer):
+    for module in (call_sink, appended_file, sql_writer, kafka_writer):
         patch.setattr(module, "check_bundle", lambda *_: None)
 
 

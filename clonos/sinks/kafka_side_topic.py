@@ -1,0 +1,158 @@
+"""The topic that a Kafka sink keeps for itself, `clonos-<query>` unless told otherwise, beside the user's.
+
+Its first partition is the fence log of the query, each other one the log of a sink instance (`kafka_format`). Which is
+whose says the fence log. The messages of instances are written in the transactions of the rows that they belong to,
+those of the fence log one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from clonos.errors import Fenced, LogCorrupt, SinkUnavailable
+from clonos.protocol.ids import Origin
+from clonos.protocol.roles.fence_log import FIRST_PARTITION, FenceLog, Offer
+from clonos.sinks.kafka_client import Cluster, Page
+from clonos.sinks.kafka_format import Entry, EntryReader, Standing, pack_offer, pack_standing, unpack_offer
+from clonos.sinks.patience import Patience
+from clonos.sinks.port import Cursors
+
+_FENCES: Final = 0
+_CONDENSED_FROM: Final = 256
+"""So many messages of the fence log are read before what stands is written anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The fence log as it was read: what stands, and from which offset on how many messages say so."""
+
+    state: FenceLog
+    first: int
+    end: int
+
+
+class SideTopic:
+    """Of one query, on one cluster. Every method raises SinkUnavailable, SinkError, LogCorrupt. With `patience`, each
+    page is read as often as it takes; without, the caller does its work again."""
+
+    def __init__(self, cluster: Cluster, name: str, patience: Patience | None = None) -> None:
+        self._cluster = cluster
+        self._patience = patience
+        self.name = name
+
+    def transactional_id(self, origin: Origin) -> str:
+        """Of the writer of a sink instance."""
+        return f"{self.name}-{origin.node}-{origin.instance}"
+
+    def create(self) -> None:
+        self._cluster.ensure_topic(self.name, _FENCES + FIRST_PARTITION)
+
+    def standing(self) -> FenceLog:
+        """What stands now."""
+        return self._read(None).state
+
+    def offer(self, offer: Offer) -> FenceLog:
+        """Append it, and say what stands then, or raise Fenced where it is refused."""
+        return self._read(self._cluster.append(self.name, _FENCES, pack_offer(offer))).state
+
+    def condense(self) -> None:
+        """Drop the messages that what stands does not need any more, if there are many."""
+        read = self._read(None)
+        if read.end - read.first >= _CONDENSED_FROM:
+            self._cluster.append(self.name, _FENCES, pack_standing(Standing(read.end, read.state)))
+            self._cluster.delete_before(self.name, _FENCES, read.end)
+
+    def ensure_partition(self, partition: int) -> None:
+        self._cluster.ensure_topic(self.name, partition + 1)
+
+    def entries(
+        self, state: FenceLog, origin: Origin, corrupt: list[str] | None = None
+    ) -> Iterator[tuple[int, Entry]]:
+        """The entries of an instance, each with the offset of its first message. Damaged ones are told to `corrupt` and
+        passed over, or raise LogCorrupt where that is not given."""
+        partition = state.partitions.get(origin)
+        if partition is None:
+            return
+        reader = EntryReader(f"topic {self.name}, partition {partition}")
+        is_first = True
+        for offset, message in self._messages(partition, state.trimmed.get(origin, 0)):
+            try:
+                found = reader.take(offset, message)
+                if found is not None and is_first and not found[1].full:
+                    raise LogCorrupt(
+                        f"the log of sink node {origin.node} does not begin where it should: topic {self.name}, "
+                        f"partition {partition}, offset {offset}",
+                        hint="Messages of that topic were deleted. It is kept without end; do not change its settings",
+                    )
+            except LogCorrupt as error:
+                if corrupt is None:
+                    raise
+                corrupt.append(error.message)
+                continue
+            if found is not None:
+                is_first = False
+                yield found
+
+    def cursors(self, state: FenceLog, origin: Origin) -> Cursors:
+        """Where an instance stands."""
+        cursors: Cursors = {}
+        for _, entry in self.entries(state, origin):
+            cursors.update(entry.cursors)
+        return cursors
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        self._cluster.delete_before(self.name, partition, offset)
+
+    # ------------------------------------------------------------------ parts
+
+    def _read(self, mine: int | None) -> Read:
+        """What stands when all is applied. Raises Fenced where the message at the offset `mine` is refused."""
+        messages = list(self._messages(_FENCES, 0))
+        if not messages:
+            return Read(FenceLog(), 0, 0)
+        first, end = messages[0][0], messages[-1][0] + 1
+        offers = [
+            (offset, unpack_offer(message, f"topic {self.name}, offset {offset}"))
+            for offset, message in messages
+        ]
+        state, begin = self._beginning(offers, first, end if mine is None else mine)
+        for offset, offer in offers:
+            if offset < begin or isinstance(offer, Standing):
+                continue
+            try:
+                state.apply(offer)
+            except Fenced:
+                if offset == mine:
+                    raise
+        return Read(state, first, end)
+
+    def _beginning(
+        self, offers: list[tuple[int, Offer | Standing]], first: int, upto: int
+    ) -> tuple[FenceLog, int]:
+        """What stands before an offset that is not behind `upto`, from where on all messages are there."""
+        known = [offer for _, offer in offers if isinstance(offer, Standing) and offer.offset >= first]
+        fitting = [each for each in known if each.offset <= upto]
+        if fitting:
+            return fitting[-1].state, fitting[-1].offset
+        if first == 0:
+            return FenceLog(), 0
+        if known:  # it was condensed right behind the message that is asked for
+            raise SinkUnavailable(f"the topic {self.name} was condensed meanwhile")
+        raise LogCorrupt(
+            f"the fence log in the topic {self.name} does not begin where it should",
+            hint="Messages of that topic were deleted. It is kept without end; do not change its settings",
+        )
+
+    def _messages(self, partition: int, begin: int) -> Iterator[tuple[int, bytes]]:
+        at: int | None = begin
+        while at is not None:
+            page = self._page(partition, at)
+            yield from page.messages
+            at = page.then
+
+    def _page(self, partition: int, at: int) -> Page:
+        if self._patience is None:
+            return self._cluster.read(self.name, partition, at)
+        return self._patience.run(lambda _: self._cluster.read(self.name, partition, at))

@@ -1,0 +1,47 @@
+"""From topic to topic over a real broker, exact through every kind of kill, for a reader of committed messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_broker import KafkaBroker
+from kafka_job import KafkaRun
+from ledger_job import LATER, SOON, assert_exact, run
+from modes import in_turns
+
+from clonos.testing.faults import Fault, Point, Strike, script
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def fault(point: Point, strike: Strike, operator: str, when: str, after: int = 0) -> Fault:
+    return Fault(point=point, strike=strike, operator=operator, asked=when, after=after)
+
+
+P, REPLICA, TASK = Point, Strike.REPLICA, Strike.TASK
+SCRIPTS = [
+    (),
+    (fault(P.INPUT, REPLICA, "first", SOON, 30),),
+    (fault(P.BEFORE_COMMIT, REPLICA, "sink", SOON, 30),),
+    (fault(P.AFTER_COMMIT, REPLICA, "sink", LATER),),
+    (fault(P.BEFORE_COMMIT, TASK, "sink", LATER),),
+    (fault(P.AFTER_COMMIT, TASK, "sink", LATER, 20), fault(P.INPUT, REPLICA, "first", LATER, 30)),
+]
+
+
+def name_of(faults: tuple[Fault, ...]) -> str:
+    return "+".join(f"{f.point.value}-{f.strike.value}-{f.operator}" for f in faults) or "nothing"
+
+
+@pytest.mark.parametrize(("faults", "mode"), in_turns(SCRIPTS, name_of))
+def test_exact_through(
+    spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str, faults: tuple[Fault, ...]
+) -> None:
+    setup = KafkaRun(tmp_path, mode=mode, faults=script(*faults) if faults else "", broker=broker)
+    query = run(spark, setup)
+    assert len(setup.fired()) == len(faults)
+    assert_exact(setup)
+    if all(f.strike is REPLICA for f in faults):
+        assert not query.restarts

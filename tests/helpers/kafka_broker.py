@@ -1,0 +1,229 @@
+"""A private Kafka broker for tests: own folder, own ports, gone afterwards. The real one, fetched once per tree."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from postgres_server import free_port
+
+from clonos.connector_jars import FetchFailure, resolve
+from clonos.environment import find_java, jar_path, spark_jars
+
+COORDINATES = "org.apache.kafka:kafka_2.13:4.1.0"
+_FOLDER = Path(__file__).resolve().parents[2] / ".build" / "kafka-broker"
+_JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_PATIENCE_S = 240.0
+
+
+def broker_jars() -> list[str]:
+    """The classpath of the broker; fetched by the first who asks. Raises FetchFailure."""
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(_FOLDER / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        listed = _FOLDER / "jars.json"
+        if listed.exists():
+            paths: list[str] = json.loads(listed.read_text())
+            if all(Path(path).exists() for path in paths):
+                return paths
+        java = find_java("java")
+        if java is None:
+            raise FetchFailure("no Java")
+        classpath = [f"{spark_jars()}/*", str(jar_path())]
+        found = resolve(java, classpath, _FOLDER / "ivy", [COORDINATES], dependencies=True)
+        found += Path(str(spark_jars())).glob("scala-library-*.jar")  # what Spark has, it does not fetch
+        paths = [str(path) for path in found]
+        listed.write_text(json.dumps(paths))
+        return paths
+
+
+def why_not() -> str | None:
+    """Why no broker can be started here, or None."""
+    try:
+        broker_jars()
+    except FetchFailure as failure:
+        return f"the broker cannot be fetched: {failure}"
+    return None
+
+
+class KafkaBroker:
+    """One broker that can be killed and started again over the same data and port."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._folder = folder
+        self._port, self._controller = free_port(), free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._properties = folder / "server.properties"
+        given = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(folder / "data"),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "3",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "3",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "broker.session.timeout.ms": "2000",
+            "broker.heartbeat.interval.ms": "500",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.cleaner.dedupe.buffer.size": "4194304",
+            "log.retention.check.interval.ms": "1000",
+            "log.initial.task.delay.ms": "1000",
+            **(settings or {}),
+        }
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+        identity = subprocess.list2cmdline([uuid.uuid4().hex[:22]])
+        identity = base64.urlsafe_b64encode(b"clonos-test-0000").decode().rstrip("=")
+        self._run("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(self._properties))
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        with open(self._folder / "broker.log", "ab") as log:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", str(self._properties)), stdout=log, stderr=log, cwd=self._folder
+            )
+        deadline = time.monotonic() + _PATIENCE_S
+        admin = self.admin()
+        while True:
+            try:
+                admin.list_topics(timeout=5)
+                return
+            except Exception as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    text = (self._folder / "broker.log").read_text(errors="replace")[-4000:]
+                    raise RuntimeError(f"the broker does not answer: {error}\n{text}") from error
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def remove(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.resume()
+            self.kill()
+
+    # -- what tests do with it
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def topic(self, name: str | None = None, partitions: int = 2, **settings: str) -> str:
+        """A new one, there when this returns."""
+        made = name or f"t{uuid.uuid4().hex[:12]}"
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        admin = self.admin()  # kept until it has answered
+        admin.create_topics([NewTopic(made, partitions, 1, config=config)])[made].result(timeout=60)
+        return made
+
+    def producer(self, **settings: Any) -> Producer:
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "log_level": 0, **settings})
+
+    def read(self, topic: str, *, committed: bool = True) -> list[Any]:
+        """All that a reader sees when no transaction is under way any more, a partition after the other."""
+        self._await_ends(topic)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
+        try:
+            partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+            found, left = [], set(partitions)
+            while left:
+                message = consumer.poll(60)
+                if message is None:
+                    raise TimeoutError(f"no answer on {topic}")
+                if message.error() is None:
+                    found.append(message)
+                elif message.error().name() == "_PARTITION_EOF":
+                    left.discard(message.partition())
+                else:
+                    raise RuntimeError(str(message.error()))
+            return sorted(found, key=lambda one: (one.partition(), one.offset()))
+        finally:
+            consumer.close()
+
+    def _await_ends(self, topic: str) -> None:
+        admin = self.admin()
+        partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            asked = {TopicPartition(topic, each): OffsetSpec.latest() for each in partitions}
+            ends = [
+                {at.partition: future.result(60).offset for at, future in answers.items()}
+                for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+                for answers in [admin.list_offsets(asked, isolation_level=level)]
+            ]
+            if ends[0] == ends[1]:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"a transaction stays open on {topic}")
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run(self._command(*arguments), capture_output=True, text=True, timeout=_PATIENCE_S)
+        if done.returncode:
+            raise RuntimeError(f"{arguments[0]} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [str(find_java("java")), *_JVM, "-cp", os.pathsep.join(broker_jars()), *arguments]
+
+
+@contextlib.contextmanager
+def kafka_broker(settings: Mapping[str, str] | None = None) -> Iterator[KafkaBroker]:
+    """A running broker in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="clonos-kafka-"))
+    try:
+        broker = KafkaBroker(folder, settings)
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.remove()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
