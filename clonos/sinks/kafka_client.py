@@ -266,8 +266,8 @@ class KafkaCluster:
             yield
         except KafkaException as error:
             raise self._verdict(error.args[0], place) from error
-        except BufferError as error:
-            raise SinkUnavailable(f"{place}: the client's queue is full") from error
+        except (BufferError, TimeoutError) as error:
+            raise SinkUnavailable(f"Kafka at {self._servers}, {place}: {error}") from error
 
     def _verdict(self, error: Any, place: str) -> ClonosError:
         return verdict(error, f"Kafka at {self._servers}, {place}")
@@ -291,8 +291,8 @@ class KafkaTransactions:
             for each in messages:
                 self._produce(producer, each)
             for part in entry:
-                self._patiently(producer, topic=topic, value=part, partition=partition)
-            self._commit(producer)
+                produce(producer, topic=topic, value=part, partition=partition)
+            commit(producer)
         except KafkaException as error:
             raise self._failed(producer, error.args[0]) from error
         except SinkError:
@@ -313,7 +313,7 @@ class KafkaTransactions:
             self._failures.append((error, row))
 
         try:
-            self._patiently(
+            produce(
                 producer,
                 topic=message.topic,
                 value=message.value,
@@ -325,26 +325,6 @@ class KafkaTransactions:
             if error.args[0].code() in _TOO_LARGE:
                 raise _refused_row(row, error.args[0]) from error
             raise
-
-    @staticmethod
-    def _patiently(producer: Producer, **message: Any) -> None:
-        while True:
-            try:
-                producer.produce(**message)
-                return
-            except BufferError:  # full: what waits in it goes out meanwhile
-                producer.poll(0.1)
-
-    @staticmethod
-    def _commit(producer: Producer) -> None:
-        deadline = time.monotonic() + 2 * TRANSACTION_TIMEOUT_MS / 1000
-        while True:
-            try:
-                producer.commit_transaction(WAIT_S)
-                return
-            except KafkaException as error:  # asking again for the same commit is safe
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
 
     def _failed(self, producer: Producer, error: Any) -> ClonosError:
         """Of a transaction that did not end as it should; what of it is in doubt is SinkUnavailable."""
@@ -368,6 +348,28 @@ class KafkaTransactions:
             self.close()
             return False
         return True
+
+
+def produce(producer: Producer, **message: Any) -> None:
+    """Into the client's queue, as soon as there is room."""
+    while True:
+        try:
+            producer.produce(**message)
+            return
+        except BufferError:  # full: what waits in it goes out meanwhile
+            producer.poll(0.1)
+
+
+def commit(producer: Producer) -> None:
+    """Of the transaction under way. Asking again for the same commit is safe."""
+    deadline = time.monotonic() + 2 * TRANSACTION_TIMEOUT_MS / 1000
+    while True:
+        try:
+            producer.commit_transaction(WAIT_S)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
 
 
 def verdict(error: Any, place: str) -> ClonosError:

@@ -20,7 +20,7 @@ from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors
 
 _FENCES: Final = 0
-_CONDENSED_FROM: Final = 256
+CONDENSED_FROM: Final = 256
 """So many messages of the fence log are read before what stands is written anew."""
 
 
@@ -60,7 +60,7 @@ class SideTopic:
     def condense(self) -> None:
         """Drop the messages that what stands does not need any more, if there are many."""
         read = self._read(None)
-        if read.end - read.first >= _CONDENSED_FROM:
+        if read.end - read.first >= CONDENSED_FROM:
             self._cluster.append(self.name, _FENCES, pack_standing(Standing(read.end, read.state)))
             self._cluster.delete_before(self.name, _FENCES, read.end)
 
@@ -109,7 +109,11 @@ class SideTopic:
 
     def _read(self, mine: int | None) -> Read:
         """What stands when all is applied. Raises Fenced where the message at the offset `mine` is refused."""
-        messages = list(self._messages(_FENCES, 0))
+        messages: list[tuple[int, bytes]] = []
+        for offset, message in self._messages(_FENCES, 0):
+            if messages and offset != messages[-1][0] + 1:
+                messages.clear()  # the log was condensed between two pages
+            messages.append((offset, message))
         if not messages:
             return Read(FenceLog(), 0, 0)
         first, end = messages[0][0], messages[-1][0] + 1

@@ -107,11 +107,12 @@ class KafkaSink:
             side = self._side(cluster, query)
             side.create()
             state = side.offer(Raising(fence))
-            # What a writer has under way ends here: it begins again, reads the fence log, and finds itself fenced.
-            overtaken = [origin for origin in state.holders if state.holder(origin).fence <= fence]
+            # What a writer has under way ends here: it begins again, reads the fence log, and finds itself fenced. So
+            # does one that a later start has overtaken already: its successor may not have begun yet.
             with ThreadPoolExecutor(_FENCED_AT_ONCE) as pool:
                 ended = pool.map(
-                    lambda origin: cluster.transactions(side.transactional_id(origin), side.name), overtaken
+                    lambda origin: cluster.transactions(side.transactional_id(origin), side.name),
+                    state.partitions,
                 )
                 for transactions in ended:
                     transactions.close()

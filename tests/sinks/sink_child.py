@@ -2,7 +2,7 @@
 
     python sink_child.py SPEC
 
-SPEC is JSON: `sink` (sql, jsonl, log, call), `arguments` of its constructor, `query`, `fence`, `upto` (the last
+SPEC is JSON: `sink` (sql, jsonl, log, call, kafka), `arguments` of its constructor, `query`, `fence`, `upto` (the last
 position to write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at": n}: die when that point
 is passed for the n-th time after opening (or `"at": 0`: while opening). Content depends on the position alone, so
 every run of it offers the same rows. Prints a line of JSON per event.
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from clonos import sinks
 from clonos.errors import ClonosError
+from clonos.protocol.fence import Fence
 
 CHANNEL = 3
 NODE = 5
@@ -55,6 +56,8 @@ def make_sink(spec: dict[str, Any]) -> Any:
         sink: Any = sinks.call(LineWriter(store, arguments.pop("die_within", None)), **arguments)
     elif spec["sink"] in ("jsonl", "log"):
         sink = (sinks.JsonlSink if spec["sink"] == "jsonl" else sinks.LogSink)(**arguments)
+    elif spec["sink"] == "kafka":
+        sink = sinks.kafka(arguments.pop("servers"), **arguments)
     else:
         sink = sinks.sql(**arguments)
     sink.validate(SCHEMA)
@@ -116,6 +119,12 @@ def plant(crash: Crash) -> None:
         name = {"before": "_apply", "within": "_apply", "after": "_transact"}[moment]
         _wrap(SqlWriter, name, crash, moment == "before")
         return
+    if target == "kafka":
+        from clonos.sinks import kafka_client
+
+        owner = kafka_client if moment == "within" else kafka_client.KafkaTransactions
+        _wrap(owner, "commit", crash, moment != "after")
+        return
     import clonos.sinks.appended_file
     import clonos.sinks.sink_wal
     import clonos.sinks.wal_files
@@ -172,7 +181,7 @@ def main() -> None:
         say(event="ready")
         sys.stdin.readline()
     try:
-        position = writer.open(query=spec["query"], node=NODE, instance=0, fence=spec["fence"])
+        position = writer.open(query=spec["query"], node=NODE, instance=0, fence=Fence(spec["fence"]))
         if crash:
             crash.opened = True
         at = position.cursors.get(CHANNEL, 0)

@@ -17,6 +17,7 @@ import sink_child
 import sqlalchemy as sa
 
 from clonos import sinks
+from clonos.protocol.fence import Fence
 from clonos.storage.embedded_log import MAGIC, read
 
 CHILD = Path(__file__).with_name("sink_child.py")
@@ -78,7 +79,7 @@ def sql_sink(url: str, schema: pa.Schema = sink_child.SCHEMA, **options: Any) ->
 
 def opened(sink: Any, fence: int = 1, instance: int = 0, query: str = QUERY) -> Any:
     writer = sink.writer()
-    writer.open(query=query, node=sink_child.NODE, instance=instance, fence=fence)
+    writer.open(query=query, node=sink_child.NODE, instance=instance, fence=Fence(fence))
     return writer
 
 

@@ -84,4 +84,5 @@ class FenceLog:
                     self.commit = kept
             case Trimming(fence, origin, before):
                 check_driver(fence, floor=self.floor)
-                self.trimmed[origin] = max(before, self.trimmed.get(origin, 0))
+                if origin in self.partitions and before > self.trimmed.get(origin, 0):
+                    self.trimmed[origin] = before

@@ -1,0 +1,366 @@
+"""The Kafka sink over a real broker: writers that die, stop or race, brokers that die, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka_broker import KafkaBroker, kafka_broker
+from sink_child import NODE, SCHEMA, bundle, make_sink
+from sink_support import QUERY, assert_covered, child, events, expected, let_go, opened, run_child
+
+from clonos import sinks
+from clonos.errors import Fenced, QueryDefinitionError, SinkError, SinkUnavailable
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Epoch
+from clonos.sinks import kafka_side_topic
+from clonos.sinks.kafka_rows import ID_HEADER
+
+pytestmark = pytest.mark.kafka
+
+UPTO = 60
+KILLED = -signal.SIGKILL
+
+
+class Place:
+    """A topic with one partition, so that its rows have an order, and a sink of its own."""
+
+    def __init__(self, broker: KafkaBroker, **arguments: Any) -> None:
+        self.broker = broker
+        self.topic = broker.topic(partitions=1)
+        self.arguments = {
+            "servers": broker.servers,
+            "topic": self.topic,
+            "key": "card",
+            "prefix": f"{self.topic}-",
+        }
+        self.arguments |= {"patience": 60, **arguments}
+        self.spec: dict[str, Any] = {"sink": "kafka", "arguments": self.arguments, "upto": UPTO}
+
+    def sink(self, **arguments: Any) -> Any:
+        return make_sink({"sink": "kafka", "arguments": {**self.arguments, **arguments}})
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        found = []
+        for message in self.broker.read(self.topic):
+            value = json.loads(message.value())
+            assert message.key().decode() == value["card"]
+            [(name, content)] = message.headers()
+            query, row_id = content.decode().split("/")
+            assert (name, query) == (ID_HEADER, QUERY)
+            found.append((row_id, value["card"], value["n"]))
+        return found
+
+
+@pytest.fixture
+def place(broker: KafkaBroker) -> Place:
+    return Place(broker)
+
+
+# ------------------------------------------------------------------ deaths
+
+
+@pytest.mark.parametrize(
+    ("moment", "at"), [("before", 1), ("before", 3), ("within", 1), ("within", 3), ("after", 1), ("after", 3)]
+)
+def test_a_writer_dies(tmp_path: Path, place: Place, moment: str, at: int) -> None:
+    crash = {"crash": {"point": f"kafka.{moment}", "at": at}}
+    status, _ = run_child(tmp_path, {**place.spec, "fence": 1, **crash})
+    assert status == KILLED
+    status, said = run_child(tmp_path, {**place.spec, "fence": 2})
+    assert (status, said[0]["at"], said[-1]["at"]) == (0, 10 * (at if moment == "after" else at - 1), UPTO)
+    assert place.rows() == expected(UPTO)
+    assert_covered(place.sink(), place.rows())
+
+
+def test_writers_killed_at_any_moment(tmp_path: Path, place: Place) -> None:
+    spec = {**place.spec, "upto": 10_000}
+    for fence in range(1, 6):
+        with child(tmp_path, {**spec, "fence": fence}) as process:
+            for count, _ in enumerate(events(process)):
+                if count == 1 + 3 * fence:
+                    break
+    sink = place.sink()
+    with closing(sink.writer()) as writer:
+        at = writer.open(query=QUERY, node=NODE, instance=0, fence=Fence(99)).cursors[3]
+    assert at >= 10 * sum(1 + 3 * fence for fence in range(1, 6))
+    assert place.rows() == expected(at)
+    assert_covered(sink, place.rows())
+
+
+def test_two_processes_race(tmp_path: Path, place: Place) -> None:
+    spec = {**place.spec, "upto": 600, "gate": True}
+    with child(tmp_path, {**spec, "fence": 1}) as first, child(tmp_path, {**spec, "fence": 2}) as second:
+        said = [events(first), events(second)]
+        assert [next(each)["event"] for each in said] == ["ready", "ready"]
+        let_go(first)
+        assert next(said[0])["event"] == "open"
+        let_go(second)
+        ends = [list(each)[-1] for each in said]
+    assert ends[1]["at"] == 600
+    assert ends[0].get("error") == "Fenced" or ends[0]["at"] == 600
+    assert place.rows() == expected(600)
+
+
+def test_a_stopped_writer_cannot_keep_its_successor_out(tmp_path: Path, place: Place) -> None:
+    """It hangs in its transaction. Its successor's first step ends that; readers of committed messages go on."""
+    hang = {"crash": {"point": "kafka.within", "at": 2}, "stop": True}
+    spec = {**place.spec, "upto": 40}
+    with child(tmp_path, {**spec, "fence": 1, **hang}) as zombie:
+        said = events(zombie)
+        assert [next(said)["event"] for _ in range(3)] == ["open", "written", "stopping"]
+        os.waitpid(zombie.pid, os.WUNTRACED)
+        status, after = run_child(tmp_path, {**spec, "fence": 2})
+        assert (status, after[0]["at"], after[-1]["at"]) == (0, 10, 40)
+        os.kill(zombie.pid, signal.SIGCONT)
+        assert [each.get("error") for each in said] == ["Fenced"]
+    assert place.rows() == expected(40)
+
+
+def test_a_zombie_that_begins_again_only_delays_its_successor(place: Place) -> None:
+    """Kafka lets the last one in that begins: the zombie ends its successor's transactions, finds itself fenced, and
+    the successor begins again."""
+    old, new = opened(place.sink(), 1), opened(place.sink(), 2)
+    new.write(**bundle(1, 10))
+    for _ in range(3):
+        with pytest.raises(Fenced):
+            old.write(**bundle(1, 10))
+    new.write(**bundle(11, 20))
+    for writer in (old, new):
+        writer.close()
+    assert place.rows() == expected(20)
+
+
+# ------------------------------------------------------------------ brokers
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[KafkaBroker]:
+    """A broker that this file kills."""
+    with kafka_broker() as running:
+        yield running
+
+
+def test_a_broker_is_killed_again_and_again(tmp_path: Path, broker: KafkaBroker, mortal: KafkaBroker) -> None:
+    place = Place(mortal, patience=240)
+    spec = {**place.spec, "upto": 1500}
+    with child(tmp_path, {**spec, "fence": 1}) as process:
+        said = events(process)
+        for _ in range(3):
+            for event in said:
+                assert event["event"] in ("open", "written"), event
+                if event["at"] % 70 == 0:
+                    break
+            mortal.kill()
+            mortal.start()
+        assert list(said)[-1] == {"event": "written", "at": 1500}
+    assert place.rows() == expected(1500)
+    assert_covered(place.sink(), place.rows())
+
+
+def test_a_broker_that_stays_away_is_waited_for_as_long_as_was_said(
+    broker: KafkaBroker, mortal: KafkaBroker
+) -> None:
+    place = Place(mortal, patience=1.0)
+    writer = opened(place.sink(), 1)
+    writer.write(**bundle(1, 10))
+    mortal.kill()
+    try:
+        with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1"):
+            writer.write(**bundle(11, 20))
+        with pytest.raises(SinkUnavailable, match=place.topic):
+            place.sink().standing_fence(QUERY)
+    finally:
+        mortal.start()
+    patient = opened(place.sink(patience=240), 2)
+    patient.write(**bundle(11, 20))
+    assert place.rows() == expected(20)
+
+
+# -------------------------------------------------------------- what is kept
+
+
+def test_the_sinks_own_topic_is_trimmed(place: Place) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        for first in range(1, 2000, 10):
+            writer.write(**bundle(first, first + 9))
+    dropped = place.sink().truncate(QUERY, Fence(1), lambda delta: delta == b"delta up to 1500")
+    assert dropped >= 100
+    with closing(place.sink().log_reader(QUERY)) as reader:
+        deltas = list(reader.deltas())
+    assert len(deltas) == 200 - dropped
+    assert deltas[-1] == b"delta up to 2000"
+    assert b"delta up to 1500" in deltas
+    with closing(opened(place.sink(), 2)) as writer:
+        writer.write(**bundle(2001, 2010))
+    assert place.rows() == expected(2010)
+
+
+def test_the_fence_log_is_condensed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_side_topic, "CONDENSED_FROM", 10)
+    sink = place.sink()
+    opened(sink, 3).close()
+    for epoch in range(35):
+        sink.record_commit(QUERY, Fence(3), Epoch(epoch), b"record %d" % epoch)
+    assert sink.last_commit(QUERY) == (34, b"record 34")
+    assert len(place.broker.read(f"{place.topic}-{QUERY}")) < 15
+    with pytest.raises(Fenced):
+        opened(sink, 2)
+    opened(sink, 4).close()
+
+
+# ------------------------------------------------------------------ messages
+
+
+def written(broker: KafkaBroker, schema: pa.Schema, rows: list[Any], **arguments: Any) -> list[Any]:
+    topic = broker.topic(partitions=1)
+    sink = sinks.kafka(broker.servers, topic=topic, prefix=f"{topic}-", **arguments)
+    sink.validate(schema)
+    with closing(opened(sink, 1)) as writer:
+        ids = [f"3-0-{number}" for number in range(1, len(rows) + 1)]
+        writer.write(rows, ids, {3: len(rows)}, [])
+    return [
+        (each.key(), each.value(), [(name, value) for name, value in each.headers() if name != ID_HEADER])
+        for each in broker.read(topic)
+    ]
+
+
+def test_a_message_is_a_json_object_unless_told_otherwise(broker: KafkaBroker) -> None:
+    schema = pa.schema([("k", pa.string()), ("b", pa.binary()), ("d", pa.float64()), ("n", pa.int64())])
+    rows = [("ä", b"\0\xff", float("nan"), None), (None, None, 1.5, 2**53 + 1)]
+    assert written(broker, schema, rows) == [
+        (None, '{"k":"ä","b":"AP8=","d":"NaN","n":null}'.encode(), []),
+        (None, b'{"k":null,"b":null,"d":1.5,"n":9007199254740993}', []),
+    ]
+
+
+def test_keys_values_and_headers_are_columns(broker: KafkaBroker) -> None:
+    schema = pa.schema([("k", pa.int64()), ("j", pa.string()), ("v", pa.binary()), ("h", pa.string())])
+    rows = [(1, "a", b"\1\2", "x"), (None, None, None, None)]
+    assert written(broker, schema, rows, key="k", value="v", headers={"trace": "h"}) == [
+        (b"1", b"\1\2", [("trace", b"x")]),
+        (None, None, []),
+    ]
+    assert written(broker, schema, rows, key=["k", "j"], headers={"raw": "v"}) == [
+        (b'[1,"a"]', b'{"k":1,"j":"a","h":"x"}', [("raw", b"\1\2")]),
+        (b"[null,null]", b'{"k":null,"j":null,"h":null}', []),
+    ]
+
+
+def test_rows_of_a_key_go_where_kafkas_own_client_would_send_them(broker: KafkaBroker) -> None:
+    topic = broker.topic(partitions=5)
+    sink = sinks.kafka(broker.servers, topic=topic, key="card", prefix=f"{topic}-")
+    sink.validate(SCHEMA)
+    with closing(opened(sink, 1)) as writer:
+        writer.write(**bundle(1, 14))
+    partition = {message.key().decode(): message.partition() for message in broker.read(topic)}
+    # Of Kafka's Utils.toPositive(Utils.murmur2(key)) % 5.
+    assert partition == {f"card \n{n}": murmur2(f"card \n{n}".encode()) % 5 for n in range(7)}
+
+
+def murmur2(data: bytes) -> int:
+    """As Kafka's clients hash a key, positive."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = h * m & mask ^ k
+    for at in reversed(range(whole, len(data))):
+        h ^= data[at] << 8 * (at - whole)
+    if whole < len(data):
+        h = h * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return (h ^ h >> 15) & 0x7FFFFFFF
+
+
+# ----------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"key": "nope"}, "no column 'nope'"),
+        ({"value": "n"}, "text or binary"),
+        ({"headers": {"clonos_id": "card"}}, "the sink's own"),
+        ({"options": {"transactional.id": "x"}}, "cannot set transactional.id"),
+        ({"topic": ""}, "name of a topic"),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_the_query_is_defined(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(QueryDefinitionError, match=says):
+        sinks.kafka("localhost:1", **{"topic": "t", **arguments}).validate(SCHEMA)
+
+
+def test_a_topic_that_is_not_there_is_named_and_not_made(tmp_path: Path) -> None:
+    with kafka_broker({"auto.create.topics.enable": "true"}) as broker:
+        place = Place(broker)
+        with pytest.raises(SinkError, match="no topic 'tpyo'"):
+            opened(place.sink(topic="tpyo"), 1)
+        assert "tpyo" not in broker.admin().list_topics(timeout=60).topics
+
+
+def test_servers_that_are_not_there_are_named() -> None:
+    sink = sinks.kafka("127.0.0.1:9", topic="t", patience=0.5)
+    with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:9"):
+        sink.standing_fence(QUERY)
+
+
+def test_a_row_that_is_too_large_is_named_and_nothing_of_its_bundle_is_visible(place: Place) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 3))
+        large = {**bundle(4, 5), "rows": [("small", 1), ("x" * 2_000_000, 2)]}
+        with pytest.raises(SinkError, match=r"row 3-0-5 .*too large") as refused:
+            writer.write(**large)
+        assert "max.message.bytes" in str(refused.value)
+        writer.write(**bundle(4, 6))
+    assert place.rows() == expected(6)
+
+
+def test_large_rows_go_where_the_hint_says(broker: KafkaBroker) -> None:
+    topic = broker.topic(partitions=1, max_message_bytes="4000000")
+    options = {"message.max.bytes": 4_000_000}
+    sink = sinks.kafka(broker.servers, topic=topic, prefix=f"{topic}-", options=options)
+    sink.validate(SCHEMA)
+    with closing(opened(sink, 1)) as writer:
+        writer.write([("x" * 2_000_000, 2)], ["3-0-1"], {3: 1}, [])
+    assert [len(message.value()) for message in broker.read(topic)] == [len(b'{"card":"","n":2}') + 2_000_000]
+
+
+def test_a_large_delta_takes_several_messages(place: Place) -> None:
+    delta = os.urandom(3_000_000)
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**{**bundle(1, 3), "deltas": [delta, b"small"]})
+    with closing(place.sink().log_reader(QUERY)) as reader:
+        assert list(reader.deltas()) == [delta, b"small"]
+
+
+def test_a_topic_that_is_deleted_under_the_query_is_named(broker: KafkaBroker) -> None:
+    place = Place(broker, patience=5.0, options={"topic.metadata.propagation.max.ms": 500})
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 3))
+        admin = broker.admin()
+        admin.delete_topics([place.topic])[place.topic].result(60)
+        with pytest.raises((SinkError, SinkUnavailable), match=r"[Uu]nknown topic|no topic"):
+            for first in range(4, 400, 3):
+                writer.write(**bundle(first, first + 2))
+
+
+def test_a_foreign_message_in_the_sinks_own_topic_is_told(place: Place) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 3))
+    producer = place.broker.producer()
+    producer.produce(f"{place.topic}-{QUERY}", b"foreign", partition=1)
+    producer.flush(60)
+    with closing(place.sink().log_reader(QUERY)) as reader:
+        assert list(reader.deltas()) == [b"delta up to 3"]
+        [corrupt] = reader.corrupt
+        assert f"{place.topic}-{QUERY}, partition 1, offset 2" in corrupt
