@@ -88,6 +88,10 @@ class InputError(ClonosError):
     """Records that cannot be taken: a position that steps back, a schema that does not fit."""
 
 
+class InputLost(InputError):
+    """Records that the query has not read yet are gone from its source."""
+
+
 class ExpressionError(ClonosError):
     """An expression before `causal()` failed on a record, as it will whenever the record is read."""
 

@@ -11,6 +11,7 @@ import re
 
 from clonos import errors
 from clonos.protocol.roles.restart_policy import QueryFailed, named
+from clonos.spark.kafka_failure import of_kafka
 
 _MARK = re.compile(r"\[clonos:(\w+)\]\s*(.*)", re.DOTALL)
 _TRACE = re.compile(r"\n\s+at [\w.$]+\(.*", re.DOTALL)
@@ -18,7 +19,6 @@ _STATE = re.compile(r"\s*SQLSTATE: XXKST\s*$")  # of a query that has failed, fo
 _DETAILS = re.compile(r"\n=== Streaming Query ===.*", re.DOTALL)
 _FINAL_ELSEWHERE = (
     "AnalysisException",
-    "OffsetOutOfRange",
     "STREAM_FAILED_INCOMPATIBLE",
     "STREAMING_REAL_TIME_MODE",
 )
@@ -50,6 +50,9 @@ def translate(error: BaseException) -> errors.ClonosError:
                 f"an expression before causal() failed: [{own.group(1)}] {own.group(2).strip()}",
                 hint="It fails on the same record each time; use try_cast, try_divide and the like, or filter first",
             )
+        kafka = of_kafka(text)
+        if kafka is not None:
+            return kafka
         kind = errors.ConfigurationError if any(word in text for word in _FINAL_ELSEWHERE) else QueryFailed
         return kind(text.strip() or type(error).__name__)
     return named(mark.group(1), _STATE.sub("", _TRACE.sub("", mark.group(2))).strip())

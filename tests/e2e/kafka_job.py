@@ -102,7 +102,8 @@ class KafkaRun(Run):
 
     def input(self, spark: Any) -> Any:
         source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.broker.servers)
-        options = {"subscribe": self.topics[0], "startingOffsets": "earliest", **self.options}
+        topics = {} if "subscribePattern" in self.options else {"subscribe": self.topics[0]}
+        options = {**topics, "startingOffsets": "earliest", **self.options}
         return source.options(**options).load()
 
     def sink(self) -> Any:

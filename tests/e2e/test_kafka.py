@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_broker import KafkaBroker
+from kafka_broker import KafkaBroker, kafka_broker
 from kafka_job import KafkaRun
-from ledger_job import LATER, SOON, assert_exact, run
-from modes import in_turns
+from ledger_job import LATER, SOON, assert_exact, await_, await_end, run, running
+from modes import MODES, in_turns
 
 from clonos.testing.faults import Fault, Point, Strike, script
 
@@ -45,3 +45,18 @@ def test_exact_through(
     assert_exact(setup)
     if all(f.strike is REPLICA for f in faults):
         assert not query.restarts
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_exact_through_the_deaths_of_the_broker(spark: Any, tmp_path: Path, mode: str) -> None:
+    """It is source and sink, and dies while rows of both are under way."""
+    with kafka_broker() as mortal:
+        setup = KafkaRun(tmp_path, mode=mode, broker=mortal, goes_on=True, patience=240.0, deadline=480.0)
+        with running(spark, setup) as query:
+            for _ in range(2):
+                shown = setup.visible()
+                await_(query, setup, lambda shown=shown: setup.visible() > shown + 100)
+                mortal.kill()
+                mortal.start()
+            await_end(query, setup)
+        assert_exact(setup)
