@@ -75,8 +75,9 @@ class FetchFailure(Exception):
     """A jar could not be fetched; the message says which, and what was answered."""
 
 
-def kafka_jars(folder: Path = FOLDER) -> list[Path]:
+def kafka_jars() -> list[Path]:
     """The connector's jars. Raises ConfigurationError where this installation lacks one, or has a damaged one."""
+    folder = FOLDER
     for jar in KAFKA_JARS:
         if not has(folder, jar):
             packages = ",".join(each.coordinates for each in KAFKA_JARS[:1])
@@ -96,11 +97,12 @@ def has(folder: Path, jar: Jar) -> bool:
         return False
 
 
-def fetch_kafka_jars(*, java: Path, classpath: Sequence[str], folder: Path = FOLDER) -> list[Path]:
+def fetch_kafka_jars(*, java: Path, classpath: Sequence[str]) -> list[Path]:
     """Bring the folder up to date and return what is in it; nothing is asked of a network where all is there.
 
     `classpath`: PySpark's jars and the plugin's. Raises FetchFailure.
     """
+    folder = FOLDER
     wanted = [jar for jar in KAFKA_JARS if not has(folder, jar)]
     if wanted:
         with tempfile.TemporaryDirectory(prefix="clonos-ivy-") as cache:

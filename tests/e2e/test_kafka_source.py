@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewPartitions, OffsetSpec
 from kafka_broker import KafkaBroker
 from kafka_job import KafkaRun, TopicWriter
 from ledger_job import assert_exact, await_, await_end, run, running
-from modes import MODES
+from modes import MODES, mostly
 
 from clonos.errors import InputLost
 
@@ -197,6 +197,29 @@ def test_a_topic_that_was_made_anew_is_told(
     with pytest.raises(InputLost, match=f"gone from Kafka.*{topic}"):
         query.awaitTermination(240)
     assert not query.restarts
+
+
+@pytest.mark.parametrize("mode", mostly("microbatch"))
+def test_a_topic_that_was_made_anew_and_has_grown_is_taken_for_the_old_one(
+    spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str
+) -> None:
+    """A limit: neither Spark nor we look at a topic's id. What lies behind the old offsets is read."""
+    setup = KafkaRun(tmp_path, mode=mode, broker=broker, count=200)
+    half_read(spark, setup)
+    shown, topic = setup.visible(), setup.topics[0]
+    admin = broker.admin()
+    admin.delete_topics([topic])[topic].result(60)
+    await_gone(broker, topic)
+    broker.topic(topic)
+    with setup.writer() as writer:
+        for number in range(setup.count):  # in each partition more than had been read of it
+            for partition in (0, 1):
+                writer.append(partition, json.dumps({"k": "k1", "id": str(900 + number)}).encode())
+    query = setup.start(spark)
+    try:
+        await_(query, setup, lambda: setup.visible() == shown + 2 * setup.count - setup.count // 2)
+    finally:
+        query.stop()
 
 
 def await_gone(broker: KafkaBroker, topic: str) -> None:

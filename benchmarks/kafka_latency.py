@@ -1,0 +1,153 @@
+"""From topic to topic in Real-Time Mode: the time from a record's sending to the sight of its output.
+
+A producer sends records at a steady rate over two partitions, each with the time in it; one keyed operator with state
+and a random draw handles them; a consumer of committed messages compares its clock. Beside it, in turn at each rate,
+stock Spark from topic to topic with the same consumer: a projection, no state, no function, output as its sink gives
+it, at least once. Samples around the ends of batches are left out of the first columns. The broker is a real one,
+fetched once, with one replica, on the same machine.
+
+    python benchmarks/kafka_latency.py [--rates 100,1000] [--seconds 24]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from latency import BATCH_SECONDS, WARM_UP, away_from_commits
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
+
+from confluent_kafka import Consumer, TopicPartition
+from kafka_broker import KafkaBroker, kafka_broker
+
+import clonos
+
+SLOT = 0.005
+
+
+def decide(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+    ctx.state["n"] = seen = ctx.state.get("n", 0) + 1
+    yield key[0], row.sent, seen, ctx.random.random()
+
+
+class Feeder(threading.Thread):
+    """Sends at a steady rate until told to stop."""
+
+    def __init__(self, broker: KafkaBroker, topic: str, rate: int) -> None:
+        super().__init__(daemon=True)
+        self._producer, self._topic, self._rate = broker.producer(), topic, rate
+        self.done = threading.Event()
+        self.sent = 0
+
+    def run(self) -> None:
+        start = time.monotonic()
+        while not self.done.wait(SLOT):
+            due = int((time.monotonic() - start) * self._rate)
+            for number in range(self.sent, due):
+                self._producer.produce(
+                    self._topic, b"%d" % int(time.time() * 1e6), b"k%d" % (number % 100), partition=number % 2
+                )
+            self._producer.poll(0)
+            self.sent = max(self.sent, due)
+        self._producer.flush(60)
+
+
+def query(spark: Any, broker: KafkaBroker, side: str, topics: tuple[str, str], checkpoint: Path) -> Any:
+    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.servers)
+    read = source.option("subscribe", topics[0]).option("startingOffsets", "earliest").load()
+    trigger = {"realTime": f"{BATCH_SECONDS} seconds"}
+    if side == "stock":
+        writer = read.select("key", "value").writeStream.format("kafka").outputMode("update")
+        writer = writer.option("kafka.bootstrap.servers", broker.servers).option("topic", topics[1])
+        return writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+    cards = clonos.causal(read.selectExpr("string(key) AS card", "bigint(string(value)) AS sent"))
+    decided = cards.groupBy("card").process(
+        decide, "card string, sent bigint, n int, drawn double", name="decide", parallelism=1
+    )
+    sink = clonos.sinks.kafka(broker.servers, topic=topics[1], key="card", headers={"sent": "sent"})
+    writer = decided.writeStream.to(sink, parallelism=1).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**trigger).start()
+
+
+def follow(broker: KafkaBroker, topic: str, seconds: float) -> list[tuple[float, float]]:
+    """(moment in s, latency in ms) of all that comes in so many seconds."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.servers,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 5,
+        }
+    )
+    consumer.assign([TopicPartition(topic, each, 0) for each in (0, 1)])
+    samples, end = [], time.time() + seconds
+    while (now := time.time()) < end:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            now = time.time()
+            sent = dict(message.headers() or []).get("sent") or message.value()
+            samples.append((now, now * 1000 - int(sent) / 1000))
+    consumer.close()
+    return samples
+
+
+def run_side(spark: Any, broker: KafkaBroker, side: str, rate: int, seconds: float, base: str) -> str:
+    topics = broker.topic(), broker.topic()
+    checkpoint = Path(base, f"{side}-{rate}")
+    feeder = Feeder(broker, topics[0], rate)
+    running = query(spark, broker, side, topics, checkpoint)
+    try:
+        feeder.start()
+        started = time.time()
+        samples = follow(broker, topics[1], seconds + WARM_UP)
+        is_quiet = away_from_commits(checkpoint)
+    finally:
+        feeder.done.set()
+        feeder.join()
+        running.stop()
+    steady = [sample for sample in samples if sample[0] > started + WARM_UP]
+    quiet = [latency for at, latency in steady if is_quiet(at)]
+    if len(quiet) < 100:
+        return f"{rate:>8} {side:>8}  too few rows became visible ({len(samples)} of {feeder.sent})"
+    pace = "" if len(samples) > 0.95 * feeder.sent - rate else "   does not keep pace"
+    return f"{rate:>8} {side:>8} {quantiles(quiet)} {quantiles([each[1] for each in steady])} {len(quiet):>9}{pace}"
+
+
+def quantiles(values: list[float]) -> str:
+    ordered = sorted(values)
+    return " ".join(
+        f"{ordered[min(int(q * len(ordered)), len(ordered) - 1)]:>9.1f}" for q in (0.5, 0.95, 0.99)
+    )
+
+
+def main() -> None:
+    from pyspark.sql import SparkSession
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rates", default="100,1000")
+    parser.add_argument("--seconds", type=float, default=24)
+    options = parser.parse_args()
+    builder = clonos.configure(SparkSession.builder, kafka=True).master("local[8]")
+    spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    print("    rate     side   p50 ms    p95 ms    p99 ms   with batch ends, the same         rows")
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base, kafka_broker() as broker:
+        for rate in map(int, options.rates.split(",")):
+            for side in ("causal", "stock"):
+                print(run_side(spark, broker, side, rate, options.seconds, base), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
