@@ -26,7 +26,8 @@ class TopicWriter:
     """As `clonos.sources.LogWriter`, to a topic."""
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
-        self._producer, self._topic = broker.producer(), topic
+        # A broker that dies makes a client send again what it has, and the topic would have it twice.
+        self._producer, self._topic = broker.producer(**{"enable.idempotence": True}), topic
 
     def append(self, partition: int, content: bytes) -> None:
         self._producer.produce(self._topic, content, partition=partition)

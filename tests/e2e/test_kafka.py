@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import PAUSE, Chaos
 from kafka_broker import KafkaBroker, kafka_broker
 from kafka_job import KafkaRun
 from ledger_job import LATER, SOON, assert_exact, await_, await_end, run, running
 from modes import MODES, in_turns
 
 from clonos.testing.faults import Fault, Point, Strike, script
+
+CHAOS_SECONDS, CHAOS_RECORDS = 120.0, 8_000
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -60,3 +64,25 @@ def test_exact_through_the_deaths_of_the_broker(spark: Any, tmp_path: Path, mode
                 mortal.start()
             await_end(query, setup)
         assert_exact(setup)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, mode: str) -> None:
+    """Any process at any time, the broker too."""
+    with kafka_broker() as mortal:
+        setup = KafkaRun(tmp_path, mode=mode, broker=mortal, count=CHAOS_RECORDS, patience=240.0)
+        setup.feed_seconds, setup.deadline = CHAOS_SECONDS, 4 * CHAOS_SECONDS
+        setup.settings = {"standby": "hot", "replica.deadline": "5s"}
+        over = threading.Event()
+        with running(spark, setup) as query:
+            chaos = Chaos(query, 1, mortal)
+            thread = threading.Thread(target=chaos.run, args=(over,))
+            thread.start()
+            try:
+                await_end(query, setup)
+            finally:
+                over.set()
+                thread.join()
+        assert_exact(setup)
+        assert len(chaos.struck) > CHAOS_SECONDS / PAUSE[1] / 4
