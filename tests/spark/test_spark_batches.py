@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +203,73 @@ def test_values_come_back_as_they_are(place: Place) -> None:
     assert list(map(str, given)) == list(map(str, expected))
     assert frames[0].simpleString() == stream.schema.simpleString()
     place.query = None
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The process's time zone, which is not the session's."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_view_has_the_instants_that_came_wherever_the_process_is(place: Place, in_berlin: None) -> None:
+    place.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    moments = [
+        dt.datetime(1, 1, 1),
+        dt.datetime(1582, 10, 10),
+        dt.datetime(1890, 1, 1, 1, 2, 3, 4),
+        dt.datetime(2024, 3, 31, 2, 30),
+        dt.datetime(2024, 10, 27, 0, 30),
+        dt.datetime(2024, 10, 27, 1, 30),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999),
+    ]
+    schema = (
+        "id long, at timestamp, wall timestamp_ntz, day date, span interval day to second, n decimal(30,10), "
+        "x double, raw binary, s struct<a: array<timestamp>, m: map<string, timestamp>>"
+    )
+
+    def made(row: Any, ctx: Any) -> Any:
+        at = moments[row.id]
+        nested = ([at, None], {"m": at})
+        span = dt.timedelta(days=-1, microseconds=1)
+        return row.id, at, at, at.date(), span, Decimal("1.0000000001"), float("nan"), b"\x00\xff", nested
+
+    def nothing(row: Any, ctx: Any) -> Any:
+        return (row.id, *[None] * 8)
+
+    place.write([{"id": id_} for id_ in range(len(moments))])
+    source = place.causal("id long")
+    stream = source.map(made, schema, name="made").union(source.map(nothing, schema, name="nothing"))
+    query = start(place, stream.writeStream.format("memory").queryName("kept"))
+    empty = place.spark.table("kept")
+    query.processAllAvailable()
+    place.write([{"id": 0}])
+    query.processAllAvailable()
+    view = place.spark.table("kept")
+    assert view.schema == stream.schema and empty.count() == 0
+    assert view.count() == 2 * len(moments) + 2
+    shown = view.where("at is not null").selectExpr(
+        "cast(at as string)",
+        "cast(wall as string)",
+        "cast(s.a[0] as string)",
+        "cast(s.m['m'] as string)",
+        "id",
+    )
+    expected = {(*[str(moments[i])] * 4, i) for i in range(len(moments))}
+    assert {tuple(row) for row in shown.collect()} == expected
+    others = view.where("at is not null").selectExpr(
+        "cast(day as string) = substr(cast(wall as string), 1, 10)",
+        "span = interval '-0 23:59:59.999999' day to second",
+        "n = 1.0000000001",
+        "isnan(x)",
+        "hex(raw) = '00FF'",
+        "s.a[1] is null",
+    )
+    assert {tuple(row) for row in others.collect()} == {(True,) * 6}
+    assert view.alias("a").join(view.alias("b"), "id").where("a.at = b.at").count() == 4 + len(moments) - 1
 
 
 def test_a_table_is_appended_to(place: Place) -> None:
