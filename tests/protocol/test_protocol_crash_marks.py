@@ -81,7 +81,9 @@ def test_what_is_told_is_how_the_record_ended_a_process() -> None:
     instance.dies_at(3)
     third = instance.process(replace(KILL, message="was killed by SIGKILL"), fresh=True)
     assert not third.about_to_run(at(3))
-    told = replace(CRASH, kind="exit", message="ended by itself with exit code 70", signal=None, code=REPORTED)
+    told = replace(
+        CRASH, kind="exit", message="ended by itself with exit code 70", signal=None, code=REPORTED
+    )
     fourth = instance.process(told, fresh=True)
     assert not fourth.about_to_run(at(3))
     for each in (third, fourth):
