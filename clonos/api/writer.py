@@ -125,7 +125,8 @@ class CausalStreamWriter:
         columns = [partitionBy] if isinstance(partitionBy, str) else partitionBy or []
         own = (CHECKPOINT, FAULTS, SAME_SOURCE)
         more = {key: value for key, value in self._options.items() if key not in own}
-        return self.foreachBatch(table(tableName, format, columns, more)).start()
+        self._to_function(table(tableName, format, columns, more), tableName)
+        return self.start()
 
     def option(self, key: str, value: Any) -> CausalStreamWriter:
         known = (one for one in (CHECKPOINT, FAULTS, SAME_SOURCE) if one.lower() == key.lower())
@@ -182,15 +183,19 @@ class CausalStreamWriter:
     def _of_format(self) -> None:
         """The sink of `format`, now that all options are known."""
         if self._format == "console":
-            self.foreachBatch(console(self._options))
+            self._to_function(console(self._options), "console")
         elif self._format == "memory":
             if self._query_name is None:
                 raise QueryDefinitionError(
                     "a view in memory is called as the query, which has no name",
                     hint='Call .queryName("name")',
                 )
-            self.foreachBatch(memory(self._spark, self._query_name, self._schema))
+            self._to_function(memory(self._spark, self._query_name, self._schema), self._query_name)
         self._format = None
+
+    def _to_function(self, fn: Callable[[Any, int], object], name: str) -> None:
+        """A sink of the writer's own, which the user cannot name: it has this name where there are others."""
+        self.to(BatchSink(fn), name=name.replace("/", "_") if self._sinks else None)
 
     def _read(self) -> tuple[Upstream, ...]:
         """What sinks read, loops among them."""

@@ -310,6 +310,51 @@ def test_memory_and_console_show_what_has_come(place: Place, capsys: pytest.Capt
         drawn(place).writeStream.format("delta")
 
 
+def test_functions_and_views_stand_beside_other_sinks(place: Place) -> None:
+    """What the message of an unnamed one says works; what cannot be named has a name of its own."""
+    given, seen = Given(), f"seen_{place.base.name}"
+    place.write([{"id": id_} for id_ in range(5)])
+    stream = drawn(place)
+    jsonl = clonos.sinks.jsonl(place.output, durable=False)
+    unnamed = stream.writeStream.foreachBatch(given).to(jsonl, name="lines")
+    says = (
+        r"2 sinks, and foreachBatch has no name\. Give each one, .*\.to\(clonos\.sinks\.batches\(fn\), name="
+    )
+    with pytest.raises(QueryDefinitionError, match=says):
+        start(place, unnamed)
+    named = stream.writeStream.to(clonos.sinks.batches(given), name="given").to(jsonl, name="lines")
+    start(place, named, "once").awaitTermination()
+    assert sorted(row[0] for row in given.rows) == [row["id"] for row in by_id(place)] == list(range(5))
+
+    place.checkpoint = place.base / "of views"
+    beside = stream.writeStream.format("memory").queryName(seen).to(jsonl, name="lines")
+    start(place, beside, "once").awaitTermination()
+    shown = {tuple(row) for row in place.spark.table(seen).collect()}
+    assert len(shown) == 5 and shown <= {(row["id"], row["draw"]) for row in by_id(place)}
+
+    place.checkpoint = place.base / "of the console"
+    beside = stream.writeStream.format("console").to(jsonl, name="lines")
+    start(place, beside, "once").awaitTermination()
+    assert len(by_id(place)) == 15
+
+    place.checkpoint = place.base / "of a table"
+    table = f"default.beside_{place.base.name}"
+    writer = stream.writeStream.to(jsonl, name="lines").option("checkpointLocation", str(place.checkpoint))
+    try:
+        query = writer.trigger(availableNow=True).toTable(
+            table, format="parquet", path=str(place.base / "table")
+        )
+        query.awaitTermination()
+        assert place.spark.table(table).count() == 5 and len(by_id(place)) == 20
+    finally:
+        place.spark.sql(f"DROP TABLE IF EXISTS {table}")
+    place.query = None
+
+
+def by_id(place: Place) -> list[Any]:
+    return sorted(place.rows(), key=lambda row: row["id"])
+
+
 def test_a_batch_that_is_not_known_to_have_been_given_comes_again_as_it_was(tmp_path: Path) -> None:
     files = [tmp_path / "3-0.log", tmp_path / "3-1.log"]
     state = tmp_path / "3.batch"
