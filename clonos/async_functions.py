@@ -22,3 +22,10 @@ def refuse_async(fn: Any, what: str) -> None:
             f"{what} is given an async function, {fn!r}, which nothing would await",
             hint="process, connect, map, flat_map and filter take async functions; here, give one that is not",
         )
+
+
+def refuse_generators(fn: Any, name: str, hint: str) -> None:
+    """Raises QueryDefinitionError where `fn` yields: what it returns is a generator then, whatever it yields."""
+    yields = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(asks(each) for asks in yields for each in (fn, type(fn).__call__)):
+        raise QueryDefinitionError(f"the function of {name!r} yields rows, {fn!r}", hint=hint)

@@ -133,7 +133,8 @@ class StateError(ClonosError):
 
 
 class UserFunctionError(ClonosError):
-    """The user's function raised; its exception is the cause."""
+    """The user's function raised. Its exception is told of in the message, and is the cause where it was raised in this
+    process."""
 
 
 class RecordedError(ClonosError):

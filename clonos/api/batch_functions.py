@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clonos.errors import QueryDefinitionError
+from clonos.spark.kept_rows import KeptRows
 
 Function = Callable[[Any, int], object]
 
@@ -32,16 +33,13 @@ def console(options: Mapping[str, str]) -> Function:
 
 def memory(spark: Any, name: str, schema: Any) -> Function:
     """A temporary view of the rows since this start, which the driver holds in memory."""
-    known: list[Any] = []
-
-    def view() -> None:
-        spark.createDataFrame(known, schema).createOrReplaceTempView(name)
+    known = KeptRows(spark, schema)
 
     def append(df: Any, batch: int) -> None:
-        known.extend(df.collect())
-        view()
+        known.add(df)
+        known.frame().createOrReplaceTempView(name)
 
-    view()
+    known.frame().createOrReplaceTempView(name)
     return append
 
 

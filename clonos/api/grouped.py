@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clonos.api.initial_state import initial_table
+from clonos.api.instead import NotHere
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.streams import CausalStream, arrow, check_function
 from clonos.api.windowed import WindowedCausalStream, session_windows, time_windows
@@ -376,7 +377,7 @@ class GroupedCausalStream:
 
     def __getattr__(self, name: str) -> Any:
         if name in _GROUPS_OWN:
-            raise QueryDefinitionError(
+            raise NotHere(
                 f"{name} is not supported on a causal stream",
                 hint="Use process, applyInPandasWithState or transformWithState",
             )

@@ -20,12 +20,12 @@ import pyarrow as pa
 from clonos.api.batches import FunctionsOfBatches
 from clonos.api.expressions import SparksExpressions, is_expression
 from clonos.api.grouping_columns import key_columns
+from clonos.api.instead import refused, refused_at_once
 from clonos.api.side_outputs import arrow_schemas, side_schemas
 from clonos.api.writer import CausalStreamWriter
 from clonos.async_functions import refuse_async
 from clonos.errors import QueryDefinitionError
 from clonos.protocol.side_output import OutputName
-from clonos.spark.before_causal import INSTEAD
 from clonos.spark.facts import described
 from clonos.spark.identity import identify
 from clonos.spark.plan import (
@@ -84,6 +84,11 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
     @property
     def columns(self) -> list[str]:
         return list(self.schema.names)
+
+    @property
+    def dtypes(self) -> list[tuple[str, str]]:
+        """Columns with their types, as of a DataFrame."""
+        return [(field.name, field.dataType.simpleString()) for field in self.schema.fields]
 
     @property
     def isStreaming(self) -> bool:
@@ -412,15 +417,12 @@ class CausalStream(SparksExpressions, FunctionsOfBatches):
         sys.stdout.write(f"{tree}\n")
 
     def __getattr__(self, name: str) -> Any:
-        if name in INSTEAD:
-            raise QueryDefinitionError(
-                f"{name} is Spark's own and cannot follow causal(): a row that Spark drops or makes would lose the "
-                "determinants it depends on",
-                hint=INSTEAD[name],
-            )
-        if name in self.__dict__.get("schema", {"names": ()}).names:
+        error = refused_at_once(name)
+        if error is not None:
+            raise error
+        if "schema" in self.__dict__ and name in self.schema.names:
             return self[name]
-        raise AttributeError(f"a causal stream has no {name!r}")
+        raise refused(name)
 
 
 def _united_times(mine: EventTime | None, theirs: EventTime | None) -> EventTime | None:

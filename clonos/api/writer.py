@@ -9,10 +9,12 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from clonos.api.batch_functions import console, memory, table
+from clonos.api.instead import NotHere
 from clonos.api.query import CausalQuery, Ending, SessionPorts
 from clonos.api.query_error import CONDITION, described
 from clonos.api.query_parts import QueryParts
 from clonos.api.query_progress import QueryProgress
+from clonos.api.trigger import check_trigger
 from clonos.errors import ClonosError, ConfigurationError, QueryDefinitionError
 from clonos.sinks.batch_sink import BatchSink
 from clonos.spark.back_edges import with_back_edges
@@ -117,15 +119,12 @@ class CausalStreamWriter:
     ) -> CausalQuery:
         """Start, and append to a table of Spark's catalog behind each commit. A batch whose end is not known is
         appended again (docs/sinks.md)."""
-        if outputMode is not None:
-            self.outputMode(outputMode)
-        if queryName is not None:
-            self.queryName(queryName)
-        self.options(**options)
+        self._say(outputMode, queryName, options)
         columns = [partitionBy] if isinstance(partitionBy, str) else partitionBy or []
         own = (CHECKPOINT, FAULTS, SAME_SOURCE)
         more = {key: value for key, value in self._options.items() if key not in own}
-        return self.foreachBatch(table(tableName, format, columns, more)).start()
+        self._to_function(table(tableName, format, columns, more), tableName)
+        return self.start()
 
     def option(self, key: str, value: Any) -> CausalStreamWriter:
         known = (one for one in (CHECKPOINT, FAULTS, SAME_SOURCE) if one.lower() == key.lower())
@@ -139,12 +138,7 @@ class CausalStreamWriter:
 
     def trigger(self, **trigger: Any) -> CausalStreamWriter:
         """As Spark's: processingTime=, availableNow=, once=, realTime=."""
-        if len(trigger) != 1:
-            raise QueryDefinitionError("give exactly one trigger")
-        if "continuous" in trigger:
-            raise QueryDefinitionError(
-                "continuous processing is not supported", hint="Use realTime='5 minutes'"
-            )
+        check_trigger(self._spark, trigger)
         self._trigger = trigger
         return self
 
@@ -182,15 +176,19 @@ class CausalStreamWriter:
     def _of_format(self) -> None:
         """The sink of `format`, now that all options are known."""
         if self._format == "console":
-            self.foreachBatch(console(self._options))
+            self._to_function(console(self._options), "console")
         elif self._format == "memory":
             if self._query_name is None:
                 raise QueryDefinitionError(
                     "a view in memory is called as the query, which has no name",
                     hint='Call .queryName("name")',
                 )
-            self.foreachBatch(memory(self._spark, self._query_name, self._schema))
+            self._to_function(memory(self._spark, self._query_name, self._schema), self._query_name)
         self._format = None
+
+    def _to_function(self, fn: Callable[[Any, int], object], name: str) -> None:
+        """A sink of the writer's own, which the user cannot name: it has this name where there are others."""
+        self.to(BatchSink(fn), name=name.replace("/", "_") if self._sinks else None)
 
     def _read(self) -> tuple[Upstream, ...]:
         """What sinks read, loops among them."""
@@ -210,8 +208,35 @@ class CausalStreamWriter:
         made = Compiled(self._sinks, settings, zone, session_settings(self._spark), idle_batches=idle)
         return made, settings
 
-    def start(self) -> CausalQuery:
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> CausalQuery:
         """Compile and start. Raises at once where something is not supported or does not fit."""
+        if path is not None or partitionBy is not None:
+            said = f"start({path!r})" if path is not None else f"start(partitionBy={partitionBy!r})"
+            raise QueryDefinitionError(
+                f"{said}: a causal query does not write files by itself",
+                hint="Use .to(clonos.sinks.jsonl(path)), or toTable(name, format, partitionBy=..., path=...)",
+            )
+        self._say(outputMode, queryName, options)
+        if format is not None:
+            self.format(format)
+        return self._start_compiled()
+
+    def _say(self, output_mode: str | None, query_name: str | None, options: Mapping[str, Any]) -> None:
+        if output_mode is not None:
+            self.outputMode(output_mode)
+        if query_name is not None:
+            self.queryName(query_name)
+        self.options(**options)
+
+    def _start_compiled(self) -> CausalQuery:
         from pyspark import inheritable_thread_target
 
         jvm = require_session(self._spark)
@@ -283,7 +308,7 @@ class CausalStreamWriter:
 
     def __getattr__(self, name: str) -> Any:
         if name in _SPARKS_OWN:
-            raise QueryDefinitionError(
+            raise NotHere(
                 f"{name} is Spark's own: a causal query shows its rows by .to(sink)",
                 hint="Use clonos.sinks.sql(...), .jsonl(...), or .call(write), to which each row comes with its id, or "
                 "foreachBatch(fn)",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from clonos.async_functions import is_async, refuse_async
+from clonos.async_functions import is_async, refuse_async, refuse_generators
 from clonos.errors import ClonosError, QueryDefinitionError
 from clonos.operators import current
 from clonos.operators.async_context import AsyncContext, AsyncKeyedContext, RecordPlace
@@ -210,6 +210,13 @@ _ASYNC: Mapping[type, type] = {
 }
 
 
+_RETURNING: dict[type, str] = {
+    MapOperator: "map takes the row that a function returns. Return it, or use flat_map(fn, output, name=...)",
+    FilterOperator: "filter asks what a function returns. Return True or False, or use flat_map(fn, output, name=...)",
+}
+"""What becomes of a function's result, by the kinds of operators that take one, and what to do in place of yield."""
+
+
 def check_calls(calls: Calls | None, functions: Iterable[Any], name: str) -> None:
     """Raises QueryDefinitionError where `calls` is said, and none of the functions of all versions is async."""
     if calls is not None and not any(map(is_async, functions)):
@@ -225,6 +232,9 @@ def kind_for(
     """What makes an operator of this kind for the functions of one version. Raises QueryDefinitionError where one is
     async and that cannot be."""
     functions = tuple(functions)
+    if kind in _RETURNING:
+        for each in functions:
+            refuse_generators(each, name, _RETURNING[kind])
     if kind not in _ASYNC:
         for each in functions:
             refuse_async(each, repr(name))

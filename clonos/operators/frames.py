@@ -2,7 +2,9 @@
 
 PySpark makes the frames of `applyInPandasWithState` from Arrow columns, so they have the columns' own dtypes; those of
 `transformWithStateInPandas` it makes from rows, so every integer is int64 there and every float float64. Sums overflow
-in one and not in the other, so `widened` frames are the latter.
+in one and not in the other, so `widened` frames are the latter. Those of `mapInPandas` it makes of one struct: where
+any of its columns is neither a number, a boolean, bytes nor a moment, integer columns with missing values are pandas's
+nullable integers, which hold every value; elsewhere they are float64. Such frames are `of_one_struct`.
 
 Making a frame costs hundreds of microseconds, however small it is. So a bundle becomes one frame, and each group's
 frame is a slice of it. The dtype of a column must not depend on which other groups happened to be in the bundle,
@@ -32,12 +34,16 @@ _MOST = (2**63 - 1) // 1000  # microseconds that fit into nanoseconds
 
 
 class FrameMaker:
-    """Frames of input rows; `widened`, with the dtypes of frames that are made from rows."""
+    """Frames of input rows; `widened`, with the dtypes of frames that are made from rows; `of_one_struct`, with those
+    of frames that are made from one struct."""
 
-    def __init__(self, schema: pa.Schema, tz: str | None, *, widened: bool = False) -> None:
+    def __init__(
+        self, schema: pa.Schema, tz: str | None, *, widened: bool = False, of_one_struct: bool = False
+    ) -> None:
         self._schema = schema
         self._zone = zone_of(tz)
         self._widened = widened
+        self._nullable = of_one_struct and not all(_is_numpys(field.type) for field in schema)
         self._encoder = RowEncoder(schema, tz)
         self._fragile = [i for i, f in enumerate(schema) if self._changes_with_nulls(f.type)]
         self._makers = [self._maker(f) for f in schema]
@@ -87,6 +93,8 @@ class FrameMaker:
         if pa.types.is_floating(kind):
             dtype = np.float64 if self._widened else kind.to_pandas_dtype()
             return lambda values: np.array(values, dtype)
+        if pa.types.is_integer(kind) and self._nullable:
+            return _nullable_maker(kind)
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
             return _fragile_maker(pa.int64() if self._widened and pa.types.is_integer(kind) else kind)
         if pa.types.is_nested(kind):
@@ -115,6 +123,22 @@ def _fragile_maker(kind: pa.DataType) -> Callable[[Sequence[Any]], Any]:
     if pa.types.is_boolean(kind):
         return lambda values: _objects(values) if None in values else np.array(values, dtype)
     return lambda values: np.array(values, np.float64 if None in values else dtype)
+
+
+def _nullable_maker(kind: pa.DataType) -> Callable[[Sequence[Any]], Any]:
+    """Integers with missing values stay integers."""
+    import pandas as pd
+
+    dtype = kind.to_pandas_dtype()
+    name = f"Int{np.dtype(dtype).itemsize * 8}"
+    return lambda values: pd.array(values, name) if None in values else np.array(values, dtype)
+
+
+def _is_numpys(kind: pa.DataType) -> bool:
+    """Whether PySpark leaves a column of this type to Arrow and numpy, with those beside it."""
+    t = pa.types
+    is_other = t.is_string(kind) or t.is_large_string(kind) or t.is_decimal(kind) or t.is_duration(kind)
+    return not (is_other or t.is_nested(kind))
 
 
 def _objects(values: Sequence[Any]) -> Any:

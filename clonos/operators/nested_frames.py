@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import tzinfo
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,9 @@ def nulls_for_nan(kind: pa.DataType) -> _Convert:
 
 
 def _null(value: Any) -> Any:
-    return None if is_missing(value) else value
+    if is_missing(value) or (isinstance(value, Decimal) and value.is_nan()):
+        return None
+    return value
 
 
 def _each(element: _Convert, values: Any) -> Any:

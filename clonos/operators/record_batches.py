@@ -119,7 +119,7 @@ class FrameIteratorOperator(_OfBundles):
         self, fn: Callable[..., Any], output: pa.Schema, *, input: pa.Schema, name: str, **more: Any
     ) -> None:
         super().__init__(fn, output, input=input, name=name, **more)
-        self._maker = FrameMaker(input, more.get("tz", "UTC"))
+        self._maker = FrameMaker(input, more.get("tz", "UTC"), of_one_struct=True)
         self._reader = FrameReader(output, more.get("tz", "UTC"), name)
 
     def _call(self, rows: list[_Row]) -> Any:

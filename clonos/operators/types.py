@@ -54,6 +54,8 @@ _KEYS: tuple[tuple[Callable[[pa.DataType], bool], KeyKind], ...] = (
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*')|([\w.]+)|(.))", re.DOTALL)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
+_COLUMNS_APART = "Name them apart, or drop one: columns go by name"
+
 
 def key_kind(kind: pa.DataType) -> KeyKind:
     """What a key of this type is to the routing."""
@@ -77,7 +79,10 @@ def arrow_schema(spec: Any) -> pa.Schema:
     if isinstance(spec, str):
         return pa.schema(_Ddl(spec).table())
     if hasattr(spec, "jsonValue"):
-        kind = _from_json(spec.jsonValue())
+        said = spec.jsonValue()
+        if isinstance(said, dict) and said["type"] == "struct":
+            _distinct(said["fields"], "there are two columns called", _COLUMNS_APART)
+        kind = _from_json(said)
         if isinstance(kind, pa.StructType):
             return arrow_schema(kind)
         return pa.schema([pa.field("value", kind)])
@@ -95,7 +100,9 @@ def _from_json(kind: Any) -> pa.DataType:
             return _SIMPLE[text]
         if match := _DECIMAL.fullmatch(text):
             return _decimal(int(match[1]), int(match[2]))
-        if text.startswith(("char(", "varchar(", "string collate", "string ")):
+        if text.startswith(("char(", "varchar(")):
+            raise _of_a_length(text)
+        if text.startswith(("string collate", "string ")):
             return pa.string()
         if text.startswith("interval"):
             return _interval(text)
@@ -120,17 +127,32 @@ def _field(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
     return pa.field(name, kind, nullable=nullable or pa.types.is_null(kind))
 
 
-def _distinct(fields: list[Any]) -> list[Any]:
+def _distinct(
+    fields: list[Any],
+    what: str = "a struct has two fields",
+    hint: str = "Name them apart: values of a struct go by name",
+) -> list[Any]:
     names = [field["name"] for field in fields]
     for name in names:
         if names.count(name) > 1:
-            raise QueryDefinitionError(
-                f"a struct has two fields {name!r}", hint="Name them apart: values of a struct go by name"
-            )
+            raise QueryDefinitionError(f"{what} {name!r}", hint=hint)
     return fields
 
 
+def _of_a_length(text: str) -> QueryDefinitionError:
+    return QueryDefinitionError(
+        f"the type {text!r} is not supported: values would neither be padded nor checked for their length",
+        hint="Use string",
+    )
+
+
 def _map(key: pa.DataType, value: pa.DataType, nullable: bool) -> pa.DataType:
+    if pa.types.is_null(key):
+        raise QueryDefinitionError(
+            "a map has keys of no type, as map() without arguments has",
+            hint="Say of which type it is: cast(map() as map<string,int>), or "
+            'create_map().cast("map<string,int>")',
+        )
     return pa.map_(pa.field("key", key, nullable=False), _field("value", value, nullable=nullable))
 
 
@@ -229,7 +251,7 @@ class _Ddl:
                 numbers.append(int(self._word()))
             self._expect(")")
         if word in ("char", "varchar"):
-            return pa.string()
+            raise _of_a_length(f"{word}({', '.join(map(str, numbers))})")
         if numbers:
             return _decimal(numbers[0], numbers[1] if len(numbers) > 1 else 0)
         if word == "string" and (self._peek() or "").lower() == "collate":

@@ -68,7 +68,7 @@ class BatchSink(AppendedFileSink):
         return made
 
     def __repr__(self) -> str:
-        return "BatchSink()"
+        return "foreachBatch"
 
     @property
     def target(self) -> Hashable:

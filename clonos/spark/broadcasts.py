@@ -49,6 +49,6 @@ def _pickled(variable: Any) -> bytes:
         return Path(variable._path).read_bytes()
     except Exception as error:  # of the JVM's, too
         raise QueryDefinitionError(
-            f"the value of a broadcast variable is not there any more: {error}",
+            f"a broadcast variable whose value is not there any more: {error}",
             hint="Was it destroyed, or its SparkContext stopped? Call spark.sparkContext.broadcast(value) again",
         ) from error

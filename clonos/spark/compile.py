@@ -77,6 +77,8 @@ _STARTING_SECONDS = 30.0
 longer than a recovery may take, so that the replica's error, which says what it has waited for, comes first."""
 SINK = "sink"
 """The name of a sink that was given none."""
+_OF_A_SINK = 'Give each one, .to(sink, name="..."): it binds the sink to what it has shown'
+_OF_BATCHES = 'Give each one, and write foreachBatch(fn) as .to(clonos.sinks.batches(fn), name="...")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ class Compiled:
             if sink.name is None and len(shown) > 1:
                 raise QueryDefinitionError(
                     f"the query has {len(shown)} sinks, and {sink.sink!r} has no name",
-                    hint='Give each one, .to(sink, name="..."): it binds the sink to what it has shown',
+                    hint=_OF_BATCHES if isinstance(sink.sink, BatchSink) else _OF_A_SINK,
                 )
             names[self._numbers[id(sink)]] = sink.name or SINK
         return names

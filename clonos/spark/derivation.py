@@ -14,7 +14,7 @@ from clonos.operators.expressions.derived import DerivedRows
 from clonos.operators.expressions.tree import Derivation, Select, Step, Unsupported, Where
 from clonos.operators.types import arrow_schema
 from clonos.spark.before_causal import check_before_causal, items
-from clonos.spark.expression_tree import BY_A_FUNCTION, Reader
+from clonos.spark.expression_tree import BY_A_FUNCTION, Reader, text_of
 from clonos.spark.identity import carried_on
 from clonos.spark.plan import DerivedPlan, SideOutputPlan, SourcePlan, Upstream, base_output, schema_of
 from clonos.spark.stream_columns import StreamColumns, attributes
@@ -84,11 +84,11 @@ def _steps(spark: Any, asked: Any, zone: str) -> tuple[tuple[Step, ...], tuple[s
         read = Reader(spark, zone, columns).read
         if name == "Filter":
             steps.append(Where(read(node.condition())))
-            said.append(f"where {node.condition().sql()}")
+            said.append(f"where {text_of(node.condition())}")
         else:
             listed = list(items(node.projectList()))
             steps.append(Select(tuple(map(read, listed))))
-            said.append(f"select {', '.join(str(each.sql()) for each in listed)}")
+            said.append(f"select {', '.join(map(text_of, listed))}")
             columns = places(items(node.output()))
     return tuple(steps), tuple(said)
 

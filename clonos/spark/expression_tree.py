@@ -41,8 +41,15 @@ class Reader:
 
     def read(self, expression: Any) -> Expression:
         """Raises QueryDefinitionError."""
-        self._check(expression)
-        return self._read(expression)
+        try:
+            self._check(expression)
+            return self._read(expression)
+        except jvm_errors() as error:
+            raise QueryDefinitionError(
+                f"Spark does not say of {text_of(expression)} what a replica must know to evaluate it behind an "
+                f"operator ({type(error).__name__}: {first_line(error)})",
+                hint=BY_A_FUNCTION,
+            ) from error
 
     def _check(self, expression: Any) -> None:
         """That it gives the same whenever it is evaluated."""
@@ -58,9 +65,12 @@ class Reader:
             self._check(child)
 
     def _read(self, expression: Any) -> Expression:
-        op, kind = str(expression.getClass().getSimpleName()), str(expression.dataType().catalogString())
+        op = str(expression.getClass().getSimpleName())
         if op == "Alias":
             return self._read(expression.child())
+        if op == "UpdateFields":  # withField, dropFields
+            return self._read(expression.evalExpr())
+        kind = str(expression.dataType().catalogString())
         if op == "AttributeReference":
             return self._column(expression, kind)
         if expression.foldable():
@@ -156,6 +166,31 @@ class Reader:
                 f"{expression.sql()} is meant in the time zone {zone.get()}, the stream's rows in {self._zone}",
                 hint=BY_A_FUNCTION,
             )
+
+
+def jvm_errors() -> tuple[type[Exception], ...]:
+    """What a call of an object of the JVM raises."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException
+
+
+def text_of(expression: Any) -> str:
+    """An expression as SQL; Spark writes not every one that way."""
+    for written in (expression.sql, expression.toString):
+        try:
+            return str(written())
+        except jvm_errors():
+            continue
+    return "an expression"
+
+
+def first_line(error: Exception) -> str:
+    """Of what the JVM says."""
+    inner = getattr(error, "java_exception", None)
+    said = str(error if inner is None else inner.toString()).strip()
+    return said.splitlines()[0] if said else "no reason is given"
 
 
 @lru_cache(maxsize=8)

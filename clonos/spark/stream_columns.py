@@ -31,13 +31,13 @@ class StreamColumns:
         """The DataFrame that stands for the stream."""
         if self._upstream and isinstance(self._upstream[0], SourcePlan):
             return self._upstream[0].df
-        return _without_rows(analysing_session(self._spark), self._schema)
+        return without_rows(analysing_session(self._spark), self._schema)
 
     def frame_for(self, upstream: Upstream) -> Any:
         """The same of one of its upstreams: a source's own rows, or none."""
         ids = [attribute.exprId() for attribute in attributes(self.frame)]
         if not isinstance(upstream, SourcePlan):
-            return _under_ids(_without_rows(self.frame.sparkSession, schema_of(upstream)), ids)
+            return _under_ids(without_rows(self.frame.sparkSession, schema_of(upstream)), ids)
         own = [attribute.exprId().id() for attribute in attributes(upstream.df)]
         return upstream.df if own == [each.id() for each in ids] else _projected(upstream.df, ids)
 
@@ -46,7 +46,7 @@ class StreamColumns:
         from pyspark.sql.types import StructType
 
         schema = self._schema if more is None else StructType([*self._schema.fields, more])
-        empty = _without_rows(self.frame.sparkSession, schema)
+        empty = without_rows(self.frame.sparkSession, schema)
         ids = [attribute.exprId() for attribute in attributes(self.frame)]
         return _under_ids(empty, [*ids, *[each.exprId() for each in attributes(empty)[len(ids) :]]])
 
@@ -76,7 +76,7 @@ def check_has_rows(upstream: tuple[Upstream, ...]) -> None:
         )
 
 
-def _without_rows(spark: Any, schema: Any) -> Any:
+def without_rows(spark: Any, schema: Any) -> Any:
     session = spark._jsparkSession
     rows = spark._jvm.java.util.ArrayList()
     return _frame(spark, session.createDataFrame(rows, session.parseDataType(schema.json())))
@@ -87,7 +87,7 @@ def _under_ids(empty: Any, ids: list[Any]) -> Any:
     spark, plan = empty.sparkSession, empty._jdf.queryExecution().analyzed()
     output = [attribute.withExprId(id_) for attribute, id_ in zip(attributes(empty), ids, strict=True)]
     same = plan.copy(_sequence(spark, output), plan.data(), plan.isStreaming(), plan.stream())
-    return _of_plan(spark, same)
+    return of_plan(spark, same)
 
 
 def _projected(df: Any, ids: list[Any]) -> Any:
@@ -99,10 +99,10 @@ def _projected(df: Any, ids: list[Any]) -> Any:
         for attribute, id_ in zip(attributes(df), ids, strict=True)
     ]
     project = plans.plans.logical.Project(_sequence(spark, columns), df._jdf.queryExecution().analyzed())
-    return _of_plan(spark, project)
+    return of_plan(spark, project)
 
 
-def _of_plan(spark: Any, plan: Any) -> Any:
+def of_plan(spark: Any, plan: Any) -> Any:
     return _frame(spark, spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan))
 
 

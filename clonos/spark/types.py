@@ -133,7 +133,10 @@ def check_columns(schema: Any, what: str, spark: Any) -> None:
     names = schema.names if case_sensitive(spark) else [name.lower() for name in schema.names]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise QueryDefinitionError(f"{what} has two columns called {twice[0]!r}")
+        raise QueryDefinitionError(
+            f"{what} has two columns called {twice[0]!r}",
+            hint="Name them apart, or drop one: columns go by name",
+        )
     hidden = [name for name in schema.names if name.lower().startswith("_clonos")]
     if hidden:
         raise QueryDefinitionError(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+import re
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +16,7 @@ from clonos.errors import QueryDefinitionError
 from clonos.spark.compile import Compiled
 from clonos.spark.plan import SinkPlan
 from clonos.spark.settings import read_settings
-from clonos.testing.driver import stream
+from clonos.testing.driver import OperatorDriver, stream
 
 COLUMNS = "card string, amount long"
 CARDS = stream(COLUMNS)
@@ -45,6 +49,107 @@ def test_sparks_own_ways_out_are_refused_with_ours(name: str) -> None:
         getattr(CARDS.writeStream, name)
     with pytest.raises(AttributeError, match="has no 'nothing'"):
         _ = CARDS.writeStream.nothing
+
+
+def test_what_a_dataframe_has_is_there_or_refused_with_a_hint() -> None:
+    from pyspark.sql import DataFrame
+
+    for name in (name for name in dir(DataFrame) if not name.startswith("_")):
+        if hasattr(CausalStream, name) or name in CARDS.__dict__:
+            continue
+        with pytest.raises(QueryDefinitionError) as refused:
+            getattr(CARDS, name)
+        assert isinstance(refused.value, AttributeError) and refused.value.hint, name
+        assert not hasattr(CARDS, name)
+    for name in ("nothing", "_repr_html_", "__array__"):
+        with pytest.raises(AttributeError) as unknown:
+            getattr(CARDS, name)
+        assert not isinstance(unknown.value, QueryDefinitionError)
+    for part in (CARDS.groupBy("card"), CARDS.writeStream):
+        assert not hasattr(part, "pivot") and not hasattr(part, "partitionBy")
+    again = pickle.loads(pickle.dumps(refused.value))
+    assert type(again) is type(refused.value) and str(again) == str(refused.value)
+
+
+def test_what_is_said_in_place_of_a_dataframes_methods_is_there() -> None:
+    with pytest.raises(AttributeError, match=r"has no 'process'\. Group first: groupBy\(\"key\"\)"):
+        _ = CARDS.process
+    assert CARDS.groupBy("card").process(lambda key, row, ctx: [row], COLUMNS, name="kept").columns
+    with pytest.raises(AttributeError, match=r"has no 'melt'\. Use flat_map\(fn, output, name="):
+        _ = CARDS.melt
+    many = CARDS.flat_map(
+        lambda row, ctx: [(row.card, "a"), (row.card, "b")], "card string, s string", name="m"
+    )
+    with OperatorDriver(many) as driver:
+        assert [tuple(row) for row in driver.feed([("x", 1)])] == [("x", "a"), ("x", "b")]
+    assert CARDS.dtypes == [("card", "string"), ("amount", "bigint")]
+    assert stream("melt int, n int").columns == ["melt", "n"]
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {"processingTime": "-1 second"},
+        {"realTime": "-5 minutes"},
+        {"processingTime": "soon"},
+        {"processingTime": 10},
+        {"processingTime": "1 month"},
+        {"availableNow": False},
+        {"once": None},
+        {"sometimes": "1 second"},
+        {},
+        {"availableNow": True, "once": True},
+        {"continuous": "1 second"},
+    ],
+)
+def test_a_trigger_that_spark_does_not_have_is_refused_when_it_is_set(trigger: dict[str, Any]) -> None:
+    with pytest.raises(QueryDefinitionError, match=r"trigger|cannot be read|months|continuous"):
+        CARDS.writeStream.trigger(**trigger)
+
+
+def test_the_triggers_that_the_message_names_are_taken() -> None:
+    with pytest.raises(QueryDefinitionError) as refused:
+        CARDS.writeStream.trigger(processingTime="-1 second")
+    assert "'-1 second' is negative. Give processingTime='10 seconds'" in str(refused.value)
+    for text in re.findall(r"(\w+)=('[\w ]+'|True)", str(refused.value)):
+        CARDS.writeStream.trigger(**{text[0]: text[1] == "True" or text[1].strip("'")})
+    CARDS.writeStream.trigger(processingTime="0 seconds")
+
+
+def test_no_files_are_written_by_the_way() -> None:
+    for given in ({"path": "/data/out"}, {"partitionBy": "card"}):
+        with pytest.raises(
+            QueryDefinitionError, match=r"does not write files by itself\. Use \.to\(clonos\.sinks"
+        ):
+            CARDS.writeStream.start(**given)
+    with pytest.raises(QueryDefinitionError, match="does not write 'parquet' by itself"):
+        CARDS.writeStream.start(format="parquet")
+
+
+def rows_of(row: Any, ctx: Any) -> Iterator[Any]:
+    yield row
+
+
+async def rows_awaited(row: Any, ctx: Any) -> AsyncIterator[Any]:
+    yield row
+
+
+class Yielding:
+    def __call__(self, row: Any, ctx: Any) -> Iterator[Any]:
+        yield row
+
+
+@pytest.mark.parametrize("fn", [rows_of, rows_awaited, Yielding(), partial(rows_of)])
+def test_a_function_that_yields_is_refused_where_what_it_returns_counts(fn: Any) -> None:
+    """A generator is true, whatever it yields."""
+    with pytest.raises(
+        QueryDefinitionError, match=r"function of 'm' yields rows.* or use flat_map\(fn, output"
+    ):
+        CARDS.map(fn, COLUMNS, name="m")
+    with pytest.raises(QueryDefinitionError, match=r"function of 'f' yields rows.* Return True or False"):
+        CARDS.filter(fn, name="f")
+    with OperatorDriver(CARDS.flat_map(fn, COLUMNS, name="many")) as driver:
+        assert [tuple(row) for row in driver.feed([("x", 1)])] == [("x", 1)]
 
 
 def test_a_side_output_is_one_that_the_operator_declares() -> None:

@@ -1,7 +1,7 @@
 """Random strikes at a running query, drawn from a seed.
 
-Primaries, standbys, both of an instance at once, replica servers and, where there is one, the Kafka broker are killed or
-stopped for a while.
+Primaries, standbys, both of an instance at once, replica servers and, where there is one, the Kafka broker are killed,
+or stopped for a while.
 """
 
 from __future__ import annotations

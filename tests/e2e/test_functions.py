@@ -65,6 +65,7 @@ def test_an_exception_ends_the_query(spark: Any, tmp_path: Path, mode: str) -> N
     setup = Run(tmp_path, mode=mode, first=Raises(BAD))
     error = end_of(spark, setup, UserFunctionError)
     assert "LookupError" in str(error) and "no such street" in str(error) and "bad_functions.py" in str(error)
+    assert "Traceback" in str(error) and error.__cause__ is None, "docs/stateful-apis.md says where it is"
     mend(spark, setup)
 
 

@@ -548,7 +548,7 @@ def test_an_async_function_is_refused_where_nothing_awaits_it(fn: Any) -> None:
         with pytest.raises(QueryDefinitionError, match="async function"):
             place()
     with pytest.raises(QueryDefinitionError, match="declared pure"):
-        stream(ROWS).map(fn, SAID, name="f", pure=True)
+        stream(ROWS).flat_map(fn, SAID, name="f", pure=True)
     with pytest.raises(QueryDefinitionError, match="'f', handleInputRows, is given an async function"):
         by_key.transformWithState(Processor(), SAID, "append", "none", name="f")
 

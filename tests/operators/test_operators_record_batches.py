@@ -17,7 +17,7 @@ from surface_services import FakeServices, opened
 from clonos.errors import InputError, PurityError, QueryDefinitionError, UserFunctionError
 from clonos.operators.current import current
 from clonos.operators.record_batches import ArrowIteratorOperator, BatchOperator, FrameIteratorOperator
-from clonos.operators.rows import RowDecoder
+from clonos.operators.rows import RowDecoder, RowEncoder
 from clonos.operators.types import arrow_schema
 from clonos.protocol.side_output import output_of
 from clonos.testing.driver import OperatorDriver, SideOutput, stream
@@ -44,13 +44,13 @@ def every_kind(at: dt.datetime, price: Decimal) -> tuple[Any, ...]:
 
 def a_bundle(schema: pa.Schema, values: list[Any], tz: str = "UTC") -> tuple[list[Any], list[Any]]:
     """Keys and rows as a replica has them."""
-    from clonos.operators.rows import RowEncoder
-
     return RowDecoder(schema, tz).decode(RowEncoder(schema, tz).batch(values))
 
 
-def run(operator: Any, values: list[Any], services: FakeServices | None = None) -> list[Any]:
-    keys, rows = a_bundle(IN, values)
+def run(
+    operator: Any, values: list[Any], services: FakeServices | None = None, given: pa.Schema = IN
+) -> list[Any]:
+    keys, rows = a_bundle(given, values)
     made: list[Any] = opened(operator, services or FakeServices()).bundle(keys, rows)
     return made
 
@@ -274,3 +274,58 @@ def test_definitions() -> None:
         with OperatorDriver(made) as driver:
             assert driver.feed([(1,), (None,)]) == [(1,), (None,)]
             assert driver.kill() == []
+
+
+BESIDE = "b boolean, d double, raw binary, day date, at timestamp, wall timestamp_ntz, nothing void".split(
+    ", "
+)
+OTHERS = (
+    "s string, price decimal(10,2), span interval day to second, many array<int>, one struct<x:int>, "
+    "map_ map<string,int>"
+).split(", ")
+
+
+@pytest.mark.parametrize("columns", [BESIDE, *[[*BESIDE[:2], other] for other in OTHERS]], ids=str)
+@pytest.mark.parametrize("has_nulls", [True, False])
+def test_integers_are_as_exact_as_in_sparks_frames(columns: list[str], has_nulls: bool) -> None:
+    """Beside whatever other columns there are."""
+    from pyspark.sql.conversion import ArrowBatchTransformer
+
+    kinds = ", ".join(["i8 tinyint", "i16 smallint", "i32 int", "i64 bigint", *columns])
+    schema = arrow_schema(kinds)
+    rest = (None,) * len(columns)
+    rows: list[tuple[Any, ...]] = [(-(2**7), 2**15 - 1, -(2**31), 2**53 + 1, *rest)]
+    if has_nulls:
+        rows += [(None,) * len(schema), rows[0]]
+    found: list[pd.DataFrame] = []
+
+    def keep(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            found.append(frame)
+            yield frame
+
+    made = run(FrameIteratorOperator(keep, schema, input=schema, name="op"), rows, given=schema)
+    whole = RowEncoder(schema, "UTC").batch(rows).to_struct_array()
+    batch = pa.record_batch([whole], ["_0"])
+    theirs = ArrowBatchTransformer.to_pandas(batch, timezone="UTC", df_for_struct=True)[0]
+    (ours,) = found
+    assert list(ours.dtypes) == list(theirs.dtypes)
+    assert repr(ours.values.tolist()) == repr(theirs.values.tolist())
+    if set(columns) & set(OTHERS):
+        assert made == rows
+
+
+def test_a_decimal_of_a_frame_that_is_no_number_is_null() -> None:
+    """As in Spark. A float is refused: it is hardly ever the number that is meant."""
+    output = arrow_schema("d decimal(10,2), many array<decimal(10,2)>")
+    no_number = Decimal("NaN")
+
+    def of(value: Any) -> Any:
+        return lambda frames: iter([pd.DataFrame({"d": [value, Decimal("1.5")], "many": [[value], None]})])
+
+    given = [("a", 1)]
+    made = run(FrameIteratorOperator(of(no_number), output, input=IN, name="op"), given)
+    assert made == [(None, [None]), (Decimal("1.50"), None)]
+    with pytest.raises(InputError, match="int or Decimal object expected, got float"):
+        run(FrameIteratorOperator(of(2.675), output, input=IN, name="op"), given)
+    assert run(FrameIteratorOperator(of(Decimal(str(2.67))), output, input=IN, name="op"), given)

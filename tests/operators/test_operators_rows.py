@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +18,7 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     ByteType,
+    CharType,
     DateType,
     DayTimeIntervalType,
     DecimalType,
@@ -32,6 +34,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    VarcharType,
 )
 
 from clonos.errors import ConfigurationError, InputError, QueryDefinitionError, StateError
@@ -325,12 +328,26 @@ def test_spark_schemas_become_the_arrow_schemas_that_spark_makes() -> None:
     nothing = arrow_schema(StructType([StructField("a", ArrayType(NullType(), containsNull=False))]))
     assert pa.types.is_null(nothing.field("a").type.value_type)
     assert arrow_schema("STRUCT<a: INT, b: STRUCT<>>").names == ["a", "b"]
-    assert arrow_schema("c CHAR(3), v varchar(5), d DEC(3), e numeric").types == [
-        pa.string(),
-        pa.string(),
-        pa.decimal128(3, 0),
-        pa.decimal128(10, 0),
-    ]
+    assert arrow_schema("d DEC(3), e numeric").types == [pa.decimal128(3, 0), pa.decimal128(10, 0)]
+
+
+@pytest.mark.parametrize("kind", ["CHAR(3)", "varchar(5)"])
+def test_text_of_a_length_is_refused(kind: str) -> None:
+    """Nothing would pad it, or check how long it is."""
+    of = CharType(3) if kind == "CHAR(3)" else VarcharType(5)
+    for spec in (
+        f"c {kind}",
+        f"a array<{kind}>",
+        f"s struct<c: {kind}>",
+        f"m map<string, {kind}>",
+        StructType([StructField("c", of)]),
+        StructType([StructField("a", ArrayType(of))]),
+    ):
+        with pytest.raises(
+            QueryDefinitionError, match=rf"(?i){re.escape(kind)}' is not supported.*Use string"
+        ):
+            arrow_schema(spec)
+    assert arrow_schema("c string").types == [pa.string()]
 
 
 @pytest.mark.parametrize(

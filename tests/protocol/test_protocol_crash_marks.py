@@ -74,6 +74,23 @@ def test_the_record_that_two_processes_died_at_is_poison() -> None:
     assert re.search(r"ended 2 processes.*position 3.*died of SIGSEGV\s+in f", str(third.poison(at(3))))
 
 
+def test_what_is_told_is_how_the_record_ended_a_process() -> None:
+    """The replica that told of the record has ended, too, and the query may ask once more."""
+    instance = Instance()
+    instance.dies_at(3)
+    instance.dies_at(3)
+    third = instance.process(replace(KILL, message="was killed by SIGKILL"), fresh=True)
+    assert not third.about_to_run(at(3))
+    told = replace(
+        CRASH, kind="exit", message="ended by itself with exit code 70", signal=None, code=REPORTED
+    )
+    fourth = instance.process(told, fresh=True)
+    assert not fourth.about_to_run(at(3))
+    for each in (third, fourth):
+        said = str(each.poison(at(3)))
+        assert "The last end: was killed by SIGKILL" in said and "exit code 70" not in said
+
+
 def test_records_before_it_do_not_hide_the_mark() -> None:
     instance = Instance()
     instance.dies_at(1, 2, 3)

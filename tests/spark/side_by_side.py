@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from clonos.operators.expressions.compiled import EvaluationError
@@ -20,6 +21,12 @@ from clonos.spark.plan import Binding, DerivedPlan, OperatorPlan
 from clonos.spark.stream_columns import StreamColumns
 
 Row = tuple[Any, ...]
+Asked = str | Callable[[], Any]
+"""SQL, or what makes a Column."""
+
+
+def column_of(expression: Asked) -> Any:
+    return f.expr(expression) if isinstance(expression, str) else expression()
 
 
 class Outcome(NamedTuple):
@@ -42,14 +49,15 @@ class SideBySide:
             (), self._schema, (), lambda given, name: lambda: None, self._schema, Binding("op"), None
         )
 
-    def derivation(self, expression: str) -> DerivedPlan:
+    def derivation(self, expression: Asked) -> DerivedPlan:
         """Raises QueryDefinitionError where it is not evaluated behind an operator."""
         columns = StreamColumns(self._spark, (self._node,), self._schema)
-        plan = derived(columns, self._node, lambda df: df.selectExpr(f"{expression} AS r")).upstream
+        asked = column_of(expression)
+        plan = derived(columns, self._node, lambda df: df.select(asked.alias("r"))).upstream
         assert isinstance(plan, DerivedPlan)
         return plan
 
-    def ours(self, expression: str) -> list[Outcome]:
+    def ours(self, expression: Asked) -> list[Outcome]:
         plan = self.derivation(expression)
         make = DerivedRows(arrow_schema(self._schema), plan.derivation, "op")
         schema = plan.derivation.schema
@@ -65,25 +73,25 @@ class SideBySide:
             found.append(Outcome(False, decoder.decode(encoder.batch(made))[1][0][0]))  # type: ignore[arg-type]
         return found
 
-    def _theirs(self, expressions: Sequence[str], rows: Sequence[Row]) -> list[list[Any]]:
+    def _theirs(self, expressions: Sequence[Asked], rows: Sequence[Row]) -> list[list[Any]]:
         """By expression, its values."""
         batch = RowEncoder(arrow_schema(self._schema), self._zone).batch(rows)
         given = self._spark.createDataFrame(pa.Table.from_batches([batch]), self._schema)
-        made = given.selectExpr(*[f"{each} AS r{at}" for at, each in enumerate(expressions)])
+        made = given.select(*[column_of(each).alias(f"r{at}") for at, each in enumerate(expressions)])
         schema = arrow_schema(made.schema)
         table = made.toArrow().cast(schema).combine_chunks()
         decoder = RowDecoder(schema, self._zone, instants=True)
         (whole,) = table.to_batches()
         return decoder.columns(whole)
 
-    def _fails(self, expression: str, row: Row) -> bool:
+    def _fails(self, expression: Asked, row: Row) -> bool:
         try:
             self._theirs([expression], [row])
         except PySparkException:
             return True
         return False
 
-    def check(self, expressions: Sequence[str]) -> None:
+    def check(self, expressions: Sequence[Asked]) -> None:
         """That both sides give the same, or fail, row by row. Of the rows where it fails, Spark is asked for one."""
         ours = {each: self.ours(each) for each in expressions}
         quiet = [each for each in expressions if FAILED not in ours[each]]
@@ -104,7 +112,7 @@ class SideBySide:
 
     @staticmethod
     def _differing(
-        expression: str, rows: Sequence[Row], ours: Sequence[Outcome], theirs: Sequence[Any]
+        expression: Asked, rows: Sequence[Row], ours: Sequence[Outcome], theirs: Sequence[Any]
     ) -> list[Any]:
         triples = zip(rows, ours, theirs, strict=True)
         return [(expression, row, mine, value) for row, mine, value in triples if not same(mine.value, value)]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +205,73 @@ def test_values_come_back_as_they_are(place: Place) -> None:
     place.query = None
 
 
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The process's time zone, which is not the session's."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_view_has_the_instants_that_came_wherever_the_process_is(place: Place, in_berlin: None) -> None:
+    place.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    moments = [
+        dt.datetime(1, 1, 1),
+        dt.datetime(1582, 10, 10),
+        dt.datetime(1890, 1, 1, 1, 2, 3, 4),
+        dt.datetime(2024, 3, 31, 2, 30),
+        dt.datetime(2024, 10, 27, 0, 30),
+        dt.datetime(2024, 10, 27, 1, 30),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999),
+    ]
+    schema = (
+        "id long, at timestamp, wall timestamp_ntz, day date, span interval day to second, n decimal(30,10), "
+        "x double, raw binary, s struct<a: array<timestamp>, m: map<string, timestamp>>"
+    )
+
+    def made(row: Any, ctx: Any) -> Any:
+        at = moments[row.id]
+        nested = ([at, None], {"m": at})
+        span = dt.timedelta(days=-1, microseconds=1)
+        return row.id, at, at, at.date(), span, Decimal("1.0000000001"), float("nan"), b"\x00\xff", nested
+
+    def nothing(row: Any, ctx: Any) -> Any:
+        return (row.id, *[None] * 8)
+
+    place.write([{"id": id_} for id_ in range(len(moments))])
+    source = place.causal("id long")
+    stream = source.map(made, schema, name="made").union(source.map(nothing, schema, name="nothing"))
+    query = start(place, stream.writeStream.format("memory").queryName("kept"))
+    empty = place.spark.table("kept")
+    query.processAllAvailable()
+    place.write([{"id": 0}])
+    query.processAllAvailable()
+    view = place.spark.table("kept")
+    assert view.schema == stream.schema and empty.count() == 0
+    assert view.count() == 2 * len(moments) + 2
+    shown = view.where("at is not null").selectExpr(
+        "cast(at as string)",
+        "cast(wall as string)",
+        "cast(s.a[0] as string)",
+        "cast(s.m['m'] as string)",
+        "id",
+    )
+    expected = {(*[str(moments[i])] * 4, i) for i in range(len(moments))}
+    assert {tuple(row) for row in shown.collect()} == expected
+    others = view.where("at is not null").selectExpr(
+        "cast(day as string) = substr(cast(wall as string), 1, 10)",
+        "span = interval '-0 23:59:59.999999' day to second",
+        "n = 1.0000000001",
+        "isnan(x)",
+        "hex(raw) = '00FF'",
+        "s.a[1] is null",
+    )
+    assert {tuple(row) for row in others.collect()} == {(True,) * 6}
+    assert view.alias("a").join(view.alias("b"), "id").where("a.at = b.at").count() == 4 + len(moments) - 1
+
+
 def test_a_table_is_appended_to(place: Place) -> None:
     table = f"given_{place.base.name}"
     try:
@@ -237,6 +308,51 @@ def test_memory_and_console_show_what_has_come(place: Place, capsys: pytest.Capt
         start(place, drawn(place).writeStream.format("memory"))
     with pytest.raises(QueryDefinitionError, match=r"does not write 'delta' by itself.*foreachBatch"):
         drawn(place).writeStream.format("delta")
+
+
+def test_functions_and_views_stand_beside_other_sinks(place: Place) -> None:
+    """What the message of an unnamed one says works; what cannot be named has a name of its own."""
+    given, seen = Given(), f"seen_{place.base.name}"
+    place.write([{"id": id_} for id_ in range(5)])
+    stream = drawn(place)
+    jsonl = clonos.sinks.jsonl(place.output, durable=False)
+    unnamed = stream.writeStream.foreachBatch(given).to(jsonl, name="lines")
+    says = (
+        r"2 sinks, and foreachBatch has no name\. Give each one, .*\.to\(clonos\.sinks\.batches\(fn\), name="
+    )
+    with pytest.raises(QueryDefinitionError, match=says):
+        start(place, unnamed)
+    named = stream.writeStream.to(clonos.sinks.batches(given), name="given").to(jsonl, name="lines")
+    start(place, named, "once").awaitTermination()
+    assert sorted(row[0] for row in given.rows) == [row["id"] for row in by_id(place)] == list(range(5))
+
+    place.checkpoint = place.base / "of views"
+    beside = stream.writeStream.format("memory").queryName(seen).to(jsonl, name="lines")
+    start(place, beside, "once").awaitTermination()
+    shown = {tuple(row) for row in place.spark.table(seen).collect()}
+    assert len(shown) == 5 and shown <= {(row["id"], row["draw"]) for row in by_id(place)}
+
+    place.checkpoint = place.base / "of the console"
+    beside = stream.writeStream.format("console").to(jsonl, name="lines")
+    start(place, beside, "once").awaitTermination()
+    assert len(by_id(place)) == 15
+
+    place.checkpoint = place.base / "of a table"
+    table = f"default.beside_{place.base.name}"
+    writer = stream.writeStream.to(jsonl, name="lines").option("checkpointLocation", str(place.checkpoint))
+    try:
+        query = writer.trigger(availableNow=True).toTable(
+            table, format="parquet", path=str(place.base / "table")
+        )
+        query.awaitTermination()
+        assert place.spark.table(table).count() == 5 and len(by_id(place)) == 20
+    finally:
+        place.spark.sql(f"DROP TABLE IF EXISTS {table}")
+    place.query = None
+
+
+def by_id(place: Place) -> list[Any]:
+    return sorted(place.rows(), key=lambda row: row["id"])
 
 
 def test_a_batch_that_is_not_known_to_have_been_given_comes_again_as_it_was(tmp_path: Path) -> None:

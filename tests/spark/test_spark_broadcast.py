@@ -127,7 +127,11 @@ def test_a_value_that_is_gone_is_told(place: Place) -> None:
     with pytest.raises(QueryDefinitionError, match="on the driver"):
         BroadcastVariable(values, name).destroy()
     variable.destroy()
-    with pytest.raises(QueryDefinitionError, match=r"'uses' uses the value of a broadcast.*Was it destroyed"):
+    with pytest.raises(
+        QueryDefinitionError,
+        match=r"'uses' uses a broadcast variable whose value is not there any more.*"
+        r"Was it destroyed.*Call spark\.sparkContext\.broadcast\(value\) again",
+    ):
         place.start(stream)
 
 

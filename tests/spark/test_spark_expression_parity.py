@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from pyspark.sql import functions as f
 from side_by_side import SideBySide
 
 from clonos.errors import QueryDefinitionError
@@ -102,6 +103,14 @@ element_at(ar,i); m['a']; m['q']; element_at(m,'b'); element_at(m,'nope'); size(
 named_struct('p',i,'r',st); array(i,1,null); array(st.x); st is null; ar is null; st; ar; m; struct(st.*);
 coalesce(ar, array(1)); if(i>0,st,null); array('a','b'); try_element_at(ar,9); get(ar,1); struct(ar,m); m[st.y];
 array_contains(ar,1)"""
+OF_FIELDS = [
+    lambda: f.col("st").withField("z", f.col("i") + 1),
+    lambda: f.col("st").withField("x", f.when(f.col("i") > 0, 2.5)),
+    lambda: f.col("st").dropFields("x"),
+    lambda: f.col("st").withField("again", f.col("st")).withField("again.x", f.col("i")).dropFields("y"),
+    lambda: f.col("st").withField("again", f.col("st")).dropFields("again.y").getField("again"),
+    lambda: f.struct("i", "ar").withField("ar", f.col("st.y")),
+]
 PARTS = "; ".join(f"{part}({{0}})" for part in "year month day dayofyear dayofweek weekday quarter".split())
 OF_CLOCKS = "; ".join(
     [
@@ -233,7 +242,7 @@ def test_nested_values(spark: Any, ansi: str) -> None:
         ((5, "a"), [4, 5], {"a": 3}, 1),
     ]
     ddl = "st struct<x:int,y:string>, ar array<int>, m map<string,int>, i int"
-    SideBySide(spark, ddl, rows).check(listed(OF_NESTED))
+    SideBySide(spark, ddl, rows).check([*listed(OF_NESTED), *OF_FIELDS])
     of_nan = [([math.nan],), ([0.0, None],), ([-0.0],), (None,), ([1.0],)]
     nan = ["array_contains(d,double('NaN'))", "array_contains(d,0.0D)", "d[0]"]
     SideBySide(spark, "d array<double>", of_nan).check(nan)

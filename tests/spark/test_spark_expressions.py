@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from streams import TRIGGERS, Place
 import clonos
 from clonos.errors import CheckpointMismatch, InputError, QueryDefinitionError, UserFunctionError
 from clonos.spark.checkpoint import Checkpoint
+from clonos.spark.expression_tree import Reader
+from clonos.testing.driver import OperatorDriver, stream as rows_alone
 from clonos.tools.checkpoint.describe import described, render
 
 MASTER = "local[16,4]"
@@ -184,6 +187,70 @@ def test_what_is_not_evaluated_behind_an_operator_is_named(spark: Any, streams: 
         streams["source"].select(f.rand())
     with pytest.raises(QueryDefinitionError, match="filter takes a function of a row and a name"):
         streams["main"].filter(keep)
+
+
+@pytest.mark.parametrize("call", ["NumberFormatException", "NullPointerException"])
+def test_what_the_jvm_cannot_say_is_refused_by_the_expressions_name(
+    streams: dict[str, Any], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Whatever it raises, and whatever of the expression is looked at."""
+
+    def raises(reader: Any, expression: Any, op: str) -> Any:
+        java = reader._spark._jvm.java
+        if call == "NullPointerException":
+            return java.util.Objects.requireNonNull(None)
+        return java.lang.Integer.parseInt("x")
+
+    monkeypatch.setattr(Reader, "_more", raises)
+    says = rf"does not say of .*id \+ .* what a replica must know .*{call}.*map\(fn"
+    for ask in (lambda s: s.selectExpr("id + 1 AS n"), lambda s: s.where("id + 1 > 3")):
+        with pytest.raises(QueryDefinitionError, match=says):
+            ask(streams["main"])
+    with pytest.raises(QueryDefinitionError, match=rf"does not say of .*id.*{call}"):
+        streams["main"].groupBy("name").agg(f.max(f.col("id") * 2))
+
+
+def test_columns_are_told_apart_by_their_names_and_maps_have_keys_of_a_type(streams: dict[str, Any]) -> None:
+    main = streams["main"]
+    for twice in (
+        lambda s: s.select("id", "id"),
+        lambda s: s.withColumnRenamed("id", "at"),
+        lambda s: s.toDF("a", "a", "b", "c", "d"),
+    ):
+        for stream in (main, streams["source"]):
+            with pytest.raises(
+                QueryDefinitionError, match=r"two columns called '.*'\. Name them apart, or drop"
+            ):
+                twice(stream)
+    assert main.select("id", f.col("id").alias("again")).columns == ["id", "again"]
+    assert main.drop("at").withColumnRenamed("id", "at").columns == ["at", "name", "tags", "place"]
+    for empty in (
+        lambda: main.select(f.create_map().alias("m")),
+        lambda: clonos.causal(streams["source"].plan[0].df.select(f.create_map().alias("m"))),
+    ):
+        with pytest.raises(QueryDefinitionError, match=r"keys of no type.*map<string,int>"):
+            empty()
+    assert main.map(lambda row, ctx: ({},), "m map<string,int>", name="empty").columns == ["m"]
+
+
+def test_days_beyond_those_that_python_has(spark: Any) -> None:
+    """Spark goes on. What the message says helps."""
+    schema = "id long, day date"
+    made = rows_alone(schema, timezone="UTC").map(keep, schema, name="op")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    rows = [(1, dt.date(9999, 12, 31)), (2, dt.date(1, 1, 1))]
+    ask = {
+        "date_add(day, 1)": "9999-12-31, 1",
+        "date_sub(day, int(id))": "0001-01-01, 2",
+    }
+    for asked, of in ask.items():
+        with OperatorDriver(made.selectExpr("id", f"{asked} AS x")) as driver:
+            says = rf"of {of} is beyond the years 1 to 9999.*Drop such rows with where"
+            with pytest.raises(UserFunctionError, match=says):
+                driver.feed(rows)
+    kept = made.where("day > date'0002-01-01'").selectExpr("id", "date_sub(day, int(id)) AS x")
+    with OperatorDriver(kept) as driver:
+        assert [tuple(row) for row in driver.feed(rows)] == [(1, dt.date(9999, 12, 30))]
 
 
 def test_a_reader_takes_one_output_of_an_operator(place: Place, streams: dict[str, Any]) -> None:

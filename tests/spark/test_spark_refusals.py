@@ -202,6 +202,35 @@ def test_what_groups_lack_is_refused_and_unknown_names_are_unknown(stream: Any) 
             unknown.nonsense()
 
 
+def test_what_is_said_in_place_of_a_dataframes_methods_works(stream: Any, place: Place) -> None:
+    """`tests/api/test_streams.py` has the others, and asks for every method of a DataFrame."""
+    from pyspark.sql import functions as f
+
+    with pytest.raises(QueryDefinitionError, match=r'withColumn.*coalesce.*where\("n is not null'):
+        _ = stream.fillna
+    assert stream.withColumn("n", f.coalesce("n", f.lit(0))).where("n is not null").columns == ["k", "n", "f"]
+    with pytest.raises(QueryDefinitionError, match=r'stream\["name"\].*withColumnRenamed'):
+        _ = stream.alias
+    assert stream.select(stream["n"]).withColumnRenamed("n", "other").columns == ["other"]
+    with pytest.raises(QueryDefinitionError, match=r'format\("memory"\)\.queryName'):
+        _ = stream.show
+    seen = f"shown_{place.base.name}"
+    place.write([{"k": "a", "n": 1, "f": 1.5}])
+    writer = stream.writeStream.trigger(availableNow=True)
+    started = writer.start(
+        format="memory", outputMode="append", queryName=seen, checkpointLocation=str(place.checkpoint)
+    )
+    started.awaitTermination()
+    assert [tuple(row) for row in place.spark.table(seen).collect()] == [("a", 1, 1.5)]
+    with pytest.raises(
+        QueryDefinitionError, match=r"start\('/out'\): .* Use \.to\(clonos\.sinks\.jsonl\(path\)\)"
+    ):
+        stream.writeStream.start("/out")
+    for wrong in ("-1 second", "soon"):
+        with pytest.raises(QueryDefinitionError, match=r"negative|not an interval"):
+            stream.writeStream.trigger(processingTime=wrong)
+
+
 def test_columns_of_spark_may_name_a_key(place: Place) -> None:
     from pyspark.sql import functions as f
 

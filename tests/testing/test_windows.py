@@ -82,6 +82,20 @@ def test_two_sessions_that_a_row_makes_one_give_their_rows_together() -> None:
         assert repeated(windows, [(9, 0, at(120))]) == [(1, 40, 50, [500])]
 
 
+def test_windows_before_1970_are_given_too() -> None:
+    """Spark's watermark begins at 1970, so that its windows of rows before are late at once."""
+
+    def since(key: Any, window: Any, rows: list[Any], ctx: Any) -> Any:
+        yield window.start, len(rows)
+
+    moments = [dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (1900, 1969, 1970)]
+    moments[-1] -= dt.timedelta(microseconds=1)
+    for windows in (BY_ID.window("1 second"), BY_ID.session_window("1 second")):
+        with OperatorDriver(windows.process(since, "since timestamp, n int", name="since")) as driven:
+            given = driven.feed([(1, 0, moment) for moment in moments]) + driven.feed([(1, 0, at(0))])
+            assert sorted(row.since.year for row in given) == [1900, 1969, 1969]
+
+
 def test_a_row_is_late_for_a_window_that_has_ended_and_not_by_its_own_time() -> None:
     with driver(BY_ID.window("10 seconds"), late="late") as windows:
         windows.feed([(1, 10, at(15))])

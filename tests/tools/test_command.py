@@ -148,7 +148,7 @@ def test_the_doctor_finds_this_machine_able(plugin_jar: Path, capsys: pytest.Cap
     code = cli.main(["doctor"])
     table = capsys.readouterr().out
     assert code == 0, table
-    assert "all 10 checks passed" in table
+    assert "all 11 checks passed" in table
 
 
 def test_the_doctor_goes_on_after_a_failure(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
-from clonos.operators.expressions.compiled import Scope, Value, evaluates, literal
+from clonos.operators.expressions.compiled import EvaluationError, Scope, Value, evaluates, literal
 from clonos.operators.expressions.kinds import INTEGERS, need
 from clonos.operators.expressions.texts import null_safe
 from clonos.operators.expressions.tree import Expression
@@ -51,7 +51,23 @@ def _moved(expression: Expression, args: list[Value], scope: Scope) -> Value:
     day, days = expression.args
     need(expression, day.kind == "date" and days.kind in INTEGERS)
     sign = 1 if expression.op == "DateAdd" else -1
-    return null_safe(args, lambda value, count: value + timedelta(days=sign * count))
+    return null_safe(args, _within_years(expression, lambda day, count: day + timedelta(days=sign * count)))
+
+
+def _within_years(expression: Expression, move: Callable[..., Any]) -> Callable[..., Any]:
+    """Raises EvaluationError where Spark would go on beyond the years that Python has."""
+
+    def moved(*values: Any) -> Any:
+        try:
+            return move(*values)
+        except OverflowError:
+            said = ", ".join(map(str, values))
+            raise EvaluationError(
+                f"{expression.text} of {said} is beyond the years 1 to 9999, which are all that a replica's dates "
+                "can hold. Drop such rows with where() before"
+            ) from None
+
+    return moved
 
 
 _PER_UNIT: Final = {"UnixSeconds": 1_000_000, "UnixMillis": 1000, "UnixMicros": 1}

@@ -78,7 +78,6 @@ class CrashMarks:
         self._store = store
         self._start = start
         self._pid = pid
-        self._last = "nothing is known of its end"
         self._marks: dict[RecordId, Mark] = {}
         self._running: RecordId | None = None
 
@@ -86,8 +85,6 @@ class CrashMarks:
         """A connection begins; `previous` is how the last process that has died here did."""
         left = self._read()
         self._running = None
-        if previous is not None:
-            self._last = f"{previous.message}\n{previous.stderr}".strip()[:_LONGEST]
         if left is not None:
             if previous is not None and counts(left, previous):
                 mark = self._marks[left.record]
@@ -143,11 +140,14 @@ class CrashMarks:
         return self._marks[_record(where)].deaths
 
     def poison(self, where: Where, advice: str = "Mend the function or the record") -> PoisonRecord:
-        """The error that names the record."""
+        """The error that names the record, and how the last process died at it: another may have ended since, for it
+        had told of the record."""
+        deaths = self.deaths(where)
+        said = f"{deaths[-1].message}\n{deaths[-1].stderr}".strip()
         return PoisonRecord(
-            f"the function has ended {len(self.deaths(where))} processes in a row at the same record",
+            f"the function has ended {len(deaths)} processes in a row at the same record",
             where=where,
-            hint=f"{advice}; the query then goes on from there. The last end: {self._last}",
+            hint=f"{advice}; the query then goes on from there. The last end: {said[:_LONGEST]}",
         )
 
     def blame(self, where: Where) -> None:
