@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from chaos import send
 from cluster import ELSEWHERE, HERE, SETTINGS, Cluster, several_hosts
 from driver import Driver, until
 from ledger_job import Run, assert_exact
 from modes import MODES
 from services import Service
-from test_chaos import send
 from test_executors import ON_EXECUTORS, services
 
 from clonos.errors import ConfigurationError, NotRunning
