@@ -7,6 +7,7 @@ it, at least once. Samples around the ends of batches are left out of the first 
 fetched once, with one replica, on the same machine.
 
     python benchmarks/kafka_latency.py [--rates 100,1000] [--seconds 24]
+    python benchmarks/kafka_latency.py --sink      how long the sink's transactions take, without Spark
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from latency import BATCH_SECONDS, WARM_UP, away_from_commits
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
@@ -29,8 +31,11 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka_broker import KafkaBroker, kafka_broker
 
 import clonos
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import InstanceId, NodeId, channel_id
 
 SLOT = 0.005
+TRANSACTIONS = 150
 
 
 def decide(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
@@ -129,6 +134,30 @@ def quantiles(values: list[float]) -> str:
     )
 
 
+def transactions(broker: KafkaBroker) -> Iterator[str]:
+    """How long the sink takes for a bundle."""
+    topic = broker.topic()
+    sink = clonos.sinks.kafka(broker.servers, topic=topic, key="card")
+    sink.validate(pa.schema([("card", pa.string()), ("n", pa.int64())]))
+    writer = sink.writer()
+    writer.open(query=topic, node=NodeId(3), instance=InstanceId(0), fence=Fence.of(1))
+    last = 0
+    for size in (1, 10, 100, 1000):
+        took = []
+        for _ in range(TRANSACTIONS):
+            numbers = range(last + 1, last + size + 1)
+            last += size
+            rows = [(f"card{number % 7}", number) for number in numbers]
+            begin = time.perf_counter()
+            writer.write(
+                rows, [f"2-0-{number}" for number in numbers], {channel_id(2, 0): last}, [b"x" * 100]
+            )
+            took.append((time.perf_counter() - begin) * 1000)
+        steady = took[TRANSACTIONS // 3 :]
+        yield f"{size:>8} {quantiles(steady)} {size * len(steady) / sum(steady) * 1000:>12,.0f}"
+    writer.close()
+
+
 def main() -> None:
     from pyspark.sql import SparkSession
 
@@ -137,7 +166,14 @@ def main() -> None:
     )
     parser.add_argument("--rates", default="100,1000")
     parser.add_argument("--seconds", type=float, default=24)
+    parser.add_argument("--sink", action="store_true")
     options = parser.parse_args()
+    if options.sink:
+        print("    rows   p50 ms    p95 ms    p99 ms       rows/s")
+        with kafka_broker() as broker:
+            for line in transactions(broker):
+                print(line, flush=True)
+        return
     builder = clonos.configure(SparkSession.builder, kafka=True).master("local[8]")
     spark = builder.config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

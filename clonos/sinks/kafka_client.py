@@ -231,7 +231,7 @@ class KafkaCluster:
             )
             producer.list_topics(topic, timeout=WAIT_S)  # with a connection it need not wait for one
             producer.init_transactions(max(self._patience, WAIT_S))
-        return KafkaTransactions(producer, self)
+        return KafkaTransactions(producer, self._servers)
 
     def close(self) -> None:
         self._admin = self._producer = None
@@ -276,9 +276,9 @@ class KafkaCluster:
 class KafkaTransactions:
     """See `Transactions`."""
 
-    def __init__(self, producer: Producer, cluster: KafkaCluster) -> None:
+    def __init__(self, producer: Producer, servers: str) -> None:
         self._producer: Producer | None = producer
-        self._cluster = cluster
+        self._servers = servers
         self._failures: list[tuple[Any, str]] = []
 
     def commit(self, messages: Sequence[Message], topic: str, partition: int, entry: Sequence[bytes]) -> None:
@@ -330,15 +330,18 @@ class KafkaTransactions:
         """Of a transaction that did not end as it should; what of it is in doubt is SinkUnavailable."""
         if not error.txn_requires_abort() or not self._abort(producer):
             self.close()
-            told = self._cluster._verdict(error, "a transaction")
+            told = self._verdict(error, "a transaction")
             return told if error.code() in _NOT_ALLOWED else SinkUnavailable(told.message, hint=told.hint)
         for cause, row in self._failures:
-            told = self._cluster._verdict(cause, f"row {row}")
+            told = self._verdict(cause, f"row {row}")
             if cause.code() in _TOO_LARGE | _REFUSED:
                 return _refused_row(row, cause)
             if isinstance(told, SinkError):
                 return told
-        return self._cluster._verdict(error, "a transaction")
+        return self._verdict(error, "a transaction")
+
+    def _verdict(self, error: Any, place: str) -> ClonosError:
+        return verdict(error, f"Kafka at {self._servers}, {place}")
 
     def _abort(self, producer: Producer) -> bool:
         """Whether it is known to have been aborted; if not, the producer is of no use any more."""

@@ -59,7 +59,7 @@ class GrowingRun(KafkaRun):
         return GrowingWriter(self.broker, self.places)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_partitions_and_topics_are_added_while_it_runs(
     spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str
 ) -> None:
@@ -115,7 +115,7 @@ class TransactionalRun(KafkaRun):
         return AbortingWriter(self.broker, self.topics[0])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_records_of_transactions_that_were_aborted_are_not_read(
     spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str
 ) -> None:
@@ -180,7 +180,7 @@ def test_records_that_retention_has_passed_are_told_and_the_hint_is_a_way_on(
         query.stop()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mostly("realtime"))
 def test_a_topic_that_was_made_anew_is_told(
     spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str
 ) -> None:
