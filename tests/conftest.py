@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import java_class_archive
@@ -54,12 +55,18 @@ takes long goes first, so that the processes end together, and what shares a Spa
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[KafkaBroker]:
-    """A real Kafka broker. Who kills it starts it again."""
+def brokers() -> Callable[..., contextlib.AbstractContextManager[KafkaBroker]]:
+    """Starts a real Kafka broker for one test, which may kill it."""
     reason = kafka_broker.why_not()
     if reason:
         pytest.skip(reason)
-    with kafka_broker.kafka_broker() as running:
+    return kafka_broker.kafka_broker
+
+
+@pytest.fixture(scope="session")
+def broker(brokers: Callable[..., contextlib.AbstractContextManager[KafkaBroker]]) -> Iterator[KafkaBroker]:
+    """A real Kafka broker for all tests, which no test kills."""
+    with brokers() as running:
         yield running
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chaos import PAUSE, Chaos
-from kafka_broker import KafkaBroker, kafka_broker
+from kafka_broker import KafkaBroker
 from kafka_job import KafkaRun
 from ledger_job import LATER, SOON, assert_exact, await_, await_end, run, running
 from modes import MODES, in_turns, mostly
@@ -52,9 +52,9 @@ def test_exact_through(
 
 
 @pytest.mark.parametrize("mode", mostly("realtime"))
-def test_exact_through_the_deaths_of_the_broker(spark: Any, tmp_path: Path, mode: str) -> None:
+def test_exact_through_the_deaths_of_the_broker(spark: Any, tmp_path: Path, brokers: Any, mode: str) -> None:
     """It is source and sink, and dies while rows of both are under way."""
-    with kafka_broker() as mortal:
+    with brokers() as mortal:
         setup = KafkaRun(tmp_path, mode=mode, broker=mortal, goes_on=True, patience=240.0, deadline=480.0)
         with running(spark, setup) as query:
             for _ in range(2):
@@ -68,9 +68,9 @@ def test_exact_through_the_deaths_of_the_broker(spark: Any, tmp_path: Path, mode
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", MODES)
-def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, mode: str) -> None:
+def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, brokers: Any, mode: str) -> None:
     """Any process at any time, the broker too."""
-    with kafka_broker() as mortal:
+    with brokers() as mortal:
         setup = KafkaRun(tmp_path, mode=mode, broker=mortal, count=CHAOS_RECORDS, patience=240.0)
         setup.feed_seconds, setup.deadline = CHAOS_SECONDS, 4 * CHAOS_SECONDS
         setup.settings = {"standby": "hot", "replica.deadline": "5s"}

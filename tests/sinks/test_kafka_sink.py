@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka_broker import KafkaBroker, kafka_broker
+from kafka_broker import KafkaBroker
 from sink_child import NODE, SCHEMA, bundle, make_sink
 from sink_support import QUERY, assert_covered, child, events, expected, let_go, opened, run_child
 
@@ -142,13 +142,13 @@ def test_a_zombie_that_begins_again_only_delays_its_successor(place: Place) -> N
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[KafkaBroker]:
+def mortal(brokers: Any) -> Iterator[KafkaBroker]:
     """A broker that this file kills."""
-    with kafka_broker() as running:
+    with brokers() as running:
         yield running
 
 
-def test_a_broker_is_killed_again_and_again(tmp_path: Path, broker: KafkaBroker, mortal: KafkaBroker) -> None:
+def test_a_broker_is_killed_again_and_again(tmp_path: Path, mortal: KafkaBroker) -> None:
     place = Place(mortal, patience=240)
     spec = {**place.spec, "upto": 1500}
     with child(tmp_path, {**spec, "fence": 1}) as process:
@@ -165,9 +165,7 @@ def test_a_broker_is_killed_again_and_again(tmp_path: Path, broker: KafkaBroker,
     assert_covered(place.sink(), place.rows())
 
 
-def test_a_broker_that_stays_away_is_waited_for_as_long_as_was_said(
-    broker: KafkaBroker, mortal: KafkaBroker
-) -> None:
+def test_a_broker_that_stays_away_is_waited_for_as_long_as_was_said(mortal: KafkaBroker) -> None:
     place = Place(mortal, patience=1.0)
     writer = opened(place.sink(), 1)
     writer.write(**bundle(1, 10))
@@ -300,8 +298,8 @@ def test_what_does_not_fit_is_refused_when_the_query_is_defined(arguments: dict[
         sinks.kafka("localhost:1", **{"topic": "t", **arguments}).validate(SCHEMA)
 
 
-def test_a_topic_that_is_not_there_is_named_and_not_made(tmp_path: Path) -> None:
-    with kafka_broker({"auto.create.topics.enable": "true"}) as broker:
+def test_a_topic_that_is_not_there_is_named_and_not_made(brokers: Any) -> None:
+    with brokers({"auto.create.topics.enable": "true"}) as broker:
         place = Place(broker)
         with pytest.raises(SinkError, match="no topic 'tpyo'"):
             opened(place.sink(topic="tpyo"), 1)
