@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,7 @@ class CustomBuildHook(BuildHookInterface):
         except BuildFailure as failure:
             self.app.abort(f"clonos-spark: {failure}")
         build_data["artifacts"].append(jar.relative_to(ROOT).as_posix())
-        try:
-            connector = fetch_connector(jar)
-        except (BuildFailure, FetchFailure) as failure:
-            self.app.display_warning(
-                f"clonos-spark: without Spark's connector for Kafka ({FETCH} mends it): {failure}"
-            )
-            return
+        connector = fetch_connector(jar, self.app.display_warning)
         build_data["artifacts"] += [path.relative_to(ROOT).as_posix() for path in connector]
 
 
@@ -106,12 +101,13 @@ def made_from(jar: Path) -> str | None:
         return None
 
 
-def fetch_connector(plugin: Path) -> list[Path]:
-    """Spark's connector for Kafka, beside the plugin's jar. Raises FetchFailure."""
-    java = find_java("java")
-    if java is None:
-        raise BuildFailure("no Java found")
-    return fetch_kafka_jars(java=java, classpath=[f"{required_spark_jars()}/*", str(plugin)])
+def fetch_connector(plugin: Path, warn: Callable[[str], object]) -> list[Path]:
+    """Spark's connector for Kafka, beside the plugin's jar; where it cannot be had, nothing, and why."""
+    try:
+        return fetch_kafka_jars(find_java("java") or Path("java"), plugin)
+    except FetchFailure as failure:
+        warn(f"clonos-spark: without Spark's connector for Kafka ({FETCH} mends it): {failure}")
+        return []
 
 
 def compile_java(sources: list[Path], classes: Path) -> None:
@@ -162,7 +158,4 @@ if __name__ == "__main__":
         built = build_jar(ROOT)
     except BuildFailure as failure:
         sys.exit(f"clonos-spark: {failure}")
-    try:
-        fetch_connector(built)
-    except (BuildFailure, FetchFailure) as failure:
-        sys.stderr.write(f"clonos-spark: without Spark's connector for Kafka ({FETCH} mends it): {failure}\n")
+    fetch_connector(built, lambda text: sys.stderr.write(f"{text}\n"))

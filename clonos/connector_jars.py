@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from clonos.environment import spark_jars
 from clonos.errors import ConfigurationError
 
 FOLDER: Final = Path(__file__).parent / "jars" / "kafka"
@@ -97,24 +98,24 @@ def has(folder: Path, jar: Jar) -> bool:
         return False
 
 
-def fetch_kafka_jars(*, java: Path, classpath: Sequence[str]) -> list[Path]:
+def fetch_kafka_jars(java: Path, plugin: Path) -> list[Path]:
     """Bring the folder up to date and return what is in it; nothing is asked of a network where all is there.
 
-    `classpath`: PySpark's jars and the plugin's. Raises FetchFailure.
+    `plugin`: its jar, which has the fetcher. Raises FetchFailure.
     """
     folder = FOLDER
     wanted = [jar for jar in KAFKA_JARS if not has(folder, jar)]
     if wanted:
         with tempfile.TemporaryDirectory(prefix="clonos-ivy-") as cache:
             coordinates = [jar.coordinates for jar in wanted]
-            fetched = resolve(java, classpath, Path(cache), coordinates, dependencies=False)
+            fetched = resolve(java, plugin, Path(cache), coordinates, dependencies=False)
             for jar in wanted:
                 _put(jar, fetched, folder)
     return [folder / jar.name for jar in KAFKA_JARS]
 
 
 def resolve(
-    java: Path, classpath: Sequence[str], cache: Path, coordinates: Sequence[str], *, dependencies: bool
+    java: Path, plugin: Path, cache: Path, coordinates: Sequence[str], *, dependencies: bool
 ) -> list[Path]:
     """The jars of these coordinates, as Spark finds them for `spark.jars.packages`. Raises FetchFailure.
 
@@ -125,7 +126,7 @@ def resolve(
     command = [
         str(java),
         "-cp",
-        os.pathsep.join(classpath),
+        os.pathsep.join([f"{spark_jars()}/*", str(plugin)]),
         _FETCHER,
         str(cache),
         str(dependencies),

@@ -54,7 +54,7 @@ _KEYS: tuple[tuple[Callable[[pa.DataType], bool], KeyKind], ...] = (
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*')|([\w.]+)|(.))", re.DOTALL)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
-_COLUMNS_APART = "Name them apart, or drop one: columns go by name"
+COLUMNS_APART = "Name them apart, or drop one: columns go by name"
 
 
 def key_kind(kind: pa.DataType) -> KeyKind:
@@ -81,7 +81,7 @@ def arrow_schema(spec: Any) -> pa.Schema:
     if hasattr(spec, "jsonValue"):
         said = spec.jsonValue()
         if isinstance(said, dict) and said["type"] == "struct":
-            _distinct(said["fields"], "there are two columns called", _COLUMNS_APART)
+            _distinct(said["fields"], "there are two columns called", COLUMNS_APART)
         kind = _from_json(said)
         if isinstance(kind, pa.StructType):
             return arrow_schema(kind)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from clonos.errors import SinkError
 from clonos.sinks.port import Row
@@ -25,12 +26,16 @@ class JsonRows:
 
     def encode(self, rows: list[Row], ids: list[str]) -> list[bytes]:
         """Raises SinkError, which names the row that cannot be written."""
-        names = self._names
-        columns = to_columns(rows, ids, names[1:], self._encoders)
-        objects = []
-        for values in zip(ids, *columns, strict=True):
-            try:
-                objects.append(encode_json(dict(zip(names, values, strict=True))).encode())
-            except (TypeError, ValueError) as error:
-                raise SinkError(f"row {values[0]} cannot be written as JSON: {error}") from None
-        return objects
+        columns = to_columns(rows, ids, self._names[1:], self._encoders)
+        return json_objects(self._names, [ids, *columns], ids)
+
+
+def json_objects(names: Sequence[str], columns: Sequence[Sequence[Any]], ids: Sequence[str]) -> list[bytes]:
+    """Of columns that are encoded as JSON takes them. Raises SinkError, which names the row that it does not take."""
+    objects = []
+    for row_id, *values in zip(ids, *columns, strict=True):
+        try:
+            objects.append(encode_json(dict(zip(names, values, strict=True))).encode())
+        except (TypeError, ValueError) as error:
+            raise SinkError(f"row {row_id} cannot be written as JSON: {error}") from None
+    return objects

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import types as pt
 
-from clonos.errors import QueryDefinitionError, SinkError
+from clonos.errors import QueryDefinitionError
+from clonos.sinks.json_rows import json_objects
 from clonos.sinks.kafka_client import Message
 from clonos.sinks.port import Row
 from clonos.sinks.values import Encode, check_type, encode_json, json_encoder, to_columns
@@ -69,8 +70,8 @@ class KafkaRows:
         self._object = [at for at, name in enumerate(self._names) if name not in headers]
         self._binary = {
             at: encode
-            for at in self._object
-            if _is_binary(self._types[at]) and (encode := json_encoder(self._types[at])) is not None
+            for at, kind in enumerate(self._types)
+            if _is_binary(kind) and (encode := json_encoder(kind)) is not None
         }
 
     def encode(self, query: str, rows: list[Row], ids: list[str]) -> list[Message]:
@@ -108,14 +109,7 @@ class KafkaRows:
         if self._layout.value is not None:
             return self._bytes(columns, self._layout.value)
         names = [self._names[at] for at in self._object]
-        parts = [self._plain(columns, at) for at in self._object]
-        objects: list[bytes | None] = []
-        for row_id, values in zip(ids, zip(*parts, strict=True), strict=True):
-            try:
-                objects.append(encode_json(dict(zip(names, values, strict=True))).encode())
-            except (TypeError, ValueError) as error:
-                raise SinkError(f"row {row_id} cannot be written as JSON: {error}") from None
-        return objects
+        return json_objects(names, [self._plain(columns, at) for at in self._object], ids)
 
     def _plain(self, columns: list[Any], at: int) -> Sequence[Any]:
         """A column as JSON takes it."""

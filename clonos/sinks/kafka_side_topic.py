@@ -13,7 +13,8 @@ from typing import Final
 
 from clonos.errors import Fenced, LogCorrupt, SinkUnavailable
 from clonos.protocol.ids import Origin
-from clonos.protocol.roles.fence_log import FIRST_PARTITION, FenceLog, Offer
+from clonos.protocol.line.kept_commit import KeptCommit
+from clonos.protocol.roles.fence_log import FIRST_PARTITION, FenceLog, Offer, Recording
 from clonos.sinks.kafka_client import Cluster, Page
 from clonos.sinks.kafka_format import Entry, EntryReader, Standing, pack_offer, pack_standing, unpack_offer
 from clonos.sinks.patience import Patience
@@ -57,9 +58,9 @@ class SideTopic:
         """Append it, and say what stands then, or raise Fenced where it is refused."""
         return self._read(self._cluster.append(self.name, _FENCES, pack_offer(offer))).state
 
-    def condense(self) -> None:
-        """Drop the messages that what stands does not need any more, if there are many."""
-        read = self._read(None)
+    def record(self, kept: KeptCommit) -> None:
+        """Offer a commit record; and drop the messages that what stands does not need any more, if there are many."""
+        read = self._read(self._cluster.append(self.name, _FENCES, pack_offer(Recording(kept))))
         if read.end - read.first >= CONDENSED_FROM:
             self._cluster.append(self.name, _FENCES, pack_standing(Standing(read.end, read.state)))
             self._cluster.delete_before(self.name, _FENCES, read.end)

@@ -11,7 +11,7 @@ from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.kept_commit import KeptCommit
-from clonos.protocol.roles.fence_log import FenceLog, Raising, Recording, Trimming
+from clonos.protocol.roles.fence_log import FenceLog, Raising, Trimming
 from clonos.protocol.roles.sink_fence import check_driver
 from clonos.sinks.kafka_client import Cluster, KafkaCluster
 from clonos.sinks.kafka_rows import KafkaRows, Layout
@@ -134,8 +134,7 @@ class KafkaSink:
         def work(cluster: Cluster) -> None:
             side = self._side(cluster, query)
             side.create()
-            side.offer(Recording(kept))
-            side.condense()
+            side.record(kept)
 
         self._patiently(work)
 

@@ -83,9 +83,7 @@ class KafkaWriter:
                 hint="Create it, with as many partitions as its readers want; a Kafka sink does not",
             )
         side.create()
-        state = side.standing()
-        if state.holder(self._origin) != mine:
-            state = side.offer(Taking(self._origin, mine))
+        state = side.offer(Taking(self._origin, mine))  # again is the same, where the answer was lost
         self._partition = state.partitions[self._origin]
         side.ensure_partition(self._partition)
         return self._begin()

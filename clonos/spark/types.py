@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from clonos.errors import QueryDefinitionError
 from clonos.operators.group_state import duration_us
-from clonos.operators.types import arrow_schema
+from clonos.operators.types import COLUMNS_APART, arrow_schema
 
 _DAYS_PER_MONTH = 31  # as Spark counts a watermark's delay
 _QUOTED: Final = re.compile("`(?:[^`]|``)*`")
@@ -135,7 +135,7 @@ def check_columns(schema: Any, what: str, spark: Any) -> None:
     if twice:
         raise QueryDefinitionError(
             f"{what} has two columns called {twice[0]!r}",
-            hint="Name them apart, or drop one: columns go by name",
+            hint=COLUMNS_APART,
         )
     hidden = [name for name in schema.names if name.lower().startswith("_clonos")]
     if hidden:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from clonos.connector_jars import FetchFailure, fetch_kafka_jars
-from clonos.environment import check_spark_version, jar_path, java_home, spark_jars
+from clonos.environment import check_spark_version, jar_path, java_home
 from clonos.errors import ConfigurationError
 
 
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_spark_version()
     java = java_home() / "bin" / "java"
     try:
-        jars = fetch_kafka_jars(java=java, classpath=[f"{spark_jars()}/*", str(jar_path())])
+        jars = fetch_kafka_jars(java, jar_path())
     except FetchFailure as failure:
         raise ConfigurationError(
             f"Spark's connector for Kafka cannot be fetched: {failure}",

@@ -69,6 +69,20 @@ class Chaos:
 
 
 @contextlib.contextmanager
+def striking(query: Any, seed: int, broker: Any = None) -> Iterator[Chaos]:
+    """Strikes at the query meanwhile."""
+    over = threading.Event()
+    chaos = Chaos(query, seed, broker)
+    thread = threading.Thread(target=chaos.run, args=(over,))
+    thread.start()
+    try:
+        yield chaos
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
 def stopped(pids: list[int]) -> Iterator[None]:
     send(pids, signal.SIGSTOP)
     try:

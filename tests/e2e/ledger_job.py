@@ -27,6 +27,7 @@ import clonos
 from clonos.sources.log_writer import LogWriter
 from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
+from clonos.testing.faults import Fault, Point, Strike
 from clonos.testing.ledger import Verdict, extend, judge, micros
 
 FIRST = "a_key string, a_n bigint, id string, a_draw bigint, a_at bigint, a_prev string, a_hash string, bucket string"
@@ -42,6 +43,11 @@ SOON, LATER = "", "later"
 STEPS_PER_SECOND = 20
 MORE_PER_STEP = 4  # of what goes on
 PREFIX = "spark.clonos."
+
+
+def fault(point: Point, strike: Strike, operator: str, when: str, after: int = 0) -> Fault:
+    """`when`: SOON or LATER."""
+    return Fault(point=point, strike=strike, operator=operator, asked=when, after=after)
 
 
 def entropy() -> int:

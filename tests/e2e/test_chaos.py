@@ -6,12 +6,11 @@ servers, killed or stopped for a while.
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos import PAUSE, Chaos
+from chaos import PAUSE, striking
 from ledger_job import Run, assert_exact, await_end, running
 from modes import MODES
 
@@ -28,16 +27,8 @@ def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, mode: str, seed: 
     setup = Run(
         tmp_path, mode=mode, count=RECORDS, feed_seconds=SECONDS, deadline=2 * SECONDS, settings=SETTINGS
     )
-    over = threading.Event()
-    with running(spark, setup) as query:
-        chaos = Chaos(query, seed)
-        thread = threading.Thread(target=chaos.run, args=(over,))
-        thread.start()
-        try:
-            await_end(query, setup)
-        finally:
-            over.set()
-            thread.join()
+    with running(spark, setup) as query, striking(query, seed) as chaos:
+        await_end(query, setup)
     assert_exact(setup)
     assert query.restarts == [], chaos.struck
     assert len(chaos.struck) > SECONDS / PAUSE[1] / 2

@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import LATER, SOON, Run, assert_exact, run
+from ledger_job import LATER, SOON, Run, assert_exact, fault, run
 from modes import in_turns
 
 from clonos.testing.faults import Fault, Point, Strike, script
 
 pytestmark = pytest.mark.spark
-
-
-def fault(point: Point, strike: Strike, operator: str, when: str, after: int = 0) -> Fault:
-    return Fault(point=point, strike=strike, operator=operator, asked=when, after=after)
 
 
 P, REPLICA, TASK = Point, Strike.REPLICA, Strike.TASK

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos import PAUSE, Chaos
+from chaos import PAUSE, striking
 from kafka_broker import KafkaBroker
 from kafka_job import KafkaRun
-from ledger_job import LATER, SOON, assert_exact, await_, await_end, run, running
+from ledger_job import LATER, SOON, assert_exact, await_, await_end, fault, run, running
 from modes import MODES, in_turns, mostly
 
 from clonos.testing.faults import Fault, Point, Strike, script
@@ -18,10 +17,6 @@ from clonos.testing.faults import Fault, Point, Strike, script
 CHAOS_SECONDS, CHAOS_RECORDS = 120.0, 8_000
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-
-def fault(point: Point, strike: Strike, operator: str, when: str, after: int = 0) -> Fault:
-    return Fault(point=point, strike=strike, operator=operator, asked=when, after=after)
 
 
 P, REPLICA, TASK = Point, Strike.REPLICA, Strike.TASK
@@ -74,15 +69,7 @@ def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, brokers: Any, mod
         setup = KafkaRun(tmp_path, mode=mode, broker=mortal, count=CHAOS_RECORDS, patience=240.0)
         setup.feed_seconds, setup.deadline = CHAOS_SECONDS, 4 * CHAOS_SECONDS
         setup.settings = {"standby": "hot", "replica.deadline": "5s"}
-        over = threading.Event()
-        with running(spark, setup) as query:
-            chaos = Chaos(query, 1, mortal)
-            thread = threading.Thread(target=chaos.run, args=(over,))
-            thread.start()
-            try:
-                await_end(query, setup)
-            finally:
-                over.set()
-                thread.join()
+        with running(spark, setup) as query, striking(query, 1, mortal) as chaos:
+            await_end(query, setup)
         assert_exact(setup)
         assert len(chaos.struck) > CHAOS_SECONDS / PAUSE[1] / 4

@@ -43,8 +43,7 @@ def broker_jars() -> list[str]:
         java = find_java("java")
         if java is None:
             raise FetchFailure("no Java")
-        classpath = [f"{spark_jars()}/*", str(jar_path())]
-        found = resolve(java, classpath, _FOLDER / "ivy", [COORDINATES], dependencies=True)
+        found = resolve(java, jar_path(), _FOLDER / "ivy", [COORDINATES], dependencies=True)
         found += Path(str(spark_jars())).glob("scala-library-*.jar")  # what Spark has, it does not fetch
         paths = [str(path) for path in found]
         listed.write_text(json.dumps(paths))

@@ -62,6 +62,20 @@ def let_go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
+def race(folder: Path, spec: dict[str, Any], upto: int) -> None:
+    """Two processes write at once; the one with the higher fence writes to the end, whatever the other has written."""
+    spec = {**spec, "upto": upto, "gate": True}
+    with child(folder, {**spec, "fence": 1}) as first, child(folder, {**spec, "fence": 2}) as second:
+        said = [events(first), events(second)]
+        assert [next(each)["event"] for each in said] == ["ready", "ready"]
+        let_go(first)
+        assert next(said[0])["event"] == "open"
+        let_go(second)
+        ends = [list(each)[-1] for each in said]
+    assert ends[1]["at"] == upto
+    assert ends[0].get("error") == "Fenced" or ends[0]["at"] == upto
+
+
 def run_child(folder: Path, spec: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
     """Run a writer to its end: exit status and what it said."""
     with child(folder, spec) as process:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from kafka_broker import KafkaBroker
 from sink_child import NODE, SCHEMA, bundle, make_sink
-from sink_support import QUERY, assert_covered, child, events, expected, let_go, opened, run_child
+from sink_support import QUERY, assert_covered, child, events, expected, opened, race, run_child
 
 from clonos import sinks
 from clonos.errors import Fenced, QueryDefinitionError, SinkError, SinkUnavailable
@@ -96,16 +96,7 @@ def test_writers_killed_at_any_moment(tmp_path: Path, place: Place) -> None:
 
 
 def test_two_processes_race(tmp_path: Path, place: Place) -> None:
-    spec = {**place.spec, "upto": 600, "gate": True}
-    with child(tmp_path, {**spec, "fence": 1}) as first, child(tmp_path, {**spec, "fence": 2}) as second:
-        said = [events(first), events(second)]
-        assert [next(each)["event"] for each in said] == ["ready", "ready"]
-        let_go(first)
-        assert next(said[0])["event"] == "open"
-        let_go(second)
-        ends = [list(each)[-1] for each in said]
-    assert ends[1]["at"] == 600
-    assert ends[0].get("error") == "Fenced" or ends[0]["at"] == 600
+    race(tmp_path, place.spec, 600)
     assert place.rows() == expected(600)
 
 
@@ -249,6 +240,16 @@ def test_keys_values_and_headers_are_columns(broker: KafkaBroker) -> None:
     assert written(broker, schema, rows, key=["k", "j"], headers={"raw": "v"}) == [
         (b'[1,"a"]', b'{"k":1,"j":"a","h":"x"}', [("raw", b"\1\2")]),
         (b"[null,null]", b'{"k":null,"j":null,"h":null}', []),
+    ]
+
+
+def test_what_is_a_header_may_be_part_of_a_key_and_nothing_may_be_left_for_the_value(
+    broker: KafkaBroker,
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("v", pa.binary())])
+    headers = {"k": "k", "v": "v"}
+    assert written(broker, schema, [(1, b"\1\2")], key=["k", "v"], headers=headers) == [
+        (b'[1,"AQI="]', b"{}", [("k", b"1"), ("v", b"\1\2")]),
     ]
 
 

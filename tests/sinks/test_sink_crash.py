@@ -25,7 +25,7 @@ from sink_support import (
     events,
     expected,
     file_rows,
-    let_go,
+    race,
     run_child,
     table_rows,
 )
@@ -137,17 +137,7 @@ def test_two_processes_race(tmp_path: Path, kind: str, request: pytest.FixtureRe
         sqlite = kind == "sqlite"
         url = f"sqlite:///{tmp_path}/s.db" if sqlite else request.getfixturevalue("server").fresh_database()
         spec = {"sink": "sql", "arguments": {"url": url, "table": "out"}}
-    spec = {**spec, "upto": 2000}
-    spec = {**spec, "gate": True}
-    with child(tmp_path, {**spec, "fence": 1}) as first, child(tmp_path, {**spec, "fence": 2}) as second:
-        said = [events(first), events(second)]
-        assert [next(each)["event"] for each in said] == ["ready", "ready"]
-        let_go(first)
-        assert next(said[0])["event"] == "open"
-        let_go(second)
-        ends = [list(each)[-1] for each in said]
-    assert ends[1]["at"] == 2000
-    assert ends[0].get("error") == "Fenced" or ends[0]["at"] == 2000
+    race(tmp_path, spec, 2000)
     rows = table_rows(spec["arguments"]["url"]) if kind != "jsonl" else file_rows(tmp_path / "rows")
     assert rows == expected(2000)
 
