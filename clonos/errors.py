@@ -155,6 +155,10 @@ class SinkUnavailable(ClonosError):
     retryable = True
 
 
+class ReaderError(ClonosError):
+    """A reader of rows that a sink has written cannot go on."""
+
+
 class StorageUnavailable(ClonosError):
     """Local disk or checkpoint storage failed (full, unreachable)."""
 

@@ -94,6 +94,7 @@ def kafka(
     options: Mapping[str, Any] | None = None,
     prefix: str = "clonos-",
     patience: float = 30.0,
+    mode: Literal["transactions", "at_once"] = "transactions",
 ) -> KafkaSink:
     """Rows into a topic of Kafka; see `KafkaSink`. Raises ConfigurationError without confluent-kafka."""
     needs("confluent_kafka", "a Kafka sink")
@@ -108,6 +109,7 @@ def kafka(
         options=options,
         prefix=prefix,
         patience=patience,
+        mode=mode,
     )
 
 

@@ -1,8 +1,4 @@
-"""What a Kafka sink asks of a cluster, with Kafka's failures told apart.
-
-Nothing here knows what the messages mean. What can pass by itself is `SinkUnavailable`; what waiting cannot mend is
-`SinkError`, and nothing of it is visible then. Clients are made where they are used, and never before a fork.
-"""
+"""A cluster of Kafka, as a sink asks it (`kafka_port`). Clients are made where they are used, never before a fork."""
 
 from __future__ import annotations
 
@@ -10,8 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
@@ -24,97 +19,17 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from clonos.errors import ClonosError, SinkError, SinkUnavailable
+from clonos.errors import ClonosError, SinkUnavailable
+from clonos.sinks.kafka_port import Message, Page
+from clonos.sinks.kafka_sender import Sender
+from clonos.sinks.kafka_transactions import TRANSACTION_TIMEOUT_MS, KafkaTransactions
+from clonos.sinks.kafka_verdict import NO_TOPIC, verdict
 
 LOG = logging.getLogger("clonos.kafka")
 WAIT_S: Final = 5.0
 """How long one request is waited for; the sink's patience asks again."""
 PAGE_BYTES: Final = 16 << 20
-TRANSACTION_TIMEOUT_MS: Final = 15_000
-"""After so long the cluster ends the transaction of a writer that has stopped. Until then, or until its successor has
-begun, readers of committed messages do not get past it."""
-
 _KEPT_FOR_EVER: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-_NOT_ALLOWED: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,
-    }
-)
-_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
-_NO_TOPIC: Final = frozenset(
-    {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
-)
-_REFUSED: Final = frozenset(
-    {
-        KafkaError.INVALID_MSG,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.INVALID_CONFIG,
-    }
-    | {KafkaError._INVALID_ARG, KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, KafkaError.INVALID_RECORD}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Of a user's topic; `row` is the id of the row, for errors."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-    row: str
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Messages of a partition, each with its offset, and where the next page begins, if there is one."""
-
-    messages: Sequence[tuple[int, bytes]]
-    then: int | None = None
-
-
-class Transactions(Protocol):
-    """One incarnation of a transactional id: whatever held it before can commit nothing any more."""
-
-    def commit(self, messages: Sequence[Message], topic: str, partition: int, entry: Sequence[bytes]) -> None:
-        """All of it in one transaction. After SinkUnavailable it may have taken effect, and this is of no use any
-        more; after SinkError it has not."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Cluster(Protocol):
-    """What a Kafka sink asks of a cluster. Every method raises SinkUnavailable and SinkError."""
-
-    def ensure_topic(self, topic: str, partitions: int) -> None:
-        """It is there and has so many partitions, or more; its messages are kept for ever."""
-        ...
-
-    def has_topic(self, topic: str) -> bool: ...
-
-    def append(self, topic: str, partition: int, message: bytes) -> int:
-        """Returns the offset. After SinkUnavailable it may come to lie there still, any time later."""
-        ...
-
-    def read(self, topic: str, partition: int, begin: int) -> Page:
-        """Messages from the offset on, and of transactions only those of committed ones. All that were committed before
-        this was asked for are there, here or in the pages that follow; none where there is no such partition."""
-        ...
-
-    def delete_before(self, topic: str, partition: int, offset: int) -> None: ...
-
-    def transactions(self, identity: str, topic: str) -> Transactions:
-        """Of a transactional id; see there. Returns when nothing of its predecessor is under way. `topic` is there."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class KafkaCluster:
@@ -125,6 +40,7 @@ class KafkaCluster:
         self._patience = patience
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None
+        self._sender: Sender | None = None
 
     @property
     def _servers(self) -> str:
@@ -139,14 +55,15 @@ class KafkaCluster:
             elif there < partitions:
                 grown = self._admin_client().create_partitions([NewPartitions(topic, partitions)])[topic]
                 _result(grown, KafkaError.INVALID_PARTITIONS)
+                self._producer = None  # it would not look for the new ones soon
             if there < partitions and self._partitions(topic) < partitions:
                 raise SinkUnavailable(
                     f"the topic {topic} has been made, and its brokers have not heard of it yet"
                 )
 
-    def has_topic(self, topic: str) -> bool:
+    def partitions(self, topic: str) -> int:
         with self._told(f"the topic {topic}"):
-            return self._partitions(topic) > 0
+            return self._partitions(topic)
 
     def append(self, topic: str, partition: int, message: bytes) -> int:
         if self._producer is None:
@@ -155,19 +72,24 @@ class KafkaCluster:
                     {**self._settings, "acks": "all", "linger.ms": 0}
                     | {"delivery.timeout.ms": int(WAIT_S * 1000)}
                 )
+        place, producer = f"partition {partition} of the topic {topic}", self._producer
         answers: list[tuple[Any, Any]] = []
-        with self._told(f"partition {partition} of the topic {topic}"):
-            self._producer.produce(
+        try:
+            producer.produce(
                 topic, message, partition=partition, on_delivery=lambda *answer: answers.append(answer)
             )
             deadline = time.monotonic() + 2 * WAIT_S
             while not answers and time.monotonic() < deadline:
-                self._producer.poll(0.1)
-        error = answers[0][0] if answers else KafkaError(KafkaError._TIMED_OUT)
-        if error is not None:
-            self._producer = None  # so that nothing of it is under way when it is tried again
-            raise self._verdict(error, f"partition {partition} of the topic {topic}")
-        return int(answers[0][1].offset())
+                producer.poll(0.1)
+            error = answers[0][0] if answers else KafkaError(KafkaError._TIMED_OUT)
+        except KafkaException as failure:
+            error = failure.args[0]
+        if error is None:
+            return int(answers[0][1].offset())
+        self._producer = None  # so that nothing of it is under way when it is tried again
+        if error.code() == KafkaError._UNKNOWN_PARTITION:
+            raise SinkUnavailable(f"Kafka at {self._servers}, {place}: this client has not heard of it yet")
+        raise self._verdict(error, place)
 
     def read(self, topic: str, partition: int, begin: int) -> Page:
         place = f"partition {partition} of the topic {topic}"
@@ -233,8 +155,17 @@ class KafkaCluster:
             producer.init_transactions(max(self._patience, WAIT_S))
         return KafkaTransactions(producer, self._servers)
 
+    def send(self, messages: Sequence[Message]) -> None:
+        if self._sender is None:
+            self._sender = Sender(self._settings)
+        try:
+            self._sender.send(messages)
+        except BaseException:
+            self._sender = None  # so that nothing of it is under way when it is tried again
+            raise
+
     def close(self) -> None:
-        self._admin = self._producer = None
+        self._admin = self._producer = self._sender = None
 
     # ------------------------------------------------------------------ parts
 
@@ -249,7 +180,7 @@ class KafkaCluster:
         try:
             return len(asked[topic].result(timeout=2 * WAIT_S).partitions)
         except KafkaException as error:
-            if error.args[0].code() in _NO_TOPIC:
+            if error.args[0].code() in NO_TOPIC:
                 return 0
             raise
 
@@ -271,135 +202,6 @@ class KafkaCluster:
 
     def _verdict(self, error: Any, place: str) -> ClonosError:
         return verdict(error, f"Kafka at {self._servers}, {place}")
-
-
-class KafkaTransactions:
-    """See `Transactions`."""
-
-    def __init__(self, producer: Producer, servers: str) -> None:
-        self._producer: Producer | None = producer
-        self._servers = servers
-        self._failures: list[tuple[Any, str]] = []
-
-    def commit(self, messages: Sequence[Message], topic: str, partition: int, entry: Sequence[bytes]) -> None:
-        producer = self._producer
-        if producer is None:
-            raise SinkUnavailable("the producer of these transactions is gone")
-        self._failures.clear()
-        try:
-            producer.begin_transaction()
-            for each in messages:
-                self._produce(producer, each)
-            for part in entry:
-                produce(producer, topic=topic, value=part, partition=partition)
-            commit(producer)
-        except KafkaException as error:
-            raise self._failed(producer, error.args[0]) from error
-        except SinkError:
-            self._abort(producer)
-            raise
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """An open transaction of it is ended by its successor, or when it has timed out."""
-        self._producer = None
-
-    def _produce(self, producer: Producer, message: Message) -> None:
-        row = message.row
-
-        def heard(error: Any, _: Any) -> None:
-            self._failures.append((error, row))
-
-        try:
-            produce(
-                producer,
-                topic=message.topic,
-                value=message.value,
-                key=message.key,
-                headers=message.headers,
-                on_delivery=heard,
-            )
-        except KafkaException as error:
-            if error.args[0].code() in _TOO_LARGE:
-                raise _refused_row(row, error.args[0]) from error
-            raise
-
-    def _failed(self, producer: Producer, error: Any) -> ClonosError:
-        """Of a transaction that did not end as it should; what of it is in doubt is SinkUnavailable."""
-        if not error.txn_requires_abort() or not self._abort(producer):
-            self.close()
-            told = self._verdict(error, "a transaction")
-            return told if error.code() in _NOT_ALLOWED else SinkUnavailable(told.message, hint=told.hint)
-        for cause, row in self._failures:
-            told = self._verdict(cause, f"row {row}")
-            if cause.code() in _TOO_LARGE | _REFUSED:
-                return _refused_row(row, cause)
-            if isinstance(told, SinkError):
-                return told
-        return self._verdict(error, "a transaction")
-
-    def _verdict(self, error: Any, place: str) -> ClonosError:
-        return verdict(error, f"Kafka at {self._servers}, {place}")
-
-    def _abort(self, producer: Producer) -> bool:
-        """Whether it is known to have been aborted; if not, the producer is of no use any more."""
-        try:
-            producer.abort_transaction(WAIT_S)
-        except KafkaException:
-            self.close()
-            return False
-        return True
-
-
-def produce(producer: Producer, **message: Any) -> None:
-    """Into the client's queue, as soon as there is room."""
-    while True:
-        try:
-            producer.produce(**message)
-            return
-        except BufferError:  # full: what waits in it goes out meanwhile
-            producer.poll(0.1)
-
-
-def commit(producer: Producer) -> None:
-    """Of the transaction under way. Asking again for the same commit is safe."""
-    deadline = time.monotonic() + 2 * TRANSACTION_TIMEOUT_MS / 1000
-    while True:
-        try:
-            producer.commit_transaction(WAIT_S)
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
-
-
-def verdict(error: Any, place: str) -> ClonosError:
-    """What a KafkaError means for the sink."""
-    code, text = error.code(), f"{place}: {error.str()}"
-    if code in _NOT_ALLOWED:
-        return SinkError(
-            text,
-            hint="The user whom the sink's options= name needs the right to write to the topic; to create, alter, read "
-            "and write topics that begin with the sink's prefix=, and delete records of them; and to use transactional "
-            "ids that begin so",
-        )
-    if code in _NO_TOPIC:
-        return SinkError(
-            text, hint="Create the topic; a Kafka sink does not. Nothing of this bundle is visible"
-        )
-    if code in _TOO_LARGE | _REFUSED:
-        return SinkError(text)
-    return SinkUnavailable(text)
-
-
-def _refused_row(row: str, error: Any) -> SinkError:
-    hint = "Nothing of its bundle is visible. "
-    if error.code() in _TOO_LARGE:
-        hint += "Let the topic take larger messages (max.message.bytes), and the sink's client too: "
-        hint += "options={'message.max.bytes': ...}"
-    return SinkError(f"row {row} cannot be written to Kafka: {error.str()}", hint=hint.strip())
 
 
 def _result(future: Any, passed_over: int) -> None:

@@ -14,6 +14,15 @@ entry per bundle, in as many messages as its size asks for, all in one transacti
     message of an entry      "CLKE" | u8 1 | u32 CRC-32 of all that follows | u32 part | u32 parts | bytes
     the parts' bytes         MessagePack: [fence, whether all cursors, {channel: position}, [delta, ...]]
 
+A sink that writes at once has no transactions, so that messages of older writers may stand between its own
+(`clonos.protocol.roles.append_order`), and says beforehand what it is about to write:
+
+    message of an entry      "CLKE" | u8 2 | u32 CRC-32 of all but itself | fence | u64 number
+                                    | u32 part | u32 parts | bytes
+    the parts' bytes         MessagePack: [whether all cursors, {channel: position}, [delta, ...],
+                             nil or [{channel: position that is reached}, partitions of the user's topic]]
+    message of a mark        the same, with number 0, of 0 parts
+
 Fences are 16 bytes, big-endian; the other integers of the heads are little-endian.
 """
 
@@ -31,14 +40,17 @@ from clonos.errors import LogCorrupt
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.kept_commit import KeptCommit
+from clonos.protocol.roles.append_order import MARK, AppendOrder
 from clonos.protocol.roles.fence_log import FenceLog, Offer, Raising, Recording, Taking, Trimming
 from clonos.protocol.roles.sink_fence import Holder
 from clonos.sinks.port import Cursors
 
 _FENCES: Final = b"CLKF\x01"
 _ENTRY: Final = b"CLKE\x01"
+_APPENDED: Final = b"CLKE\x02"
 _CRC: Final = struct.Struct("<I")
 _PART: Final = struct.Struct("<II")
+_APPENDED_PART: Final = struct.Struct("<16sQII")
 LARGEST_PART: Final = 512 << 10
 """Bytes of an entry in one message: brokers take a megabyte unless told otherwise."""
 _TAKING, _RAISING, _RECORDING, _TRIMMING, _STANDING = 1, 2, 3, 4, 5
@@ -53,6 +65,14 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Intent:
+    """Rows that are about to be written, or have been: up to which cursors, and how many partitions their topic has."""
+
+    cursors: Cursors
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What a sink instance has kept of one bundle. `full`: the cursors are all there are."""
 
@@ -60,6 +80,10 @@ class Entry:
     full: bool
     cursors: Cursors
     deltas: Sequence[bytes]
+    intent: Intent | None = None
+    """Of a sink that writes at once: what it wrote next. Its cursors are those before that."""
+    appended: bool = False
+    """Whether a sink that writes at once has written it."""
 
 
 def pack_offer(offer: Offer) -> bytes:
@@ -128,36 +152,91 @@ def pack_entry(entry: Entry) -> list[bytes]:
     ]
 
 
-class EntryReader:
-    """Puts the messages of entries together again. `place` names the partition, for errors."""
+def pack_appended(entry: Entry, number: int) -> list[bytes]:
+    """The messages of an entry of a sink that writes at once, in order; they take the numbers from `number` on."""
+    intent = None if entry.intent is None else [entry.intent.cursors, entry.intent.partitions]
+    whole = msgpack.packb([entry.full, entry.cursors, list(entry.deltas), intent])
+    parts = range(0, len(whole), LARGEST_PART)
+    return [
+        _appended(entry.fence, number + part, part, len(parts), whole[begin : begin + LARGEST_PART])
+        for part, begin in enumerate(parts)
+    ]
 
-    def __init__(self, place: str) -> None:
+
+def pack_mark(fence: Fence, number: int = MARK) -> bytes:
+    """A message that only says which fence stands from here on."""
+    return _appended(fence, number, 0, 0, b"")
+
+
+def _appended(fence: Fence, number: int, part: int, parts: int, content: bytes) -> bytes:
+    return _with_head(_APPENDED, _APPENDED_PART.pack(fence.pack(), number, part, parts) + content)
+
+
+def counted_by(message: bytes, place: str) -> tuple[Fence, int]:
+    """Fence and number of a message of a sink that writes at once. Raises LogCorrupt."""
+    body = _opened(_APPENDED, message, place)
+    if len(body) < _APPENDED_PART.size:
+        raise _damaged(place)
+    fence, number, _, _ = _APPENDED_PART.unpack_from(body)
+    return Fence.unpack(fence), number
+
+
+class EntryReader:
+    """Puts the messages of a sink instance's log together again. `place` names the partition, for errors."""
+
+    def __init__(self, place: str, order: AppendOrder | None = None) -> None:
         self._place = place
         self._parts: list[bytes] = []
         self._first = -1
+        self.order = AppendOrder() if order is None else order
 
     def take(self, offset: int, message: bytes) -> tuple[int, Entry] | None:
         """The entry that this message completes, and the offset of its first one. Raises LogCorrupt; the next entry
         can be read then."""
         place = f"{self._place}, offset {offset}"
-        parts, self._parts = self._parts, []
-        body = _opened(_ENTRY, message, place)
-        if len(body) < _PART.size:
-            raise _damaged(place)
-        number, count = _PART.unpack_from(body)
-        if number == 0:
-            parts, self._first = [], offset
-        if number != len(parts) or number >= count:
-            raise _damaged(place)
-        parts.append(body[_PART.size :])
-        if len(parts) < count:
-            self._parts = parts
-            return None
         try:
-            fence, full, cursors, deltas = msgpack.unpackb(b"".join(parts), strict_map_key=False)
-            return self._first, Entry(Fence.unpack(fence), bool(full), dict(cursors), list(deltas))
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            if message.startswith(_APPENDED):
+                return self._take_appended(offset, _opened(_APPENDED, message, place), place)
+            return self._take_committed(offset, _opened(_ENTRY, message, place), place)
+        except (ValueError, TypeError, struct.error, msgpack.UnpackException) as error:
+            self._parts = []
             raise _damaged(place) from error
+        except LogCorrupt:
+            self._parts = []
+            raise
+
+    def _take_committed(self, offset: int, body: bytes, place: str) -> tuple[int, Entry] | None:
+        part, parts = _PART.unpack_from(body)
+        whole = self._joined(offset, part, parts, body[_PART.size :], place)
+        if whole is None:
+            return None
+        fence, full, cursors, deltas = msgpack.unpackb(whole, strict_map_key=False)
+        return self._first, Entry(Fence.unpack(fence), bool(full), dict(cursors), list(deltas))
+
+    def _take_appended(self, offset: int, body: bytes, place: str) -> tuple[int, Entry] | None:
+        packed, number, part, parts = _APPENDED_PART.unpack_from(body)
+        fence = Fence.unpack(packed)
+        if not self.order.counts(fence, number) or parts == 0:
+            return None
+        whole = self._joined(offset, part, parts, body[_APPENDED_PART.size :], place)
+        if whole is None:
+            return None
+        full, cursors, deltas, intent = msgpack.unpackb(whole, strict_map_key=False)
+        intended = None if intent is None else Intent(dict(intent[0]), int(intent[1]))
+        return self._first, Entry(fence, bool(full), dict(cursors), list(deltas), intended, appended=True)
+
+    def _joined(self, offset: int, part: int, parts: int, content: bytes, place: str) -> bytes | None:
+        """The parts that belong together, when the last of them has come."""
+        before, self._parts = self._parts, []
+        if part == 0:
+            before, self._first = [], offset  # those of an entry that was not finished count for nothing
+        if part != len(before) or part >= parts:
+            raise _damaged(place)
+        before.append(content)
+        if len(before) < parts:
+            self._parts = before
+            return None
+        return b"".join(before)
 
 
 def _sealed(items: list[Any]) -> bytes:
@@ -165,7 +244,7 @@ def _sealed(items: list[Any]) -> bytes:
 
 
 def _with_head(magic: bytes, body: bytes) -> bytes:
-    return magic + _CRC.pack(zlib.crc32(body)) + body
+    return magic + _CRC.pack(_checksum(magic, body)) + body
 
 
 def _opened(magic: bytes, message: bytes, place: str) -> bytes:
@@ -173,9 +252,14 @@ def _opened(magic: bytes, message: bytes, place: str) -> bytes:
     body = message[begin:]
     if message[: len(magic)] != magic or len(message) < begin:
         raise _damaged(place)
-    if _CRC.unpack_from(message, len(magic))[0] != zlib.crc32(body):
+    if _CRC.unpack_from(message, len(magic))[0] != _checksum(magic, body):
         raise _damaged(place)
     return body
+
+
+def _checksum(magic: bytes, body: bytes) -> int:
+    # That of version 2 tells a changed version, too.
+    return zlib.crc32(body, zlib.crc32(magic) if magic == _APPENDED else 0)
 
 
 def _damaged(place: str) -> LogCorrupt:

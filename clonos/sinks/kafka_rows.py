@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyarrow import types as pt
 
 from clonos.errors import QueryDefinitionError
 from clonos.sinks.json_rows import json_objects
-from clonos.sinks.kafka_client import Message
+from clonos.sinks.kafka_ids import ID_HEADER
+from clonos.sinks.kafka_port import Message
 from clonos.sinks.port import Row
 from clonos.sinks.values import Encode, check_type, encode_json, json_encoder, to_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-ID_HEADER: Final = "clonos_id"
-"""The header of every message: `<query>/<node>-<instance>-<position>`, in ASCII."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class KafkaRows:
             if _is_binary(kind) and (encode := json_encoder(kind)) is not None
         }
 
-    def encode(self, query: str, rows: list[Row], ids: list[str]) -> list[Message]:
+    def encode(self, id_prefix: str, rows: list[Row], ids: list[str]) -> list[Message]:
         """Raises SinkError, which names the row that cannot be written."""
         columns = to_columns(rows, ids, self._names, self._encoders)
         if not rows:
@@ -89,7 +87,7 @@ class KafkaRows:
                 topic,
                 key,
                 value,
-                [(ID_HEADER, f"{query}/{row_id}".encode())]
+                [(ID_HEADER, f"{id_prefix}{row_id}".encode())]
                 + [(name, each[at]) for name, each in headers if each[at] is not None],
                 row_id,
             )

@@ -8,15 +8,25 @@ those of the fence log one by one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from clonos.errors import Fenced, LogCorrupt, SinkUnavailable
 from clonos.protocol.ids import Origin
 from clonos.protocol.line.kept_commit import KeptCommit
+from clonos.protocol.roles.append_order import AppendOrder
 from clonos.protocol.roles.fence_log import FIRST_PARTITION, FenceLog, Offer, Recording
-from clonos.sinks.kafka_client import Cluster, Page
-from clonos.sinks.kafka_format import Entry, EntryReader, Standing, pack_offer, pack_standing, unpack_offer
+from clonos.sinks.kafka_format import (
+    Entry,
+    EntryReader,
+    Intent,
+    Standing,
+    counted_by,
+    pack_offer,
+    pack_standing,
+    unpack_offer,
+)
+from clonos.sinks.kafka_port import Cluster, Page
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors
 
@@ -32,6 +42,43 @@ class Read:
     state: FenceLog
     first: int
     end: int
+
+
+@dataclass(slots=True)
+class Doubt:
+    """Rows that were to be written and may be there: up to which cursors, in a topic of how many partitions."""
+
+    cursors: Cursors = field(default_factory=dict)
+    partitions: int = 0
+
+    def add(self, intent: Intent) -> None:
+        self.cursors.update(intent.cursors)
+        self.partitions = intent.partitions
+
+    def resolve(self, cursors: Cursors) -> None:
+        """They are there, up to these."""
+        for channel, position in cursors.items():
+            if self.cursors.get(channel, position + 1) <= position:
+                del self.cursors[channel]
+
+
+@dataclass(slots=True)
+class InstanceLog:
+    """What an instance's log says. `appended`, `committed`: whether there are entries of each mode."""
+
+    cursors: Cursors = field(default_factory=dict)
+    doubt: Doubt = field(default_factory=Doubt)
+    order: AppendOrder = field(default_factory=AppendOrder)
+    appended: bool = False
+    committed: bool = False
+
+    def add(self, entry: Entry) -> None:
+        self.appended |= entry.appended
+        self.committed |= not entry.appended
+        self.cursors.update(entry.cursors)
+        self.doubt.resolve(entry.cursors)
+        if entry.intent is not None:
+            self.doubt.add(entry.intent)
 
 
 class SideTopic:
@@ -69,14 +116,18 @@ class SideTopic:
         self._cluster.ensure_topic(self.name, partition + 1)
 
     def entries(
-        self, state: FenceLog, origin: Origin, corrupt: list[str] | None = None
+        self,
+        state: FenceLog,
+        origin: Origin,
+        corrupt: list[str] | None = None,
+        order: AppendOrder | None = None,
     ) -> Iterator[tuple[int, Entry]]:
         """The entries of an instance, each with the offset of its first message. Damaged ones are told to `corrupt` and
-        passed over, or raise LogCorrupt where that is not given."""
+        passed over, or raise LogCorrupt where that is not given. `order` says afterwards what stands."""
         partition = state.partitions.get(origin)
         if partition is None:
             return
-        reader = EntryReader(f"topic {self.name}, partition {partition}")
+        reader = EntryReader(self._place(partition), order)
         is_first = True
         for offset, message in self._messages(partition, state.trimmed.get(origin, 0)):
             try:
@@ -96,17 +147,31 @@ class SideTopic:
                 is_first = False
                 yield found
 
-    def cursors(self, state: FenceLog, origin: Origin) -> Cursors:
-        """Where an instance stands."""
-        cursors: Cursors = {}
-        for _, entry in self.entries(state, origin):
-            cursors.update(entry.cursors)
-        return cursors
+    def log(self, state: FenceLog, origin: Origin) -> InstanceLog:
+        """What an instance's log says."""
+        log = InstanceLog()
+        for _, entry in self.entries(state, origin, order=log.order):
+            log.add(entry)
+        return log
+
+    def append(self, partition: int, message: bytes) -> int:
+        """To the log of an instance; its offset."""
+        return self._cluster.append(self.name, partition, message)
+
+    def follow(self, partition: int, begin: int, upto: int, order: AppendOrder) -> None:
+        """Let the messages from one offset to another decide what stands."""
+        for offset, message in self._messages(partition, begin):
+            if offset > upto:
+                return
+            order.counts(*counted_by(message, f"{self._place(partition)}, offset {offset}"))
 
     def delete_before(self, partition: int, offset: int) -> None:
         self._cluster.delete_before(self.name, partition, offset)
 
     # ------------------------------------------------------------------ parts
+
+    def _place(self, partition: int) -> str:
+        return f"topic {self.name}, partition {partition}"
 
     def _read(self, mine: int | None) -> Read:
         """What stands when all is applied. Raises Fenced where the message at the offset `mine` is refused."""

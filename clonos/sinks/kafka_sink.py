@@ -1,11 +1,11 @@
-"""Rows into a topic of Kafka, exactly once, in a transaction per bundle."""
+"""Rows into a topic of Kafka, exactly once: in a transaction per bundle, or at once for readers that look at ids."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.protocol.fence import Fence
@@ -13,9 +13,14 @@ from clonos.protocol.ids import Epoch, Origin
 from clonos.protocol.line.kept_commit import KeptCommit
 from clonos.protocol.roles.fence_log import FenceLog, Raising, Trimming
 from clonos.protocol.roles.sink_fence import check_driver
-from clonos.sinks.kafka_client import Cluster, KafkaCluster
+from clonos.sinks.kafka_at_once import AtOnce
+from clonos.sinks.kafka_client import KafkaCluster
+from clonos.sinks.kafka_format import pack_mark
+from clonos.sinks.kafka_ids import at_once_prefix, committed_prefix
+from clonos.sinks.kafka_port import Cluster
 from clonos.sinks.kafka_rows import KafkaRows, Layout
 from clonos.sinks.kafka_side_topic import SideTopic
+from clonos.sinks.kafka_transactional import Transactional
 from clonos.sinks.kafka_writer import KafkaWriter
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.port import Cursors
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _T = TypeVar("_T")
+Mode = Literal["transactions", "at_once"]
 _FENCED_AT_ONCE: Final = 16
 _OWN: Final = {
     "transactional.id": "the sink has one of its own for each instance",
@@ -42,7 +48,9 @@ class KafkaSink:
     key; its partition depends on it. `value`: the column of the message's value, text or binary, or None for a JSON
     object of all columns that are no headers. `headers`: header to column. `options`: further settings of librdkafka,
     as for TLS and SASL. `prefix`: what the names of the sink's own topic and of its transactional ids begin with.
-    `patience`: for how many seconds an unreachable cluster is tried again before the query hears of it.
+    `patience`: for how many seconds an unreachable cluster is tried again before the query hears of it. `mode`: whether
+    a bundle is a transaction, for readers of committed messages, or its rows are there at once and may come again, with
+    the same id and content, for readers that know that (`clonos.kafka`).
     """
 
     instants = True
@@ -59,7 +67,10 @@ class KafkaSink:
         options: Mapping[str, Any] | None = None,
         prefix: str = "clonos-",
         patience: float = 30.0,
+        mode: Mode = "transactions",
     ) -> None:
+        if mode not in ("transactions", "at_once"):
+            raise QueryDefinitionError(f"mode is 'transactions' or 'at_once', not {mode!r}")
         if not servers or not isinstance(servers, str):
             raise QueryDefinitionError(f"a Kafka sink needs host:port of a broker, not {servers!r}")
         if not topic or not isinstance(topic, str):
@@ -72,6 +83,7 @@ class KafkaSink:
         self._options = dict(options or {})
         self._prefix = prefix
         self._patience = check_patience(patience)
+        self._mode = mode
         self._rows: pa.Schema | None = None
 
     def __repr__(self) -> str:
@@ -94,8 +106,19 @@ class KafkaSink:
                 "this sink has not been given a schema yet", hint="Call validate(schema) first"
             )
         rows = KafkaRows(self._layout, self._rows)
+        return self.writing(rows, Patience(self._patience))
+
+    def writing(self, rows: KafkaRows, patience: Patience) -> KafkaWriter:
+        """A writer of these rows."""
+        at_once = self._mode == "at_once"
         return KafkaWriter(
-            self._layout.topic, rows, self.cluster, prefix=self._prefix, patience=Patience(self._patience)
+            self._layout.topic,
+            rows,
+            self.cluster,
+            AtOnce if at_once else Transactional,
+            id_prefix=at_once_prefix if at_once else committed_prefix,
+            prefix=self._prefix,
+            patience=patience,
         )
 
     def cluster(self) -> Cluster:
@@ -107,15 +130,14 @@ class KafkaSink:
             side = self._side(cluster, query)
             side.create()
             state = side.offer(Raising(fence))
-            # What a writer has under way ends here: it begins again, reads the fence log, and finds itself fenced. So
-            # does one that a later start has overtaken already: its successor may not have begun yet.
+            if state.partitions:
+                side.ensure_partition(max(state.partitions.values()))
+            # One that a later start has overtaken already, too: its successor may not have begun yet.
             with ThreadPoolExecutor(_FENCED_AT_ONCE) as pool:
-                ended = pool.map(
-                    lambda origin: cluster.transactions(side.transactional_id(origin), side.name),
-                    state.partitions,
-                )
-                for transactions in ended:
-                    transactions.close()
+                for _ in pool.map(
+                    lambda each: self._overtake(cluster, side, fence, *each), state.partitions.items()
+                ):
+                    pass
 
         self._patiently(work)
 
@@ -150,6 +172,16 @@ class KafkaSink:
             return sum(_trim(side, state, origin, fence, keep) for origin in sorted(state.partitions))
 
         return self._patiently(work)
+
+    def _overtake(
+        self, cluster: Cluster, side: SideTopic, fence: Fence, origin: Origin, partition: int
+    ) -> None:
+        """What a writer of an instance has under way takes no effect, or is known to the logs that are read next."""
+        if self._mode == "at_once":
+            side.append(partition, pack_mark(fence))
+        else:
+            # It begins again then, reads the fence log, and finds itself fenced.
+            cluster.transactions(side.transactional_id(origin), side.name).close()
 
     def _side(self, cluster: Cluster, query: str) -> SideTopic:
         return SideTopic(cluster, self._prefix + query)
@@ -198,7 +230,7 @@ class KafkaLogReader:
 
     def cursors(self) -> dict[Origin, Cursors]:
         state = self._side.standing()
-        found = {origin: self._side.cursors(state, origin) for origin in state.partitions}
+        found = {origin: self._side.log(state, origin).cursors for origin in state.partitions}
         return {origin: cursors for origin, cursors in found.items() if cursors}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The job that judges itself, from a topic to a topic, as a reader of committed messages sees it."""
+"""The job that judges itself, from a topic to a topic, as a reader sees it: of committed messages, or of ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from kafka_broker import KafkaBroker
 from ledger_job import Run
 
 import clonos
-from clonos.sinks.kafka_rows import ID_HEADER
+from clonos.kafka.repetitions import Repetitions
+from clonos.sinks.kafka_ids import ID_HEADER
 
 COLUMNS = (
     "a_key a_n id a_draw a_at a_prev a_hash bucket b_key b_n b_id b_draw b_at b_prev b_hash clonos_id".split()
@@ -57,6 +58,7 @@ class Follower:
         )
         partitions = broker.admin().list_topics(topic, timeout=60).topics[topic].partitions
         self._consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+        self._came = {each: Repetitions() for each in partitions}
         self.table = sqlite3.connect(":memory:")
         self.table.execute(f"create table out ({', '.join(COLUMNS)})")
 
@@ -66,9 +68,10 @@ class Follower:
             for message in messages:
                 assert message.error() is None or message.error().retriable(), message.error()
                 if message.error() is None:
-                    row = json.loads(message.value())
-                    query, row_id = dict(message.headers())[ID_HEADER].decode().split("/")
-                    assert query
+                    message_id = dict(message.headers())[ID_HEADER].decode()
+                    if not self._came[message.partition()].takes(message_id):
+                        continue
+                    row, row_id = json.loads(message.value()), message_id.rpartition("/")[2]
                     self.table.execute(
                         f"insert into out values ({', '.join('?' * len(COLUMNS))})",
                         [row_id if name == "clonos_id" else row[name] for name in COLUMNS],
@@ -84,6 +87,7 @@ class KafkaRun(Run):
 
     broker: Any = None
     options: Mapping[str, str] = field(default_factory=dict)  # of the source
+    sink_mode: str = "transactions"
 
     def __post_init__(self) -> None:
         self.topics = self.broker.topic(), self.broker.topic()
@@ -109,11 +113,16 @@ class KafkaRun(Run):
 
     def sink(self) -> Any:
         return clonos.sinks.kafka(
-            self.broker.servers, topic=self.topics[1], key="a_key", patience=self.patience
+            self.broker.servers,
+            topic=self.topics[1],
+            key="a_key",
+            patience=self.patience,
+            mode=self.sink_mode,  # type: ignore[arg-type]
         )
 
     def rows(self, columns: str = "count(*)") -> list[tuple[Any, ...]]:
         if self._follower is None:
-            self._follower = Follower(self.broker, self.topics[1])
+            level = "read_committed" if self.sink_mode == "transactions" else "read_uncommitted"
+            self._follower = Follower(self.broker, self.topics[1], level)
         self._follower.look()
         return self._follower.table.execute(f"select {columns} from out order by rowid").fetchall()

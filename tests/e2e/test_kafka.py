@@ -1,4 +1,4 @@
-"""From topic to topic over a real broker, exact through every kind of kill, for a reader of committed messages."""
+"""From topic to topic over a real broker, exact through every kind of kill, for a reader of each kind."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ SCRIPTS = [
     (fault(P.BEFORE_COMMIT, TASK, "sink", LATER),),
     (fault(P.AFTER_COMMIT, TASK, "sink", LATER, 20), fault(P.INPUT, REPLICA, "first", LATER, 30)),
 ]
+AT_ONCE = [script for script in SCRIPTS if any(fault.operator == "sink" for fault in script)]
 
 
 def name_of(faults: tuple[Fault, ...]) -> str:
@@ -46,11 +47,27 @@ def test_exact_through(
         assert not query.restarts
 
 
+@pytest.mark.parametrize(("faults", "mode"), in_turns(AT_ONCE, name_of))
+def test_exact_at_once_through(
+    spark: Any, tmp_path: Path, broker: KafkaBroker, mode: str, faults: tuple[Fault, ...]
+) -> None:
+    setup = KafkaRun(tmp_path, mode=mode, faults=script(*faults), broker=broker, sink_mode="at_once")
+    query = run(spark, setup)
+    assert len(setup.fired()) == len(faults)
+    assert_exact(setup)
+    if all(f.strike is REPLICA for f in faults):
+        assert not query.restarts
+
+
+@pytest.mark.parametrize("sink_mode", ["transactions", "at_once"])
 @pytest.mark.parametrize("mode", mostly("realtime"))
-def test_exact_through_the_deaths_of_the_broker(spark: Any, tmp_path: Path, brokers: Any, mode: str) -> None:
+def test_exact_through_the_deaths_of_the_broker(
+    spark: Any, tmp_path: Path, brokers: Any, mode: str, sink_mode: str
+) -> None:
     """It is source and sink, and dies while rows of both are under way."""
     with brokers() as mortal:
-        setup = KafkaRun(tmp_path, mode=mode, broker=mortal, goes_on=True, patience=240.0, deadline=480.0)
+        setup = KafkaRun(tmp_path, mode=mode, broker=mortal, goes_on=True, sink_mode=sink_mode)
+        setup.patience, setup.deadline = 240.0, 480.0
         with running(spark, setup) as query:
             for _ in range(2):
                 shown = setup.visible()
@@ -62,11 +79,15 @@ def test_exact_through_the_deaths_of_the_broker(spark: Any, tmp_path: Path, brok
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("sink_mode", ["transactions", "at_once"])
 @pytest.mark.parametrize("mode", MODES)
-def test_minutes_of_random_strikes(spark: Any, tmp_path: Path, brokers: Any, mode: str) -> None:
+def test_minutes_of_random_strikes(
+    spark: Any, tmp_path: Path, brokers: Any, mode: str, sink_mode: str
+) -> None:
     """Any process at any time, the broker too."""
     with brokers() as mortal:
-        setup = KafkaRun(tmp_path, mode=mode, broker=mortal, count=CHAOS_RECORDS, patience=240.0)
+        setup = KafkaRun(tmp_path, mode=mode, broker=mortal, count=CHAOS_RECORDS, sink_mode=sink_mode)
+        setup.patience = 240.0
         setup.feed_seconds, setup.deadline = CHAOS_SECONDS, 4 * CHAOS_SECONDS
         setup.settings = {"standby": "hot", "replica.deadline": "5s"}
         with running(spark, setup) as query, striking(query, 1, mortal) as chaos:

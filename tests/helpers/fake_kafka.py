@@ -10,9 +10,10 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from clonos.errors import SinkUnavailable
-from clonos.sinks.kafka_client import Message, Page
+from clonos.sinks.kafka_port import Message, Page
 
 
 class Turns:
@@ -68,7 +69,8 @@ class FakeKafka:
     fault_rate: float
     turns: Turns
     topics: dict[str, list[dict[int, bytes]]] = field(default_factory=dict)
-    rows: list[Message] = field(default_factory=list)  # of the user's topic, committed
+    rows: list[Message] = field(default_factory=list)  # of the user's topic, as readers see them
+    row_partitions: int = 1
     epochs: dict[str, int] = field(default_factory=dict)
     late: list[Callable[[], None]] = field(default_factory=list)
     on_commit: Callable[[bytes], None] = lambda _: None
@@ -108,9 +110,21 @@ class FakeCluster:
         made = self._kafka.topics.setdefault(topic, [])
         made += [{} for _ in range(partitions - len(made))]
 
-    def has_topic(self, topic: str) -> bool:
+    def partitions(self, topic: str) -> int:
         self._request()
-        return True
+        return self._kafka.row_partitions
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Any of them may be there, or come to be there late, when a request or its answer is lost."""
+        kafka = self._kafka
+        for message in messages:
+            kafka.point()
+            if kafka.fails():
+                if kafka.rng.random() < 0.5:
+                    kafka.late.append(partial(kafka.rows.append, message))
+                raise SinkUnavailable("a row is lost")
+            kafka.rows.append(message)
+        self._answer()
 
     def append(self, topic: str, partition: int, message: bytes) -> int:
         kafka = self._kafka

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from postgres_server import free_port
 
 from clonos.connector_jars import FetchFailure, resolve
 from clonos.environment import find_java, jar_path, spark_jars
+from clonos.kafka.repetitions import Repetitions
+from clonos.sinks.kafka_ids import ID_HEADER
 
 COORDINATES = "org.apache.kafka:kafka_2.13:4.1.0"
 _FOLDER = Path(__file__).resolve().parents[2] / ".build" / "kafka-broker"
@@ -153,6 +155,11 @@ class KafkaBroker:
         admin.create_topics([NewTopic(made, partitions, 1, config=config)])[made].result(timeout=60)
         return made
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """To so many partitions."""
+        admin = self.admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(timeout=60)
+
     def producer(self, **settings: Any) -> Producer:
         return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "log_level": 0, **settings})
 
@@ -211,6 +218,20 @@ class KafkaBroker:
 
     def _command(self, *arguments: str) -> list[str]:
         return [str(find_java("java")), *_JVM, "-cp", os.pathsep.join(broker_jars()), *arguments]
+
+
+def shown_once(messages: list[Any]) -> list[Any]:
+    """What a reader of ids sees of `KafkaBroker.read`; what came again must be the same."""
+    came: dict[int, Repetitions] = {}
+    contents: dict[str, Any] = {}
+    found = []
+    for message in messages:
+        message_id = dict(message.headers())[ID_HEADER].decode()
+        content = (message.partition(), message.key(), message.value())
+        assert contents.setdefault(message_id, content) == content, f"{message_id} came with two contents"
+        if came.setdefault(message.partition(), Repetitions()).takes(message_id):
+            found.append(message)
+    return found
 
 
 @contextlib.contextmanager

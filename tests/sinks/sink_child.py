@@ -120,10 +120,15 @@ def plant(crash: Crash) -> None:
         _wrap(SqlWriter, name, crash, moment == "before")
         return
     if target == "kafka":
-        from clonos.sinks import kafka_client
+        from clonos.sinks import kafka_transactions
 
-        owner = kafka_client if moment == "within" else kafka_client.KafkaTransactions
+        owner = kafka_transactions if moment == "within" else kafka_transactions.KafkaTransactions
         _wrap(owner, "commit", crash, moment != "after")
+        return
+    if target in ("append", "send"):
+        from clonos.sinks.kafka_client import KafkaCluster
+
+        _wrap(KafkaCluster, target, crash, moment == "before")
         return
     import clonos.sinks.appended_file
     import clonos.sinks.sink_wal

@@ -1,28 +1,32 @@
 """Writers, zombies and drivers of a Kafka sink in drawn orders, over a cluster that loses answers and delays requests.
 
-The real writer, side topic and sink run; only the cluster is imitated.
+The real writer, side topic and sink run, in both modes; only the cluster is imitated.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from fake_kafka import FakeKafka, Turns
 
 from clonos.errors import ClonosError, Fenced
+from clonos.kafka.repetitions import Repetitions
 from clonos.protocol.fence import LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, InstanceId, NodeId, Origin, channel_id
+from clonos.protocol.roles.append_order import AppendOrder
 from clonos.protocol.roles.fence_log import FenceLog, Raising
-from clonos.sinks import kafka_side_topic, kafka_writer
-from clonos.sinks.kafka_client import Cluster
-from clonos.sinks.kafka_format import EntryReader, Standing
+from clonos.sinks import kafka_delivery, kafka_side_topic
+from clonos.sinks.kafka_at_once import AtOnce
+from clonos.sinks.kafka_format import Entry, EntryReader, Standing
+from clonos.sinks.kafka_port import Cluster, Message
 from clonos.sinks.kafka_rows import KafkaRows
-from clonos.sinks.kafka_sink import KafkaSink
+from clonos.sinks.kafka_sink import KafkaSink, Mode
 from clonos.sinks.kafka_writer import KafkaWriter
 from clonos.sinks.patience import Patience
 from clonos.testing.conformance.sinks import SCHEMA
@@ -31,6 +35,9 @@ QUERY, NODE, INSTANCE = "q", NodeId(5), InstanceId(0)
 CHANNEL = channel_id(3, 0)
 BUNDLES = 8
 SEEDS = range(150)
+MODES: tuple[Mode, ...] = ("transactions", "at_once")
+Known = tuple[int, int, str]
+"""The output numbers that a delta is of, from and to, and who wrote it."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +48,8 @@ def condensed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 class PatientSink(KafkaSink):
     """Over the imitated cluster; tries again without waiting."""
 
-    def __init__(self, kafka: FakeKafka) -> None:
-        super().__init__("fake:1", topic="out", key="card")
+    def __init__(self, kafka: FakeKafka, mode: Mode) -> None:
+        super().__init__("fake:1", topic="out", mode=mode)
         self.validate(SCHEMA)
         self._kafka = kafka
 
@@ -50,8 +57,7 @@ class PatientSink(KafkaSink):
         return self._kafka.client()
 
     def writer(self) -> KafkaWriter:
-        rows = KafkaRows(self._layout, SCHEMA)
-        return KafkaWriter("out", rows, self.cluster, prefix="clonos-", patience=forbearing())
+        return self.writing(KafkaRows(self._layout, SCHEMA), forbearing())
 
     def _patiently(self, work: Callable[[Cluster], Any]) -> Any:
         return forbearing().run(lambda _: work(self.cluster()))
@@ -66,11 +72,14 @@ class World:
     """One run: starts of the query, each with attempts of the sink instance, of which some are left as zombies."""
 
     rng: random.Random
+    mode: Mode
     fault_rate: float
     kafka: FakeKafka = field(init=False)
     raised: Fence = LOWEST_FENCE  # what every driver's `raise_fence` that has returned has raised
     late_fences: list[Fence] = field(default_factory=list)  # committed below that: a promise that was broken
     finished: int = 0
+    readings: list[tuple[Fence, dict[int, Known]]] = field(default_factory=list)
+    """What drivers found known to the sink when they had raised their fences."""
 
     def __post_init__(self) -> None:
         self.kafka = FakeKafka(self.rng, self.fault_rate, Turns(self.rng), on_commit=self.committed)
@@ -81,19 +90,25 @@ class World:
         if found[1].fence < self.raised:
             self.late_fences.append(found[1].fence)
 
+    def sink(self) -> PatientSink:
+        return PatientSink(self.kafka, self.mode)
+
     def write(self, fence: Fence) -> None:
-        """An attempt: goes on from where the sink says that it stands."""
-        writer = PatientSink(self.kafka).writer()
+        """An attempt: goes on from where the sink says that it stands. What the sink knows beyond that is made again as
+        it was; the rest is this attempt's own."""
+        sink = self.sink()
+        writer = sink.writer()
         try:
             cursors = writer.open(query=QUERY, node=NODE, instance=INSTANCE, fence=fence).cursors
             at = cursors.get(CHANNEL, 0)
+            known = self.known(sink)
             for _ in range(BUNDLES):
-                last = at + self.rng.randint(1, 3)
+                first, last, by = known.get(at + 1, (at + 1, at + self.rng.randint(1, 3), f"{fence:x}"))
                 writer.write(
-                    [(f"by {fence:x}", number) for number in range(at + 1, last + 1)],
+                    [(f"by {by}", number) for number in range(at + 1, last + 1)],
                     [f"3-0-{number}" for number in range(at + 1, last + 1)],
                     {CHANNEL: last},
-                    [f"{at + 1}..{last} by {fence:x}".encode()],
+                    [f"{first}..{last} by {by}".encode()],
                 )
                 at = last
             self.finished += 1
@@ -102,11 +117,11 @@ class World:
 
     def drive(self, generation: int) -> None:
         """A start of the query: fences the others, reads the log, lets go of some, and says that it has committed."""
-        sink, fence = PatientSink(self.kafka), Fence.of(generation)
+        sink, fence = self.sink(), Fence.of(generation)
         try:
             sink.raise_fence(QUERY, fence)
             self.raised = max(self.raised, fence)
-            self.read(sink)
+            self.readings.append((fence, self.known(sink)))
             sink.record_commit(QUERY, fence, Epoch(generation), b"record")
             chosen = self.rng.random()
             sink.truncate(QUERY, fence, lambda delta: zlib.crc32(delta) % 97 / 97 > chosen)
@@ -120,6 +135,18 @@ class World:
 
         return forbearing().run(once)
 
+    def known(self, sink: KafkaSink) -> dict[int, Known]:
+        """The determinants that the sink has, by each output number that they are of."""
+        found: dict[int, Known] = {}
+        for delta in self.read(sink):
+            places, _, by = delta.decode().partition(" by ")
+            first, last = map(int, places.split(".."))
+            for number in range(first, last + 1):
+                assert found.setdefault(number, (first, last, by)) == (first, last, by), (
+                    "a log of two histories"
+                )
+        return found
+
     def run(self) -> None:
         generations = range(1, self.rng.randint(2, 4))
         works: list[Callable[[], None]] = []
@@ -128,54 +155,75 @@ class World:
             for attempt in range(1, self.rng.randint(2, 4)):
                 fence = Fence.of(generation, attempt)
                 works.append(lambda fence=fence: self.write(fence))
+        if self.kafka.row_partitions > 1:
+            works.append(self.grow)
         self.rng.shuffle(works)
         self.kafka.turns.run(*works)
         self.kafka.fault_rate = 0.0
         last = Fence.of(9)
-        PatientSink(self.kafka).raise_fence(QUERY, last)
+        self.sink().raise_fence(QUERY, last)
         self.raised = last
         for late in self.kafka.late:
             late()
         self.write(Fence.of(9, 1))
 
+    def grow(self) -> None:
+        """The user's topic gets more partitions."""
+        for _ in range(self.rng.randint(0, 60)):
+            self.kafka.point()
+        self.kafka.row_partitions += 1
+
     def check(self) -> None:
         assert not self.late_fences, "a writer committed after its fence had been overtaken"
-        ids = [row.row for row in self.kafka.rows]
-        assert ids == [f"3-0-{number}" for number in range(1, len(ids) + 1)], (
-            "rows repeat, lack or are out of order"
-        )
-        sink = PatientSink(self.kafka)
-        assert sink.log_reader(QUERY).cursors() == {Origin(NODE, INSTANCE): {CHANNEL: len(ids)}}
-        deltas = [delta.decode().partition(" by ") for delta in self.read(sink)]
-        begin = int(deltas[0][0].partition("..")[0])
-        by = {number: row.value for number, row in enumerate(self.kafka.rows, 1)}
-        for places, _, fence in deltas:
-            first, last = map(int, places.split(".."))
-            assert first == begin, "the determinants are not those of the rows, in their order"
-            for number in range(first, last + 1):
-                assert f'"by {fence}"'.encode() in (by[number] or b""), (
-                    "a row of another writer than its determinants"
+        came: dict[int | None, Repetitions] = {}
+        seen = [
+            row for row in self.kafka.rows if came.setdefault(row.partition, Repetitions()).takes(id_of(row))
+        ]
+        numbers = [int(row.row.rpartition("-")[2]) for row in seen]
+        if self.kafka.row_partitions == 1 or self.mode == "transactions":
+            assert numbers == list(range(1, len(numbers) + 1)), "rows repeat, lack or are out of order"
+        assert sorted(numbers) == list(range(1, len(numbers) + 1)), "rows repeat or lack"
+        sink = self.sink()
+        assert sink.log_reader(QUERY).cursors() == {Origin(NODE, INSTANCE): {CHANNEL: len(numbers)}}
+        known = self.known(sink)
+        for row in self.kafka.rows:  # repetitions, too
+            number = int(row.row.rpartition("-")[2])
+            by = json.loads(row.value or b"")["card"]
+            assert number not in known or by == f"by {known[number][2]}", "a row of other determinants"
+            for fence, found in self.readings:
+                late = number >= min(found, default=0) and number not in found
+                assert not (late and int(by.split()[1], 16) < fence), (
+                    "a row that the start before did not know of"
                 )
-            begin = last + 1
-        assert begin == len(ids) + 1
+        kept = sorted(known)
+        assert kept == list(range(kept[0], len(numbers) + 1)), "the determinants are not those of the rows"
+        if self.mode == "transactions":
+            assert len(self.read(sink)) == len(set(self.read(sink))), "determinants repeat"
         assert self.finished >= 1
 
 
-def run(seed: int) -> World:
+def id_of(row: Message) -> str:
+    [(_, content)] = row.headers
+    return (content or b"").decode()
+
+
+def run(seed: int, mode: Mode) -> World:
     rng = random.Random(seed)
-    world = World(rng, rng.choice([0.0, 0.03, 0.08]))
+    world = World(rng, mode, rng.choice([0.0, 0.03, 0.08]))
+    world.kafka.row_partitions = rng.choice([1, 3]) if mode == "at_once" else 1
     world.run()
     world.check()
     return world
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_row_is_visible_once_with_the_determinants_of_its_writer(seed: int) -> None:
-    run(seed)
+def test_each_row_is_visible_once_with_the_determinants_of_its_writer(seed: int, mode: Mode) -> None:
+    run(seed, mode)
 
 
 def the_holder_is_not_looked_up_after_beginning(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(kafka_writer, "check_holding", lambda *_, **__: None)
+    patch.setattr(kafka_delivery, "check_holding", lambda *_, **__: None)
 
 
 def a_commit_in_doubt_is_taken_for_lost(patch: pytest.MonkeyPatch) -> None:
@@ -188,7 +236,7 @@ def a_refused_offer_is_taken_for_accepted(patch: pytest.MonkeyPatch) -> None:
 
     before = kafka_side_topic.SideTopic._read
     patch.setattr(kafka_side_topic.SideTopic, "_read", read)
-    patch.setattr(kafka_writer, "check_holding", lambda *_, **__: None)
+    patch.setattr(kafka_delivery, "check_holding", lambda *_, **__: None)
 
 
 def raising_a_fence_ends(
@@ -218,6 +266,49 @@ def raising_a_fence_passes_over_whom_a_later_start_has_overtaken(patch: pytest.M
     )
 
 
+def raising_a_fence_leaves_no_mark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KafkaSink, "_overtake", lambda *_: None)
+
+
+def what_came_between_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kafka_side_topic.SideTopic, "follow", lambda *_: None)
+
+
+def late_messages_of_a_writer_count(patch: pytest.MonkeyPatch) -> None:
+    def counts(self: AppendOrder, fence: Fence, number: int) -> bool:
+        self.number = number
+        return before(self, fence, self.number + 1)
+
+    before = AppendOrder.counts
+    patch.setattr(AppendOrder, "counts", counts)
+
+
+def rows_are_sent_before_their_determinants(patch: pytest.MonkeyPatch) -> None:
+    def deliver(self: AtOnce, messages: Any, *others: Any) -> None:
+        self._held.cluster.send([replace(each, partition=0) for each in messages])
+        before(self, messages, *others)
+
+    before = AtOnce.deliver
+    patch.setattr(AtOnce, "deliver", deliver)
+
+
+def cursors_are_written_before_the_rows(patch: pytest.MonkeyPatch) -> None:
+    def append(self: AtOnce, entry: Entry) -> None:
+        before(
+            self,
+            entry
+            if entry.intent is None
+            else replace(entry, cursors={**entry.cursors, **entry.intent.cursors}),
+        )
+
+    before = AtOnce._append
+    patch.setattr(AtOnce, "_append", append)
+
+
+def rows_in_doubt_go_by_the_partitions_of_now(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kafka_side_topic.Doubt, "add", lambda *_: None)
+
+
 def what_stands_is_taken_for_what_stood_where_it_lies(patch: pytest.MonkeyPatch) -> None:
     """As if nothing could come between reading it and writing it."""
     before = kafka_side_topic.SideTopic._beginning
@@ -230,20 +321,27 @@ def what_stands_is_taken_for_what_stood_where_it_lies(patch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "plant",
+    ("plant", "mode"),
     [
-        the_holder_is_not_looked_up_after_beginning,
-        a_commit_in_doubt_is_taken_for_lost,
-        a_refused_offer_is_taken_for_accepted,
-        raising_a_fence_does_not_end_what_is_under_way,
-        raising_a_fence_passes_over_whom_a_later_start_has_overtaken,
-        what_stands_is_taken_for_what_stood_where_it_lies,
+        (the_holder_is_not_looked_up_after_beginning, "transactions"),
+        (a_commit_in_doubt_is_taken_for_lost, "transactions"),
+        (a_refused_offer_is_taken_for_accepted, "transactions"),
+        (raising_a_fence_does_not_end_what_is_under_way, "transactions"),
+        (raising_a_fence_passes_over_whom_a_later_start_has_overtaken, "transactions"),
+        (what_stands_is_taken_for_what_stood_where_it_lies, "transactions"),
+        (a_commit_in_doubt_is_taken_for_lost, "at_once"),
+        (raising_a_fence_leaves_no_mark, "at_once"),
+        (what_came_between_is_not_looked_at, "at_once"),
+        (late_messages_of_a_writer_count, "at_once"),
+        (rows_are_sent_before_their_determinants, "at_once"),
+        (cursors_are_written_before_the_rows, "at_once"),
+        (rows_in_doubt_go_by_the_partitions_of_now, "at_once"),
     ],
 )
 def test_a_planted_bug_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None], mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, ClonosError)):
         for seed in range(2000):
-            run(seed)
+            run(seed, mode)

@@ -21,7 +21,7 @@ from clonos.errors import Fenced, QueryDefinitionError, SinkError, SinkUnavailab
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch
 from clonos.sinks import kafka_side_topic
-from clonos.sinks.kafka_rows import ID_HEADER
+from clonos.sinks.kafka_ids import ID_HEADER
 
 pytestmark = pytest.mark.kafka
 
@@ -251,34 +251,6 @@ def test_what_is_a_header_may_be_part_of_a_key_and_nothing_may_be_left_for_the_v
     assert written(broker, schema, [(1, b"\1\2")], key=["k", "v"], headers=headers) == [
         (b'[1,"AQI="]', b"{}", [("k", b"1"), ("v", b"\1\2")]),
     ]
-
-
-def test_rows_of_a_key_go_where_kafkas_own_client_would_send_them(broker: KafkaBroker) -> None:
-    topic = broker.topic(partitions=5)
-    sink = sinks.kafka(broker.servers, topic=topic, key="card", prefix=f"{topic}-")
-    sink.validate(SCHEMA)
-    with closing(opened(sink, 1)) as writer:
-        writer.write(**bundle(1, 14))
-    partition = {message.key().decode(): message.partition() for message in broker.read(topic)}
-    # Of Kafka's Utils.toPositive(Utils.murmur2(key)) % 5.
-    assert partition == {f"card \n{n}": murmur2(f"card \n{n}".encode()) % 5 for n in range(7)}
-
-
-def murmur2(data: bytes) -> int:
-    """As Kafka's clients hash a key, positive."""
-    mask, m = 0xFFFFFFFF, 0x5BD1E995
-    h = (0x9747B28C ^ len(data)) & mask
-    whole = len(data) // 4 * 4
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * m & mask
-        k = (k ^ k >> 24) * m & mask
-        h = h * m & mask ^ k
-    for at in reversed(range(whole, len(data))):
-        h ^= data[at] << 8 * (at - whole)
-    if whole < len(data):
-        h = h * m & mask
-    h = (h ^ h >> 13) * m & mask
-    return (h ^ h >> 15) & 0x7FFFFFFF
 
 
 # ----------------------------------------------------------------- refusals

@@ -17,7 +17,7 @@ from clonos.protocol.roles import fence_log
 from clonos.protocol.roles.sink_fence import Holder, check_taking
 from clonos.sim.sinks import SinkCommits
 from clonos.sinks import appended_file, call_sink, kafka_sink, kafka_writer, sink_wal, sql_log, sql_writer
-from clonos.sinks.kafka_rows import ID_HEADER
+from clonos.sinks.kafka_ids import ID_HEADER
 from clonos.storage.embedded_log import read
 from clonos.testing.conformance import sinks as conformance
 from clonos.testing.conformance.sinks import (

@@ -1,0 +1,266 @@
+"""The Kafka sink that writes at once, over a real broker: what a reader of ids sees when writers and brokers die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka_broker import KafkaBroker, shown_once
+from sink_child import SCHEMA, bundle, make_sink
+from sink_support import QUERY, assert_covered, child, events, expected, opened, race, run_child
+
+from clonos import sinks
+from clonos.errors import Fenced, QueryDefinitionError, SinkError
+from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
+from clonos.sinks.kafka_ids import ID_HEADER
+from clonos.sinks.kafka_partitions import murmur2
+
+pytestmark = pytest.mark.kafka
+
+UPTO = 60
+
+
+class Place:
+    """A topic and a sink of its own."""
+
+    def __init__(self, broker: KafkaBroker, *, partitions: int = 1, **arguments: Any) -> None:
+        self.broker = broker
+        self.topic = broker.topic(partitions=partitions)
+        self.arguments = {"servers": broker.servers, "topic": self.topic, "prefix": f"{self.topic}-"}
+        self.arguments |= {"mode": "at_once", "patience": 60, **arguments}
+        self.spec: dict[str, Any] = {"sink": "kafka", "arguments": self.arguments, "upto": UPTO}
+
+    def sink(self, **arguments: Any) -> Any:
+        return make_sink({"sink": "kafka", "arguments": {**self.arguments, **arguments}})
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """What a reader of ids sees, by number."""
+        found = []
+        for message in shown_once(self.broker.read(self.topic, committed=False)):
+            value = json.loads(message.value())
+            query, sink, row_id = dict(message.headers())[ID_HEADER].decode().split("/")
+            assert (query, sink) == (QUERY, "5-0")
+            found.append((row_id, value["card"], value["n"]))
+        return sorted(found, key=lambda row: int(row[0].rpartition("-")[2]))
+
+
+@pytest.fixture
+def place(broker: KafkaBroker) -> Place:
+    return Place(broker)
+
+
+# Calls of `append` after opening: of the intent of the first bundle, of its cursors, of the next intent, and so on.
+@pytest.mark.parametrize(
+    ("point", "at", "known"),
+    [
+        ("append.before", 3, 10),
+        ("append.after", 3, 10),
+        ("send.before", 2, 10),
+        ("send.after", 2, 10),
+        ("append.before", 4, 10),
+        ("append.after", 4, 20),
+        ("append.after", 1, 0),
+    ],
+)
+def test_a_writer_dies(tmp_path: Path, place: Place, point: str, at: int, known: int) -> None:
+    status, _ = run_child(tmp_path, {**place.spec, "fence": 1, "crash": {"point": point, "at": at}})
+    assert status == -signal.SIGKILL
+    status, said = run_child(tmp_path, {**place.spec, "fence": 2})
+    assert (status, said[0]["at"], said[-1]["at"]) == (0, known, UPTO)
+    assert place.rows() == expected(UPTO)
+    assert_covered(place.sink(), place.rows())
+
+
+def test_writers_killed_at_any_moment(tmp_path: Path, broker: KafkaBroker) -> None:
+    place = Place(broker, partitions=3)
+    spec = {**place.spec, "upto": 10_000}
+    for fence in range(1, 6):
+        with child(tmp_path, {**spec, "fence": fence}) as process:
+            for count, _ in enumerate(events(process)):
+                if count == 1 + 3 * fence:
+                    break
+    with closing(place.sink().writer()) as writer:
+        at = writer.open(query=QUERY, node=5, instance=0, fence=Fence(99)).cursors[3]
+    rows = place.rows()
+    assert rows == expected(len(rows))
+    assert len(rows) >= at >= 10 * sum(1 + 3 * fence for fence in range(1, 6))
+
+
+def test_two_processes_race(tmp_path: Path, place: Place) -> None:
+    race(tmp_path, place.spec, 600)
+    assert place.rows() == expected(600)
+
+
+@pytest.mark.parametrize("point", ["append.after", "send.before"])
+def test_a_writer_that_was_stopped_repeats_what_its_successor_has_written(
+    tmp_path: Path, place: Place, point: str
+) -> None:
+    """Its determinants are known, its rows are not there yet. It sends them when it goes on, and is fenced."""
+    hang = {"crash": {"point": point, "at": 3 if point == "append.after" else 2}, "stop": True}
+    spec = {**place.spec, "upto": 40}
+    with child(tmp_path, {**spec, "fence": 1, **hang}) as zombie:
+        said = events(zombie)
+        assert [next(said)["event"] for _ in range(3)] == ["open", "written", "stopping"]
+        os.waitpid(zombie.pid, os.WUNTRACED)
+        status, after = run_child(tmp_path, {**spec, "fence": 2})
+        assert (status, after[0]["at"], after[-1]["at"]) == (0, 10, 40)
+        os.kill(zombie.pid, signal.SIGCONT)
+        assert [each.get("error") for each in said] == ["Fenced"]
+    messages = place.broker.read(place.topic)
+    assert len(messages) == 50
+    assert place.rows() == expected(40)
+
+
+def test_a_writer_that_was_overtaken_sends_nothing_new(place: Place) -> None:
+    old = opened(place.sink(), 1)
+    old.write(**bundle(1, 10))
+    place.sink().raise_fence(QUERY, Fence(2))
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            old.write(**bundle(11, 20))
+    new = opened(place.sink(), 2)
+    with pytest.raises(Fenced):
+        old.write(**bundle(11, 20))
+    new.write(**bundle(11, 30))
+    for writer in (old, new):
+        writer.close()
+    assert len(place.broker.read(place.topic)) == 30
+    assert place.rows() == expected(30)
+
+
+@pytest.fixture(scope="module")
+def mortal(brokers: Any) -> Iterator[KafkaBroker]:
+    """A broker that this file kills."""
+    with brokers() as running:
+        yield running
+
+
+def test_a_broker_is_killed_again_and_again(tmp_path: Path, mortal: KafkaBroker) -> None:
+    place = Place(mortal, patience=240)
+    spec = {**place.spec, "upto": 1500}
+    with child(tmp_path, {**spec, "fence": 1}) as process:
+        said = events(process)
+        for _ in range(3):
+            for event in said:
+                assert event["event"] in ("open", "written"), event
+                if event["at"] % 70 == 0:
+                    break
+            mortal.kill()
+            mortal.start()
+        assert list(said)[-1] == {"event": "written", "at": 1500}
+    assert place.rows() == expected(1500)
+    assert_covered(place.sink(), place.rows())
+
+
+def test_rows_in_doubt_stay_in_their_partition_when_the_topic_grows(
+    tmp_path: Path, broker: KafkaBroker
+) -> None:
+    place = Place(broker, partitions=2)
+    status, _ = run_child(tmp_path, {**place.spec, "fence": 1, "crash": {"point": "send.after", "at": 2}})
+    assert status == -signal.SIGKILL
+    broker.grow(place.topic, 5)
+    status, said = run_child(tmp_path, {**place.spec, "fence": 2})
+    assert (status, said[0]["at"]) == (0, 10)
+    assert place.rows() == expected(UPTO)
+    messages = broker.read(place.topic)
+    assert len(messages) == UPTO + 10
+    assert {message.partition() for message in messages} == set(range(5))
+
+
+def test_the_sinks_own_topic_is_trimmed(place: Place) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        for first in range(1, 2000, 10):
+            writer.write(**bundle(first, first + 9))
+    dropped = place.sink().truncate(QUERY, Fence(1), lambda delta: delta == b"delta up to 1500")
+    assert dropped >= 100
+    with closing(place.sink().log_reader(QUERY)) as reader:
+        deltas = list(reader.deltas())
+        assert reader.cursors() == {Origin.of(5, 0): {3: 2000}}
+    assert len(deltas) == 200 - dropped
+    assert deltas[-1] == b"delta up to 2000"
+    assert b"delta up to 1500" in deltas
+    with closing(opened(place.sink(), 2)) as writer:
+        writer.write(**bundle(2001, 2010))
+    assert place.rows() == expected(2010)
+
+
+@pytest.mark.parametrize(("before", "then"), [("at_once", "transactions"), ("transactions", "at_once")])
+def test_the_mode_stays(place: Place, before: str, then: str) -> None:
+    with closing(opened(place.sink(mode=before), 1)) as writer:
+        writer.write(**bundle(1, 3))
+    with pytest.raises(SinkError, match=f"mode='{before}'") as refused:
+        opened(place.sink(mode=then), 2)
+    assert "new checkpoint" in str(refused.value)
+    with closing(opened(place.sink(mode=before), 3)) as writer:  # as the hint says
+        writer.write(**bundle(4, 5))
+
+
+def test_another_mode_is_refused() -> None:
+    with pytest.raises(QueryDefinitionError, match="'transactions' or 'at_once'"):
+        sinks.kafka("localhost:1", topic="t", mode="soon")  # type: ignore[arg-type]
+
+
+def test_a_row_that_is_too_large_is_named(place: Place) -> None:
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 3))
+        large = {**bundle(4, 5), "rows": [("small", 1), ("x" * 2_000_000, 2)]}
+        with pytest.raises(SinkError, match=r"row 3-0-5 .*too large") as refused:
+            writer.write(**large)
+        assert "may be visible" in str(refused.value)
+        assert "max.message.bytes" in str(refused.value)
+
+
+def test_a_large_delta_takes_several_messages(place: Place) -> None:
+    delta = os.urandom(3_000_000)
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**{**bundle(1, 3), "deltas": [delta, b"small"]})
+    with closing(place.sink().log_reader(QUERY)) as reader:
+        assert list(reader.deltas()) == [delta, b"small"]
+
+
+def test_rows_of_a_key_go_where_kafkas_own_client_would_send_them(broker: KafkaBroker) -> None:
+    topic = broker.topic(partitions=5)
+    for mode in ("transactions", "at_once"):
+        sink = sinks.kafka(broker.servers, topic=topic, key="card", prefix=f"{topic}-{mode}", mode=mode)  # type: ignore[arg-type]
+        sink.validate(SCHEMA)
+        with closing(opened(sink, 1)) as writer:
+            writer.write(**bundle(1, 14))
+    messages = broker.read(topic)
+    partitions = {(message.key(), message.partition()) for message in messages}
+    assert partitions == {(key, (murmur2(key) & 0x7FFFFFFF) % 5) for key, _ in partitions}
+    assert (len(messages), len(partitions)) == (28, 7)
+
+
+def test_a_key_is_hashed_as_by_kafkas_own_client() -> None:
+    """Values of UtilsTest of Kafka's client."""
+    known = {
+        b"21": -973932308,
+        b"foobar": -790332482,
+        b"a-little-bit-long-string": -985981536,
+        b"a-little-bit-longer-string": -1486304829,
+        b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+        b"abc": 479470107,
+    }
+    assert {key: murmur2(key) - (murmur2(key) >> 31 << 32) for key in known} == known
+
+
+def test_rows_of_two_operators_and_sink_instances_are_kept_apart(broker: KafkaBroker) -> None:
+    """The numbers of an operator's rows do not rise over several sink instances."""
+    place = Place(broker)
+    schema = pa.schema([("n", pa.int64())])
+    sink = sinks.kafka(broker.servers, topic=place.topic, prefix=f"{place.topic}-", mode="at_once")
+    sink.validate(schema)
+    first, second = opened(sink, 1), opened(sink, 1, instance=1)
+    first.write([(2,), (9,)], ["3-0-2", "4-0-9"], {3: 2, 4: 9}, [])
+    second.write([(1,), (8,)], ["3-0-1", "4-0-8"], {3: 1, 4: 8}, [])
+    for writer in (first, second):
+        writer.close()
+    assert [json.loads(each.value())["n"] for each in shown_once(broker.read(place.topic))] == [2, 9, 1, 8]
