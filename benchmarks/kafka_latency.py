@@ -1,13 +1,14 @@
 """From topic to topic in Real-Time Mode: the time from a record's sending to the sight of its output.
 
 A producer sends records at a steady rate over two partitions, each with the time in it; one keyed operator with state
-and a random draw handles them; a consumer of committed messages compares its clock. Beside it, in turn at each rate,
-stock Spark from topic to topic with the same consumer: a projection, no state, no function, output as its sink gives
-it, at least once. Samples around the ends of batches are left out of the first columns. The broker is a real one,
-fetched once, with one replica, on the same machine.
+and a random draw handles them; a consumer compares its clock: of committed messages where the sink's mode is
+transactions, of all where it writes at once. Beside them, in turn at each rate, stock Spark from topic to topic with
+the same consumer: a projection, no state, no function, output as its sink gives it, at least once. Samples around the
+ends of batches are left out of the first columns. The broker is a real one, fetched once, with one replica, on the same
+machine.
 
     python benchmarks/kafka_latency.py [--rates 100,1000] [--seconds 24]
-    python benchmarks/kafka_latency.py --sink      how long the sink's transactions take, without Spark
+    python benchmarks/kafka_latency.py --sink      how long the sink takes in both modes, without Spark
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.ids import InstanceId, NodeId, channel_id
 
 SLOT = 0.005
-TRANSACTIONS = 150
+BUNDLES = 150
+MODES = ("transactions", "at_once")
 
 
 def decide(key: Any, row: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
@@ -77,23 +79,33 @@ def query(spark: Any, broker: KafkaBroker, side: str, topics: tuple[str, str], c
     decided = cards.groupBy("card").process(
         decide, "card string, sent bigint, n int, drawn double", name="decide", parallelism=1
     )
-    sink = clonos.sinks.kafka(broker.servers, topic=topics[1], key="card", headers={"sent": "sent"})
+    sink = clonos.sinks.kafka(
+        broker.servers,
+        topic=topics[1],
+        key="card",
+        headers={"sent": "sent"},
+        mode=side,
+    )
     writer = decided.writeStream.to(sink, parallelism=1).option("checkpointLocation", str(checkpoint))
     return writer.trigger(**trigger).start()
 
 
-def follow(broker: KafkaBroker, topic: str, seconds: float) -> list[tuple[float, float]]:
-    """(moment in s, latency in ms) of all that comes in so many seconds."""
+def reader(broker: KafkaBroker, topic: str, level: str) -> Consumer:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.servers,
             "group.id": uuid.uuid4().hex,
-            "isolation.level": "read_committed",
+            "isolation.level": level,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 5,
         }
     )
     consumer.assign([TopicPartition(topic, each, 0) for each in (0, 1)])
+    return consumer
+
+
+def follow(consumer: Consumer, seconds: float) -> list[tuple[float, float]]:
+    """(moment in s, latency in ms) of all that comes in so many seconds."""
     samples, end = [], time.time() + seconds
     while (now := time.time()) < end:
         message = consumer.poll(0.1)
@@ -113,7 +125,8 @@ def run_side(spark: Any, broker: KafkaBroker, side: str, rate: int, seconds: flo
     try:
         feeder.start()
         started = time.time()
-        samples = follow(broker, topics[1], seconds + WARM_UP)
+        level = "read_committed" if side == "transactions" else "read_uncommitted"
+        samples = follow(reader(broker, topics[1], level), seconds + WARM_UP)
         is_quiet = away_from_commits(checkpoint)
     finally:
         feeder.done.set()
@@ -122,9 +135,9 @@ def run_side(spark: Any, broker: KafkaBroker, side: str, rate: int, seconds: flo
     steady = [sample for sample in samples if sample[0] > started + WARM_UP]
     quiet = [latency for at, latency in steady if is_quiet(at)]
     if len(quiet) < 100:
-        return f"{rate:>8} {side:>8}  too few rows became visible ({len(samples)} of {feeder.sent})"
+        return f"{rate:>8} {side:>12}  too few rows became visible ({len(samples)} of {feeder.sent})"
     pace = "" if len(samples) > 0.95 * feeder.sent - rate else "   does not keep pace"
-    return f"{rate:>8} {side:>8} {quantiles(quiet)} {quantiles([each[1] for each in steady])} {len(quiet):>9}{pace}"
+    return f"{rate:>8} {side:>12} {quantiles(quiet)} {quantiles([each[1] for each in steady])} {len(quiet):>9}{pace}"
 
 
 def quantiles(values: list[float]) -> str:
@@ -134,28 +147,62 @@ def quantiles(values: list[float]) -> str:
     )
 
 
-def transactions(broker: KafkaBroker) -> Iterator[str]:
-    """How long the sink takes for a bundle."""
-    topic = broker.topic()
-    sink = clonos.sinks.kafka(broker.servers, topic=topic, key="card")
-    sink.validate(pa.schema([("card", pa.string()), ("n", pa.int64())]))
-    writer = sink.writer()
-    writer.open(query=topic, node=NodeId(3), instance=InstanceId(0), fence=Fence.of(1))
-    last = 0
+class Bundles:
+    """A writer of the sink, and a reader that waits for what it writes."""
+
+    def __init__(self, broker: KafkaBroker, mode: str) -> None:
+        self.mode, topic = mode, broker.topic()
+        sink = clonos.sinks.kafka(broker.servers, topic=topic, key="card", mode=mode)
+        sink.validate(pa.schema([("card", pa.string()), ("n", pa.int64())]))
+        self._writer, self._last = sink.writer(), 0
+        self._writer.open(query=topic, node=NodeId(3), instance=InstanceId(0), fence=Fence.of(1))
+        level = "read_committed" if mode == "transactions" else "read_uncommitted"
+        self._consumer = reader(broker, topic, level)
+        self._consumer.poll(0.1)
+
+    def write(self, size: int) -> tuple[float, float]:
+        """Seconds until the last row was seen, and until the next bundle could begin."""
+        numbers = range(self._last + 1, self._last + size + 1)
+        self._last += size
+        rows = [(f"card{number % 7}", number) for number in numbers]
+        ids = [f"2-0-{number}" for number in numbers]
+        seen: list[float] = []
+
+        def see() -> None:
+            left = size
+            while left:
+                left -= len([each for each in self._consumer.consume(left, 1.0) if each.error() is None])
+            seen.append(time.perf_counter())
+
+        waiting = threading.Thread(target=see)
+        waiting.start()
+        begin = time.perf_counter()
+        self._writer.write(rows, ids, {channel_id(2, 0): self._last}, [b"x" * 100])
+        done = time.perf_counter()
+        waiting.join()
+        return seen[0] - begin, done - begin
+
+    def close(self) -> None:
+        self._writer.close()
+        self._consumer.close()
+
+
+def bundles(broker: KafkaBroker) -> Iterator[str]:
+    """How long the sink takes for a bundle, the modes in turns."""
+    both = [Bundles(broker, mode) for mode in MODES]
     for size in (1, 10, 100, 1000):
-        took = []
-        for _ in range(TRANSACTIONS):
-            numbers = range(last + 1, last + size + 1)
-            last += size
-            rows = [(f"card{number % 7}", number) for number in numbers]
-            begin = time.perf_counter()
-            writer.write(
-                rows, [f"2-0-{number}" for number in numbers], {channel_id(2, 0): last}, [b"x" * 100]
-            )
-            took.append((time.perf_counter() - begin) * 1000)
-        steady = took[TRANSACTIONS // 3 :]
-        yield f"{size:>8} {quantiles(steady)} {size * len(steady) / sum(steady) * 1000:>12,.0f}"
-    writer.close()
+        took: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
+        for _ in range(BUNDLES):
+            for each in both:
+                took[each.mode].append(each.write(size))
+        for mode in MODES:
+            steady = took[mode][BUNDLES // 3 :]
+            seen = quantiles([each[0] * 1000 for each in steady])
+            done = quantiles([each[1] * 1000 for each in steady])
+            rate = size * len(steady) / sum(each[1] for each in steady)
+            yield f"{size:>8} {mode:>12} {seen} {done} {rate:>12,.0f}"
+    for each in both:
+        each.close()
 
 
 def main() -> None:
@@ -169,18 +216,20 @@ def main() -> None:
     parser.add_argument("--sink", action="store_true")
     options = parser.parse_args()
     if options.sink:
-        print("    rows   p50 ms    p95 ms    p99 ms       rows/s")
+        print(
+            "    rows         mode  seen: p50       p95       p99 ms  done: p50   p95       p99 ms       rows/s"
+        )
         with kafka_broker() as broker:
-            for line in transactions(broker):
+            for line in bundles(broker):
                 print(line, flush=True)
         return
     builder = clonos.configure(SparkSession.builder, kafka=True).master("local[8]")
     spark = builder.config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    print("    rate     side   p50 ms    p95 ms    p99 ms   with batch ends, the same         rows")
+    print("    rate         side   p50 ms    p95 ms    p99 ms   with batch ends, the same         rows")
     with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base, kafka_broker() as broker:
         for rate in map(int, options.rates.split(",")):
-            for side in ("causal", "stock"):
+            for side in (*MODES, "stock"):
                 print(run_side(spark, broker, side, rate, options.seconds, base), flush=True)
     spark.stop()
 

@@ -82,7 +82,13 @@ def test_every_module_but_those_of_sql_kafka_and_the_flights_can_be_imported_wit
     done = without(*EXTRAS, "py4j", program=IMPORT_ALL)
     assert done.returncode == 0, done.stderr
     failed = dict(line.split() for line in done.stdout.splitlines())
-    allowed = ("clonos.sinks.sql_", "clonos.sinks.kafka_", "clonos.tools.demo.", "clonos.tools.flights.")
+    allowed = (
+        "clonos.sinks.sql_",
+        "clonos.sinks.kafka_",
+        "clonos.kafka.reader",
+        "clonos.tools.demo.",
+        "clonos.tools.flights.",
+    )
     assert {name for name in failed if not name.startswith(allowed)} == set()
 
 
@@ -98,6 +104,8 @@ def test_a_replica_runs_without_any(without: Run, tmp_path: Path) -> None:
         ("pyspark", "import clonos; clonos.configure(None)", "[spark]"),
         ("sqlalchemy", "import clonos; clonos.sinks.sql('sqlite:////tmp/a.db', 't')", "[sql]"),
         ("sqlalchemy", "from clonos.sinks import SqlSink", "[sql]"),
+        ("confluent_kafka", "import clonos; clonos.sinks.kafka('localhost:1', topic='t')", "[kafka]"),
+        ("confluent_kafka", "import clonos.kafka; clonos.kafka.Reader({}, ['t'])", "[kafka]"),
         ("psycopg", "import clonos; clonos.sinks.sql('postgresql://host/db', 't')", "[postgres]"),
         ("pandas", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),

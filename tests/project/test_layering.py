@@ -79,6 +79,12 @@ RULES = {
         "clonos.storage.embedded_log clonos.storage.location",
         banned="pyspark py4j grpc rocksdict",
     ),
+    # A consumer needs neither Spark nor what its replicas need.
+    "clonos.kafka": rule(
+        "clonos.errors clonos.extras clonos.sinks clonos.api",
+        banned="grpc rocksdict sqlalchemy pandas pyarrow",
+        lazy="pyspark py4j",
+    ),
     "clonos.sources": rule(
         f"{LOWER} clonos.storage.embedded_log", banned="grpc rocksdict sqlalchemy", lazy="pyspark py4j"
     ),

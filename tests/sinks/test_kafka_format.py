@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,8 +19,12 @@ from clonos.sinks.kafka_format import (
     LARGEST_PART,
     Entry,
     EntryReader,
+    Intent,
     Standing,
+    counted_by,
+    pack_appended,
     pack_entry,
+    pack_mark,
     pack_offer,
     pack_standing,
     unpack_offer,
@@ -55,6 +60,14 @@ ENTRIES = st.builds(
     st.booleans(),
     st.dictionaries(st.integers(0, 2**60), st.integers(-1, 2**62), max_size=4),
     st.lists(st.binary(max_size=30), max_size=4),
+)
+INTENTS = st.builds(
+    Intent,
+    st.dictionaries(st.integers(0, 2**60), st.integers(0, 2**62), max_size=4),
+    st.integers(1, 2**31),
+)
+APPENDED = st.builds(
+    lambda entry, intent: replace(entry, intent=intent, appended=True), ENTRIES, st.none() | INTENTS
 )
 
 
@@ -98,6 +111,45 @@ def test_golden_entry() -> None:
     assert EntryReader("here").take(4, packed) == (4, entry)
 
 
+def test_golden_entry_of_a_sink_that_writes_at_once() -> None:
+    golden = (
+        "434c4b450206d17f1f000000000000000300000000000100000700000000000000000000000100000094c381"
+        "01cd012b91c40564656c7461928101cd012c0c"
+    )
+    entry = Entry(Fence.of(3, 1), True, {1: 299}, [b"delta"], Intent({1: 300}, 12), appended=True)
+    [packed] = pack_appended(entry, 7)
+    assert packed.hex() == golden
+    assert EntryReader("here").take(4, packed) == (4, entry)
+    assert counted_by(packed, "here") == (Fence.of(3, 1), 7)
+
+
+def test_golden_mark() -> None:
+    golden = "434c4b45025c34728b0000000000000003000000000000000000000000000000000000000000000000"
+    assert pack_mark(Fence.of(3)).hex() == golden
+    assert counted_by(bytes.fromhex(golden), "here") == (Fence.of(3), 0)
+    reader = EntryReader("here")
+    assert reader.take(0, bytes.fromhex(golden)) is None
+    assert reader.order.fence == Fence.of(3)
+
+
+@given(APPENDED)
+def test_an_appended_entry_is_read_as_it_was_written(entry: Entry) -> None:
+    [packed] = pack_appended(entry, 1)
+    assert EntryReader("here").take(0, packed) == (0, entry)
+
+
+def test_a_large_entry_of_which_parts_do_not_count_is_passed_over() -> None:
+    """A writer was taken over in the middle; its successor writes the entry again, and late parts follow."""
+    deltas = [b"x" * LARGEST_PART, b"y" * LARGEST_PART]
+    old = Entry(Fence.of(1), True, {}, deltas, Intent({1: 2}, 1), appended=True)
+    new = replace(old, fence=Fence.of(2))
+    late, again = pack_appended(old, 1), pack_appended(new, 2)
+    log = [*late[:2], pack_mark(Fence.of(2), 1), late[2], *again, late[2], *late]
+    reader = EntryReader("here")
+    found = [taken for at, message in enumerate(log) if (taken := reader.take(at, message)) is not None]
+    assert found == [(4, new)]
+
+
 @given(ENTRIES)
 def test_an_entry_is_read_as_it_was_written(entry: Entry) -> None:
     [packed] = pack_entry(entry)
@@ -124,6 +176,8 @@ def test_damage_is_noticed(data: Any) -> None:
         st.one_of(
             OFFERS.map(pack_offer),
             ENTRIES.map(lambda each: pack_entry(each)[0]),
+            APPENDED.map(lambda each: pack_appended(each, 1)[0]),
+            FENCES.map(pack_mark),
             st.just(pack_standing(STANDING)),
         )
     )
@@ -135,6 +189,8 @@ def test_damage_is_noticed(data: Any) -> None:
             unpack_offer(wrong, "here")
         with pytest.raises(LogCorrupt, match="here"):
             EntryReader("here").take(0, wrong)
+        with pytest.raises(LogCorrupt, match="here"):
+            counted_by(wrong, "here")
 
 
 @given(st.lists(OFFERS, max_size=30), st.data())

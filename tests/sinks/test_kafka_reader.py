@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given, strategies as st
 from kafka_broker import KafkaBroker
+from repeated_topic import RepeatedTopic
 
 import clonos.kafka
 from clonos.errors import ConfigurationError, LogCorrupt, ReaderError
@@ -67,31 +66,8 @@ def test_damage_is_noticed(data: Any) -> None:
 # -- over a broker
 
 
-class Topic:
-    """Rows of some channels, many of them more than once, in two partitions."""
-
-    def __init__(self, broker: KafkaBroker, rows: int = 300, partitions: int = 2, seed: int = 1) -> None:
-        self.broker, self.group = broker, uuid.uuid4().hex
-        self.name = broker.topic(partitions=partitions)
-        self.expected: list[str] = []
-        self.sent = 0
-        self.rng, self.partitions = random.Random(seed), partitions
-        self.last: dict[tuple[int, int], int] = {}
-        self.send(rows)
-
-    def send(self, rows: int) -> None:
-        producer = self.broker.producer()
-        for _ in range(rows):
-            partition, channel = self.rng.randrange(self.partitions), self.rng.randrange(3)
-            last = self.last.get((partition, channel), 0)
-            position = last + 2 if self.rng.random() < 0.7 else self.rng.randint(1, max(last, 1))
-            message_id = f"q/5-{partition}/3-{channel}-{position}"
-            if position > last:
-                self.last[partition, channel] = position
-                self.expected.append(message_id)
-            producer.produce(self.name, b"", headers={ID_HEADER: message_id}, partition=partition)
-            self.sent += 1
-        producer.flush(60)
+class Topic(RepeatedTopic):
+    """Read by members of one group."""
 
     def reader(self, **settings: Any) -> clonos.kafka.Reader:
         given = {"bootstrap.servers": self.broker.servers, "group.id": self.group, "log_level": 0}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_broker import KafkaBroker
+from kafka_broker import KafkaBroker, shown_once
 from sink_support import execute
 
 from clonos import sinks
@@ -37,6 +37,7 @@ KINDS = [
     "sqlite",
     pytest.param("postgres", marks=pytest.mark.postgres),
     pytest.param("kafka", marks=pytest.mark.kafka),
+    pytest.param("kafka at once", marks=pytest.mark.kafka),
 ]
 
 
@@ -81,17 +82,17 @@ def sql_place(url: str) -> SinkPlace:
     return SinkPlace(lambda: sinks.sql(url, "out"), visible)
 
 
-def kafka_place(broker: KafkaBroker) -> SinkPlace:
+def kafka_place(broker: KafkaBroker, mode: Any) -> SinkPlace:
     topic = broker.topic()
 
     def visible() -> list[Written]:
-        messages = broker.read(topic)
+        messages = shown_once(broker.read(topic))
         ids = [dict(message.headers())[ID_HEADER].decode() for message in messages]
         values = [json.loads(message.value()) for message in messages]
         return [(row_id, row["card"], row["n"]) for row_id, row in zip(ids, values, strict=True)]
 
     return SinkPlace(
-        lambda: sinks.kafka(broker.servers, topic=topic, key="card", prefix=f"{topic}-"), visible
+        lambda: sinks.kafka(broker.servers, topic=topic, key="card", prefix=f"{topic}-", mode=mode), visible
     )
 
 
@@ -105,8 +106,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
         return call_place(tmp_path / "log", "checkable" if request.param != "call" else "idempotent")
     if request.param == "sqlite":
         return sql_place(f"sqlite:///{tmp_path}/sink.db")
-    if request.param == "kafka":
-        return kafka_place(request.getfixturevalue("broker"))
+    if "kafka" in request.param:
+        mode = "transactions" if request.param == "kafka" else "at_once"
+        return kafka_place(request.getfixturevalue("broker"), mode)
     return sql_place(request.getfixturevalue("server").fresh_database())
 
 
