@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import platform
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +45,7 @@ from clonos.storage.unrecorded_file import write_unrecorded
 QUERY = "query.json"
 GIVEN_UP = "given-up"
 PLACE = "place"
+TOPICS = "topics"
 COMMITS = "commits"  # Spark's own, as are its offsets
 _NUMBERS_BITS_BEFORE = 44
 
@@ -221,6 +222,14 @@ class Checkpoint:
         generation = Generation(int(body["generation"]))
         # The format before had no number: a start's began at its generation, this far apart.
         return GivenUp(generation, OutputNumber(int(body.get("numbers", generation << _NUMBERS_BITS_BEFORE))))
+
+    def keep_topics(self, topics: Mapping[str, Mapping[str, str]]) -> None:
+        """By source, and by name, the ids of the topics that it reads."""
+        self._folder.write(TOPICS, sealed({"topics": topics}))
+
+    def topics(self) -> dict[str, dict[str, str]]:
+        said = self._read(TOPICS)
+        return {} if said is None else dict(unsealed(said, f"{self.location}/clonos/{TOPICS}")["topics"])
 
     def channel_numbers(self) -> ChannelNumbers:
         """The numbers of source channels that have names, read without giving new ones. Raises CheckpointMismatch."""

@@ -36,6 +36,7 @@ from clonos.spark.back_edges import check_event_time, with_back_edges
 from clonos.spark.broadcasts import Broadcasts
 from clonos.spark.derived_outputs import DerivedOf, derived_inputs, output_said
 from clonos.spark.function_pickler import pickled
+from clonos.spark.kafka_topics import KafkaSource, kafka_sources
 from clonos.spark.layers import Forwarder, Layer, Layers
 from clonos.spark.plan import (
     EventTime,
@@ -505,6 +506,11 @@ class Compiled:
         """The source nodes whose channels have names and no numbers of their own."""
         sources = (node for node in self._nodes if isinstance(node, SourcePlan))
         return [self._numbers[id(node)] for node in sources if node.channel is None]
+
+    def kafka_sources(self) -> list[KafkaSource]:
+        """What is read from Kafka."""
+        nodes = ((self._numbers[id(node)], node) for node in self._nodes if isinstance(node, SourcePlan))
+        return [each for at, node in nodes for each in kafka_sources(node.df, at, f"source-{at}")]
 
     def _source(self, spark: Any, session: Any, node: SourcePlan, address: Address, layers: Layers) -> Any:
         from pyspark.sql import DataFrame, functions as f

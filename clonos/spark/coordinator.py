@@ -39,6 +39,7 @@ from clonos.spark.commits import Commits
 from clonos.spark.compile import Address, Compiled
 from clonos.spark.executors import ExecutorServices
 from clonos.spark.former_data import check_former_data
+from clonos.spark.kafka_topics import check_topics
 from clonos.spark.leadership import DriverLeadership
 from clonos.spark.query_snapshots import snapshots_inside
 from clonos.spark.remote_servers import executors_servers, reached_at, remote_servers
@@ -245,6 +246,7 @@ class Coordinator(QueryCoordinator):
             last_begun=line.generation if line is not None else NO_GENERATION,
         )
         carry_out(self.begin_start(resumes=resumes))
+        check_topics(self._checkpoint, self._compiled.kafka_sources(), same_source=self._same_source)
         self._compiled.broadcasts.publish(self._checkpoint.location)
         self._channels.open(self.generation)
         return Address(

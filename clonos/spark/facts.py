@@ -97,12 +97,12 @@ def described(df: Any, channel: Any, position: Any) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for leaf in map(leaves.apply, range(leaves.size())):
         options = _options(leaf)
-        found.setdefault("kind", []).append(_kind(leaf))
+        found.setdefault("kind", []).append(kind_of(leaf))
         for name in (*PLACES, *READ_OPTIONS):
             if name in options:
                 said = options[name]
                 if name == "path":
-                    said = source_path(df.sparkSession, said, embedded=_kind(leaf) == "clonos").rstrip("/")
+                    said = source_path(df.sparkSession, said, embedded=kind_of(leaf) == "clonos").rstrip("/")
                 found.setdefault(name, []).append(said)
     for what, column in (("channel", channel), ("position", position)):
         if column is not None:
@@ -110,7 +110,8 @@ def described(df: Any, channel: Any, position: Any) -> dict[str, str]:
     return {name: ";".join(said) for name, said in found.items()}
 
 
-def _kind(leaf: Any) -> str:
+def kind_of(leaf: Any) -> str:
+    """Of a leaf of a plan: the source's name, or that of the node."""
     try:
         return str(leaf.sourceName())
     except Exception:  # a leaf that is no streaming source, such as a table joined to the stream
@@ -118,15 +119,20 @@ def _kind(leaf: Any) -> str:
 
 
 def _options(leaf: Any) -> Mapping[str, str]:
-    """As the user gave them; names in the spelling that is known here, for Spark does not mind the case."""
+    """Those that are known here, in the spelling of here, for Spark does not mind the case."""
+    spelt = {name.lower(): name for name in (*PLACES, *READ_OPTIONS)}
+    return {spelt[name]: value for name, value in options_of(leaf).items() if name in spelt}
+
+
+def options_of(leaf: Any) -> Mapping[str, str]:
+    """Of a leaf of a plan that is a source, as the user gave them, names in lower case."""
     try:
         given = leaf.extraOptions()
-        said = {str(name): str(given.get(name)) for name in given.keySet()}
+        return {str(name).lower(): str(given.get(name)) for name in given.keySet()}
     except Exception:
         try:
             pairs = leaf.dataSource().options().toSeq()
-            said = {str(pair._1()): str(pair._2()) for pair in map(pairs.apply, range(pairs.size()))}
+            read = map(pairs.apply, range(pairs.size()))
+            return {str(pair._1()).lower(): str(pair._2()) for pair in read}
         except Exception:
             return {}
-    spelt = {name.lower(): name for name in (*PLACES, *READ_OPTIONS)}
-    return {spelt[name.lower()]: value for name, value in said.items() if name.lower() in spelt}

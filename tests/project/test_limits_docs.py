@@ -25,8 +25,7 @@ LIMITS: dict[str, str] = {
         protocol/test_protocol_counters.py::test_the_last_name_has_the_last_channel_number""",
     "Of a Kafka source": """
         e2e/test_kafka_source.py::test_records_that_retention_has_passed_are_told_and_the_hint_is_a_way_on
-        e2e/test_kafka_source.py::test_a_topic_that_was_made_anew_is_told
-        e2e/test_kafka_source.py::test_a_topic_that_was_made_anew_and_has_grown_is_taken_for_the_old_one""",
+        e2e/test_kafka_source.py::test_a_topic_that_was_made_anew_is_told""",
     "Checkpoint storage is durable": """
         e2e/test_lost_commits.py::test_a_commit_that_spark_has_lost_is_written_again
         e2e/test_lost_commits.py::test_a_snapshot_that_a_commit_needs_is_missed""",
