@@ -25,15 +25,19 @@ _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSt
 @overload
 def without_repetitions(messages: DataFrame) -> DataFrame: ...
 @overload
-def without_repetitions(messages: CausalStream) -> CausalStream: ...
-def without_repetitions(messages: Any) -> Any:
+def without_repetitions(
+    messages: CausalStream, *, name: str = ..., parallelism: int | None = ...
+) -> CausalStream: ...
+def without_repetitions(
+    messages: Any, *, name: str = "without_repetitions", parallelism: int | None = None
+) -> Any:
     """Messages of a topic that a sink writes at once, each once.
 
     `messages`: a DataFrame of Spark's Kafka source, streaming or not, or a causal stream of one, with the columns
     `topic`, `partition`, `offset` and `headers` (the source's option `includeHeaders`); other columns may be there, or
     not. A stream in stock Spark is kept by `transformWithState`, in both modes, and so needs Spark's RocksDB state
-    store.
-    Messages without the sink's id are kept. Raises QueryDefinitionError, ConfigurationError.
+    store. Messages without the sink's id are kept. `name` and `parallelism` are the operator's, where the stream is causal.
+    Raises QueryDefinitionError, ConfigurationError.
     """
     missing = [name for name in _NEEDED if name not in messages.columns]
     if missing:
@@ -44,7 +48,7 @@ def without_repetitions(messages: Any) -> Any:
     from clonos.api.streams import CausalStream
 
     if isinstance(messages, CausalStream):
-        return _of_causal_stream(messages)
+        return _of_causal_stream(messages, name, parallelism)
     from pyspark.sql import functions as F
 
     channel = F.expr(f"nullif(regexp_extract({_ID}, '{_PATTERN}', 1), '')")
@@ -87,9 +91,9 @@ def _of_table(marked: DataFrame) -> DataFrame:
     return flagged.where(~F.col(came)).drop(came)
 
 
-def _of_causal_stream(messages: CausalStream) -> CausalStream:
+def _of_causal_stream(messages: CausalStream, name: str, parallelism: int | None) -> CausalStream:
     return messages.groupBy("topic", "partition").process(
-        _unless_it_came_before, messages.schema, name="without_repetitions"
+        _unless_it_came_before, messages.schema, name=name, parallelism=parallelism
     )
 
 
