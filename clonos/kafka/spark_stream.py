@@ -36,7 +36,7 @@ def without_repetitions(
     `messages`: a DataFrame of Spark's Kafka source, streaming or not, or a causal stream of one, with the columns
     `topic`, `partition`, `offset` and `headers` (the source's option `includeHeaders`); other columns may be there, or
     not. A stream in stock Spark is kept by `transformWithState`, in both modes, and so needs Spark's RocksDB state
-    store. Messages without the sink's id are kept. `name` and `parallelism` are the operator's, where the stream is causal.
+    store. Messages without the sink's id are kept. `name` and `parallelism` are the operator's in a causal stream.
     Raises QueryDefinitionError, ConfigurationError.
     """
     missing = [name for name in _NEEDED if name not in messages.columns]

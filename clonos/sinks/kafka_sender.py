@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from clonos.errors import ClonosError, SinkUnavailable
 from clonos.sinks.kafka_port import Message
@@ -57,6 +57,10 @@ class Sender:
                 on_delivery=lambda error, _: failures.append((row, error)),
             )
         except KafkaException as error:
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:  # of which a new client would know
+                raise SinkUnavailable(
+                    f"{self._place}, partition {message.partition}: not known yet"
+                ) from error
             if error.args[0].code() in TOO_LARGE:
                 refused: ClonosError = row_verdict(row, error.args[0], self._place, visible=_SEEN)
                 raise refused from error

@@ -175,6 +175,22 @@ def test_rows_in_doubt_stay_in_their_partition_when_the_topic_grows(
     assert {message.partition() for message in messages} == set(range(5))
 
 
+def test_a_writer_that_begins_again_uses_partitions_that_were_added(broker: KafkaBroker) -> None:
+    """Its client has not heard of them."""
+    place = Place(broker, partitions=2)
+    with closing(opened(place.sink(), 1)) as writer:
+        writer.write(**bundle(1, 10))
+        broker.grow(place.topic, 5)
+        writer.write(**bundle(11, 20))
+        assert writer.open(query=QUERY, node=5, instance=0, fence=Fence(1)).cursors == {3: 20}
+        writer.write(**bundle(21, 30))
+    assert place.rows() == expected(30)
+    last = [message.partition() for message in broker.read(place.topic) if b'"n":900' in message.value()]
+    assert last == [0]
+    used = {message.partition() for message in broker.read(place.topic)}
+    assert used == set(range(5))
+
+
 def test_the_sinks_own_topic_is_trimmed(place: Place) -> None:
     with closing(opened(place.sink(), 1)) as writer:
         for first in range(1, 2000, 10):
