@@ -23,7 +23,7 @@ from clonos.errors import ClonosError, SinkUnavailable
 from clonos.sinks.kafka_port import Message, Page
 from clonos.sinks.kafka_sender import Sender
 from clonos.sinks.kafka_transactions import TRANSACTION_TIMEOUT_MS, KafkaTransactions
-from clonos.sinks.kafka_verdict import NO_TOPIC, verdict
+from clonos.sinks.kafka_verdict import NO_CONNECTION, NO_TOPIC, verdict
 
 LOG = logging.getLogger("clonos.kafka")
 WAIT_S: Final = 5.0
@@ -36,7 +36,8 @@ class KafkaCluster:
     """See `Cluster`. `settings` are those of librdkafka."""
 
     def __init__(self, settings: Mapping[str, Any], patience: float) -> None:
-        self._settings = {"log_level": 2, "logger": LOG, **settings}
+        self._settings = {"log_level": 2, "logger": LOG, **settings, "error_cb": self._hear}
+        self._refusal: Any = None  # that a connection met, while a request only timed out
         self._patience = patience
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None
@@ -124,6 +125,8 @@ class KafkaCluster:
                 raise SinkUnavailable(f"Kafka at {self._servers}, {place}: nothing comes for {WAIT_S:g} s")
             for message in [first, *consumer.consume(1000, 0)]:  # it would wait for as many as are asked for
                 error = message.error()
+                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    continue  # it asks for its group, which nothing is made of here
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise self._verdict(error, place)
                 if error is not None or message.offset() >= end:
@@ -191,12 +194,19 @@ class KafkaCluster:
         [answer] = asked.values()
         return int(answer.result(timeout=2 * WAIT_S).offset)
 
+    def _hear(self, error: Any) -> None:
+        if error.code() in NO_CONNECTION:
+            self._refusal = error
+
     @contextlib.contextmanager
     def _told(self, place: str) -> Iterator[None]:
+        self._refusal = None
         try:
             yield
         except KafkaException as error:
-            raise self._verdict(error.args[0], place) from error
+            if self._admin is not None:
+                self._admin.poll(0)  # what was heard meanwhile
+            raise self._verdict(self._refusal or error.args[0], place) from error
         except (BufferError, TimeoutError) as error:
             raise SinkUnavailable(f"Kafka at {self._servers}, {place}: {error}") from error
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
 from clonos.sinks.kafka_port import Message
-from clonos.sinks.kafka_verdict import NOT_ALLOWED, TOO_LARGE, row_verdict, verdict
+from clonos.sinks.kafka_verdict import NO_CONNECTION, NOT_ALLOWED, TOO_LARGE, row_verdict, verdict
 
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After so long the cluster ends the transaction of a writer that has stopped. Until then, or until its successor has
@@ -77,7 +77,11 @@ class KafkaTransactions:
         if not error.txn_requires_abort() or not self._abort(producer):
             self.close()
             told = self._verdict(error, "a transaction")
-            return told if error.code() in NOT_ALLOWED else SinkUnavailable(told.message, hint=told.hint)
+            return (
+                told
+                if error.code() in NOT_ALLOWED | NO_CONNECTION
+                else SinkUnavailable(told.message, hint=told.hint)
+            )
         for cause, row in self._failures:
             told = self._row_verdict(row, cause)
             if isinstance(told, SinkError):

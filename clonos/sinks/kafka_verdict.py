@@ -8,14 +8,15 @@ from confluent_kafka import KafkaError
 
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
 
+NO_CONNECTION: Final = frozenset(
+    {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION, KafkaError._SSL}
+)
 NOT_ALLOWED: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,
     }
 )
 TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
@@ -36,6 +37,10 @@ REFUSED: Final = frozenset(
 def verdict(error: Any, place: str) -> ClonosError:
     """What a KafkaError means for the sink."""
     code, text = error.code(), f"{place}: {error.str()}"
+    if code in NO_CONNECTION:
+        return SinkError(
+            text, hint="Look at what options= says of security.protocol, certificates, user and password"
+        )
     if code in NOT_ALLOWED:
         return SinkError(
             text,

@@ -53,7 +53,7 @@ class Follower:
                 "group.id": uuid.uuid4().hex,
                 "isolation.level": level,
                 "auto.offset.reset": "earliest",
-                "log_level": 0,
+                **broker.client,
             }
         )
         partitions = broker.admin().list_topics(topic, timeout=60).topics[topic].partitions
@@ -88,6 +88,7 @@ class KafkaRun(Run):
     broker: Any = None
     options: Mapping[str, str] = field(default_factory=dict)  # of the source
     sink_mode: str = "transactions"
+    sink_options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.topics = self.broker.topic(), self.broker.topic()
@@ -118,6 +119,7 @@ class KafkaRun(Run):
             key="a_key",
             patience=self.patience,
             mode=self.sink_mode,  # type: ignore[arg-type]
+            options=self.sink_options,
         )
 
     def rows(self, columns: str = "count(*)") -> list[tuple[Any, ...]]:

@@ -14,8 +14,10 @@ from kafka_broker import KafkaBroker
 from kafka_job import KafkaRun, TopicWriter
 from ledger_job import assert_exact, await_, await_end, run, running
 from modes import MODES, mostly
+from secured_kafka import client, secured_broker, spark_options
 
 from clonos.errors import InputLost
+from clonos.spark.checkpoint import Checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -31,6 +33,18 @@ def await_commit(query: Any, setup: KafkaRun, rows: int) -> None:
 
 
 # ----------------------------------------------------------- what is read
+
+
+@pytest.mark.parametrize("mode", mostly("realtime"))
+def test_tls_and_passwords_are_passed_through(spark: Any, tmp_path: Path, brokers: Any, mode: str) -> None:
+    with secured_broker(brokers, tmp_path / "certificates") as broker:
+        certificates = tmp_path / "certificates"
+        setup = KafkaRun(tmp_path, mode=mode, broker=broker, count=200)
+        setup.options, setup.sink_options = spark_options(certificates, "root"), client(certificates, "root")
+        run(spark, setup)
+        assert_exact(setup)
+        [topics] = Checkpoint(str(setup.checkpoint)).topics().values()
+        assert list(topics) == [setup.topics[0]]  # also the ids are asked for with these options
 
 
 class GrowingWriter(TopicWriter):

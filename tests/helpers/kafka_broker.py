@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,19 @@ def why_not() -> str | None:
 
 
 class KafkaBroker:
-    """One broker that can be killed and started again over the same data and port."""
+    """One broker that can be killed and started again over the same data and port. `protocol`: of its listener for
+    clients; `client`: with which settings the tests reach it then."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        protocol: str = "PLAINTEXT",
+        client: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
+        self.client = {"log_level": 0, **(client or {})}
         self._port, self._controller = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._properties = folder / "server.properties"
@@ -73,10 +82,11 @@ class KafkaBroker:
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "listeners": f"{protocol}://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"{protocol}://127.0.0.1:{self._port}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": protocol,
+            "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
             "log.dirs": str(folder / "data"),
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": "1",
@@ -145,7 +155,7 @@ class KafkaBroker:
     # -- what tests do with it
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        return AdminClient({"bootstrap.servers": self.servers, **self.client})
 
     def topic(self, name: str | None = None, partitions: int = 2, **settings: str) -> str:
         """A new one, there when this returns."""
@@ -153,15 +163,28 @@ class KafkaBroker:
         config = {key.replace("_", "."): value for key, value in settings.items()}
         admin = self.admin()  # kept until it has answered
         admin.create_topics([NewTopic(made, partitions, 1, config=config)])[made].result(timeout=60)
+        self._await(lambda: made in admin.list_topics(timeout=60).topics, f"{made} is not told of")
         return made
+
+    def _await(self, reached: Callable[[], bool], otherwise: str) -> None:
+        """What a broker has answered it tells of only a little later."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not reached():
+            if time.monotonic() > deadline:
+                raise TimeoutError(otherwise)
 
     def grow(self, topic: str, partitions: int) -> None:
         """To so many partitions."""
         admin = self.admin()
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(timeout=60)
 
+        def has_grown() -> bool:
+            return len(admin.list_topics(timeout=60).topics[topic].partitions) == partitions
+
+        self._await(has_grown, f"{topic} does not grow")
+
     def producer(self, **settings: Any) -> Producer:
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "log_level": 0, **settings})
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, **self.client, **settings})
 
     def read(self, topic: str, *, committed: bool = True) -> list[Any]:
         """All that a reader sees when no transaction is under way any more, a partition after the other."""
@@ -174,7 +197,7 @@ class KafkaBroker:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "log_level": 0,
+                **self.client,
             }
         )
         try:
@@ -235,11 +258,11 @@ def shown_once(messages: list[Any]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def kafka_broker(settings: Mapping[str, str] | None = None) -> Iterator[KafkaBroker]:
+def kafka_broker(settings: Mapping[str, str] | None = None, **more: Any) -> Iterator[KafkaBroker]:
     """A running broker in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="clonos-kafka-"))
     try:
-        broker = KafkaBroker(folder, settings)
+        broker = KafkaBroker(folder, settings, **more)
         try:
             broker.start()
             yield broker
