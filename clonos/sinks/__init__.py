@@ -1,4 +1,5 @@
 """Where rows leave Clonos. Each constructor below describes a sink; `docs/sinks.md` says what each one guarantees.
+`StoreSink` is what a sink of your own is made of; see `docs/write-a-sink.md`.
 
 Nothing is imported until it is used: a query that writes files needs no database driver.
 """
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from clonos.sinks.kafka_sink import KafkaSink
     from clonos.sinks.log_sink import LogSink
     from clonos.sinks.sql_sink import SqlSink
+    from clonos.sinks.store import Store, StoreSink
 
 __all__ = [
     "BatchSink",
@@ -26,6 +28,8 @@ __all__ = [
     "KafkaSink",
     "LogSink",
     "SqlSink",
+    "Store",
+    "StoreSink",
     "batches",
     "call",
     "jsonl",
@@ -41,6 +45,8 @@ _CLASSES = {
     "KafkaSink": "clonos.sinks.kafka_sink",
     "LogSink": "clonos.sinks.log_sink",
     "SqlSink": "clonos.sinks.sql_sink",
+    "Store": "clonos.sinks.store",
+    "StoreSink": "clonos.sinks.store",
 }
 
 
