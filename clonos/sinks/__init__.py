@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clonos.sinks.jsonl_sink import JsonlSink
     from clonos.sinks.kafka_sink import KafkaSink
     from clonos.sinks.log_sink import LogSink
+    from clonos.sinks.redis_sink import RedisSink
     from clonos.sinks.sql_sink import SqlSink
     from clonos.sinks.store import Store, StoreSink
 
@@ -27,6 +28,7 @@ __all__ = [
     "JsonlSink",
     "KafkaSink",
     "LogSink",
+    "RedisSink",
     "SqlSink",
     "Store",
     "StoreSink",
@@ -35,6 +37,7 @@ __all__ = [
     "jsonl",
     "kafka",
     "log",
+    "redis",
     "sql",
 ]
 
@@ -44,6 +47,7 @@ _CLASSES = {
     "JsonlSink": "clonos.sinks.jsonl_sink",
     "KafkaSink": "clonos.sinks.kafka_sink",
     "LogSink": "clonos.sinks.log_sink",
+    "RedisSink": "clonos.sinks.redis_sink",
     "SqlSink": "clonos.sinks.sql_sink",
     "Store": "clonos.sinks.store",
     "StoreSink": "clonos.sinks.store",
@@ -133,6 +137,39 @@ def log(
     return LogSink(path, partitions, id_column=id_column, patience=patience, durable=durable)
 
 
+def redis(
+    url: str,
+    name: str,
+    *,
+    mode: Literal["stream", "upsert"] = "stream",
+    key: str | Sequence[str] | None = None,
+    id_field: str = "clonos_id",
+    maxlen: int | None = None,
+    cluster: bool = False,
+    replicas: int = 0,
+    options: Mapping[str, Any] | None = None,
+    patience: float = 30.0,
+    durable: bool = True,
+) -> RedisSink:
+    """Rows into a stream of Redis, or into hashes; see `RedisSink`. Raises ConfigurationError without redis-py."""
+    needs("redis", "a Redis sink")
+    from clonos.sinks.redis_sink import RedisSink
+
+    return RedisSink(
+        url,
+        name,
+        mode=mode,
+        key=key,
+        id_field=id_field,
+        maxlen=maxlen,
+        cluster=cluster,
+        replicas=replicas,
+        options=options,
+        patience=patience,
+        durable=durable,
+    )
+
+
 def batches(
     fn: Callable[[Any, int], object],
     *,
@@ -180,5 +217,7 @@ def __getattr__(name: str) -> Any:
             needs("sqlalchemy", "a SQL sink")
         if name == "KafkaSink":
             needs("confluent_kafka", "a Kafka sink")
+        if name == "RedisSink":
+            needs("redis", "a Redis sink")
         return getattr(import_module(_CLASSES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

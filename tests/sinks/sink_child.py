@@ -2,16 +2,17 @@
 
     python sink_child.py SPEC
 
-SPEC is JSON: `sink` (sql, jsonl, log, call, kafka, own), `arguments` of its constructor, `query`, `fence`, `upto` (the
-last position to write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at": n}: die when that point
-is passed for the n-th time after opening (or `"at": 0`: while opening). Content depends on the position alone, so
-every run of it offers the same rows. Prints a line of JSON per event.
+SPEC is JSON: `sink` (sql, jsonl, log, call, kafka, redis, own), `arguments` of its constructor, `query`, `fence`,
+`upto` (the last position to write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at": n}: die
+when that point is passed for the n-th time after opening (or `"at": 0`: while opening). Content depends on the position
+alone, so every run of it offers the same rows. Prints a line of JSON per event.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sqlite3
 import sys
@@ -60,6 +61,8 @@ def make_sink(spec: dict[str, Any]) -> Any:
         sink = (sinks.JsonlSink if spec["sink"] == "jsonl" else sinks.LogSink)(**arguments)
     elif spec["sink"] == "kafka":
         sink = sinks.kafka(arguments.pop("servers"), **arguments)
+    elif spec["sink"] == "redis":
+        sink = sinks.redis(**arguments)
     elif spec["sink"] == "own":
         sink = own_sink.OwnSink(**arguments)
     else:
@@ -134,6 +137,9 @@ def plant(crash: Crash) -> None:
 
         _wrap(KafkaCluster, target, crash, moment == "before")
         return
+    if target == "redis":
+        plant_redis(crash, moment)
+        return
     if target == "own":
         if moment == "within":
             DyingDatabase.crash = crash
@@ -161,6 +167,26 @@ def plant(crash: Crash) -> None:
         whole(descriptor, data, offset)
 
     module.write_all = half
+
+
+def plant_redis(crash: Crash, moment: str) -> None:
+    """Within a step: its request has been carried out, and the answer lies in the socket, unread."""
+    from redis.connection import AbstractConnection
+
+    from clonos.sinks.redis_store import RedisStore
+
+    if moment != "within":
+        _wrap(RedisStore, "step", crash, moment == "before")
+        return
+    send = AbstractConnection.send_packed_command
+
+    def sent(connection: Any, command: Any, *arguments: Any, **named: Any) -> None:
+        send(connection, command, *arguments, **named)
+        if b"EVALSHA" in b"".join([command] if isinstance(command, bytes) else command) and crash.due():
+            select.select([connection._sock], [], [])
+            crash.act()
+
+    AbstractConnection.send_packed_command = sent
 
 
 class DyingDatabase(sqlite3.Connection):
