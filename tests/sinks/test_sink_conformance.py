@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis_server
+from deltalake import DeltaTable
 from kafka_broker import KafkaBroker, shown_once
 from redis_server import RedisServer
 from sink_support import execute
@@ -61,6 +62,7 @@ KINDS = [
     pytest.param("kafka", marks=pytest.mark.kafka),
     pytest.param("kafka at once", marks=pytest.mark.kafka),
     *REDIS,
+    "delta",
 ]
 
 
@@ -134,6 +136,16 @@ def redis_place(server: RedisServer, mode: Any) -> SinkPlace:
     return SinkPlace(lambda: sinks.redis(server.url, f"{name}:" if made else name, **made), visible)
 
 
+def delta_place(folder: Path) -> SinkPlace:
+    def visible() -> list[Written]:
+        if not DeltaTable.is_deltatable(str(folder)):
+            return []
+        found = DeltaTable(folder).to_pyarrow_table().to_pylist()
+        return [(row["clonos_id"], row["card"], row["n"]) for row in found]
+
+    return SinkPlace(lambda: sinks.delta(folder), visible)
+
+
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
     if request.param == "jsonl":
@@ -147,6 +159,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
     if "kafka" in request.param:
         mode = "transactions" if request.param == "kafka" else "at_once"
         return kafka_place(request.getfixturevalue("broker"), mode)
+    if request.param == "delta":
+        return delta_place(tmp_path / "table")
     if request.param.startswith("redis"):
         version, mode = request.param.removeprefix("redis ").split(", ")
         return redis_place(request.getfixturevalue("redis_of")(version), mode)
@@ -158,7 +172,7 @@ def test_a_sink(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
     check(place)
 
 
-@pytest.mark.parametrize("place", REDIS, indirect=True)
+@pytest.mark.parametrize("place", [*REDIS, "delta"], indirect=True)
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=check_name)
 def test_a_store(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
     check(place)
