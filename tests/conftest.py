@@ -14,8 +14,10 @@ import java_class_archive
 import kafka_broker
 import one_session
 import pytest
+import redis_server
 from hypothesis import settings
 from kafka_broker import KafkaBroker
+from redis_server import RedisServer
 
 # How long an example takes says something about the machine.
 settings.register_profile("clonos", deadline=None)
@@ -68,6 +70,26 @@ def broker(brokers: Callable[..., contextlib.AbstractContextManager[KafkaBroker]
     """A real Kafka broker for all tests, which no test kills."""
     with brokers() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def redis_servers() -> Callable[..., contextlib.AbstractContextManager[RedisServer]]:
+    """Starts a real Redis server for one test, which may kill it or set it up in another way."""
+    return redis_server.redis_server
+
+
+@pytest.fixture(scope="session")
+def redis_of() -> Iterator[Callable[..., RedisServer]]:
+    """Gives a Redis server of a version for all tests, which no test kills."""
+    running: dict[str, RedisServer] = {}
+    with contextlib.ExitStack() as stack:
+
+        def server_of(version: str = redis_server.NEW) -> RedisServer:
+            if version not in running:
+                running[version] = stack.enter_context(redis_server.redis_server(version))
+            return running[version]
+
+        yield server_of
 
 
 @pytest.fixture(scope="session")

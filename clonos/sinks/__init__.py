@@ -1,4 +1,5 @@
 """Where rows leave Clonos. Each constructor below describes a sink; `docs/sinks.md` says what each one guarantees.
+`StoreSink` is what a sink of your own is made of; see `docs/write-a-sink.md`.
 
 Nothing is imported until it is used: a query that writes files needs no database driver.
 """
@@ -14,33 +15,46 @@ from clonos.extras import needs
 if TYPE_CHECKING:
     from clonos.sinks.batch_sink import BatchSink
     from clonos.sinks.call_sink import CallableSink
+    from clonos.sinks.delta_sink import DeltaSink
     from clonos.sinks.jsonl_sink import JsonlSink
     from clonos.sinks.kafka_sink import KafkaSink
     from clonos.sinks.log_sink import LogSink
+    from clonos.sinks.redis_sink import RedisSink
     from clonos.sinks.sql_sink import SqlSink
+    from clonos.sinks.store import Store, StoreSink
 
 __all__ = [
     "BatchSink",
     "CallableSink",
+    "DeltaSink",
     "JsonlSink",
     "KafkaSink",
     "LogSink",
+    "RedisSink",
     "SqlSink",
+    "Store",
+    "StoreSink",
     "batches",
     "call",
+    "delta",
     "jsonl",
     "kafka",
     "log",
+    "redis",
     "sql",
 ]
 
 _CLASSES = {
     "BatchSink": "clonos.sinks.batch_sink",
     "CallableSink": "clonos.sinks.call_sink",
+    "DeltaSink": "clonos.sinks.delta_sink",
     "JsonlSink": "clonos.sinks.jsonl_sink",
     "KafkaSink": "clonos.sinks.kafka_sink",
     "LogSink": "clonos.sinks.log_sink",
+    "RedisSink": "clonos.sinks.redis_sink",
     "SqlSink": "clonos.sinks.sql_sink",
+    "Store": "clonos.sinks.store",
+    "StoreSink": "clonos.sinks.store",
 }
 
 
@@ -127,6 +141,53 @@ def log(
     return LogSink(path, partitions, id_column=id_column, patience=patience, durable=durable)
 
 
+def redis(
+    url: str,
+    name: str,
+    *,
+    mode: Literal["stream", "upsert"] = "stream",
+    key: str | Sequence[str] | None = None,
+    id_field: str = "clonos_id",
+    maxlen: int | None = None,
+    cluster: bool = False,
+    replicas: int = 0,
+    options: Mapping[str, Any] | None = None,
+    patience: float = 30.0,
+    durable: bool = True,
+) -> RedisSink:
+    """Rows into a stream of Redis, or into hashes; see `RedisSink`. Raises ConfigurationError without redis-py."""
+    needs("redis", "a Redis sink")
+    from clonos.sinks.redis_sink import RedisSink
+
+    return RedisSink(
+        url,
+        name,
+        mode=mode,
+        key=key,
+        id_field=id_field,
+        maxlen=maxlen,
+        cluster=cluster,
+        replicas=replicas,
+        options=options,
+        patience=patience,
+        durable=durable,
+    )
+
+
+def delta(
+    path: str | os.PathLike[str],
+    *,
+    id_column: str = "clonos_id",
+    patience: float = 30.0,
+    durable: bool = True,
+) -> DeltaSink:
+    """Rows into a table of Delta Lake; see `DeltaSink`. Raises ConfigurationError without deltalake."""
+    needs("deltalake", "a Delta sink")
+    from clonos.sinks.delta_sink import DeltaSink
+
+    return DeltaSink(path, id_column=id_column, patience=patience, durable=durable)
+
+
 def batches(
     fn: Callable[[Any, int], object],
     *,
@@ -174,5 +235,9 @@ def __getattr__(name: str) -> Any:
             needs("sqlalchemy", "a SQL sink")
         if name == "KafkaSink":
             needs("confluent_kafka", "a Kafka sink")
+        if name == "DeltaSink":
+            needs("deltalake", "a Delta sink")
+        if name == "RedisSink":
+            needs("redis", "a Redis sink")
         return getattr(import_module(_CLASSES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -76,7 +76,7 @@ def without(root: Path, tmp_path: Path) -> Run:
     return run
 
 
-def test_every_module_but_those_of_sql_kafka_and_the_flights_can_be_imported_without_any(
+def test_every_module_but_those_of_some_sinks_and_the_flights_can_be_imported_without_any(
     without: Run,
 ) -> None:
     done = without(*EXTRAS, "py4j", program=IMPORT_ALL)
@@ -85,6 +85,8 @@ def test_every_module_but_those_of_sql_kafka_and_the_flights_can_be_imported_wit
     allowed = (
         "clonos.sinks.sql_",
         "clonos.sinks.kafka_",
+        "clonos.sinks.redis_",
+        "clonos.sinks.delta_",
         "clonos.kafka.reader",
         "clonos.tools.demo.",
         "clonos.tools.flights.",
@@ -106,6 +108,10 @@ def test_a_replica_runs_without_any(without: Run, tmp_path: Path) -> None:
         ("sqlalchemy", "from clonos.sinks import SqlSink", "[sql]"),
         ("confluent_kafka", "import clonos; clonos.sinks.kafka('localhost:1', topic='t')", "[kafka]"),
         ("confluent_kafka", "import clonos.kafka; clonos.kafka.Reader({}, ['t'])", "[kafka]"),
+        ("redis", "import clonos; clonos.sinks.redis('redis://host', 's')", "[redis]"),
+        ("redis", "from clonos.sinks import RedisSink", "[redis]"),
+        ("deltalake", "import clonos; clonos.sinks.delta('/tmp/t')", "[delta]"),
+        ("deltalake", "from clonos.sinks import DeltaSink", "[delta]"),
         ("psycopg", "import clonos; clonos.sinks.sql('postgresql://host/db', 't')", "[postgres]"),
         ("pandas", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),

@@ -96,6 +96,13 @@ LIMITS: dict[str, str] = {
     "Sinks of one query": """
         spark/test_spark_dataflows.py::test_several_sinks_show_what_one_query_draws
         operators/test_operators_pyspark.py::test_functions_with_pysparks_signatures_have_no_side_outputs""",
+    "A Delta sink writes": """
+        sinks/test_delta_sink.py::test_what_does_not_fit_is_refused_when_the_query_is_defined
+        sinks/test_delta_sink.py::test_what_is_needed_outlives_checkpoints_compaction_and_vacuum
+        sinks/test_delta_sink.py::test_rows_that_a_restore_takes_away_are_not_missed""",
+    "Redis loses rows": """
+        sinks/test_redis_sink.py::test_a_replica_that_lagged_and_took_over_is_told
+        sinks/test_redis_sink.py::test_a_server_that_syncs_now_and_then_is_told_of""",
     "In Real-Time Mode all tasks of a query run at once": """
         spark/test_spark_layers.py::test_a_layer_has_the_instances_of_its_nodes_and_forwarders_for_later_ones""",
     "Keys are strings": """

@@ -2,22 +2,25 @@
 
     python sink_child.py SPEC
 
-SPEC is JSON: `sink` (sql, jsonl, log, call, kafka), `arguments` of its constructor, `query`, `fence`, `upto` (the last
-position to write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at": n}: die when that point
-is passed for the n-th time after opening (or `"at": 0`: while opening). Content depends on the position alone, so
-every run of it offers the same rows. Prints a line of JSON per event.
+SPEC is JSON: `sink` (sql, jsonl, log, call, kafka, redis, delta, own), `arguments` of its constructor, `query`,
+`fence`, `upto` (the last position to write), `bundle` (rows per bundle) and optionally `crash` {"point": name, "at":
+n}: die when that point is passed for the n-th time after opening (or `"at": 0`: while opening). Content depends on the
+position alone, so every run of it offers the same rows. Prints a line of JSON per event.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import own_sink
 import pyarrow as pa
 
 from clonos import sinks
@@ -58,6 +61,12 @@ def make_sink(spec: dict[str, Any]) -> Any:
         sink = (sinks.JsonlSink if spec["sink"] == "jsonl" else sinks.LogSink)(**arguments)
     elif spec["sink"] == "kafka":
         sink = sinks.kafka(arguments.pop("servers"), **arguments)
+    elif spec["sink"] == "redis":
+        sink = sinks.redis(**arguments)
+    elif spec["sink"] == "delta":
+        sink = sinks.delta(**arguments)
+    elif spec["sink"] == "own":
+        sink = own_sink.OwnSink(**arguments)
     else:
         sink = sinks.sql(**arguments)
     sink.validate(SCHEMA)
@@ -130,6 +139,19 @@ def plant(crash: Crash) -> None:
 
         _wrap(KafkaCluster, target, crash, moment == "before")
         return
+    if target == "redis":
+        plant_redis(crash, moment)
+        return
+    if target == "delta":
+        plant_delta(crash, moment)
+        return
+    if target == "own":
+        if moment == "within":
+            DyingDatabase.crash = crash
+            own_sink.sqlite3.connect = DyingDatabase.connect
+        else:
+            _wrap(own_sink.OwnStore, "step", crash, moment == "before")
+        return
     import clonos.sinks.appended_file
     import clonos.sinks.sink_wal
     import clonos.sinks.wal_files
@@ -150,6 +172,58 @@ def plant(crash: Crash) -> None:
         whole(descriptor, data, offset)
 
     module.write_all = half
+
+
+def plant_delta(crash: Crash, moment: str) -> None:
+    """In the order in which a step passes them."""
+    from clonos.sinks.delta_records import RecordFiles
+    from clonos.sinks.delta_sink import DeltaStore
+    from clonos.sinks.delta_table import LocalTable
+
+    owner, name, before = {
+        "step": (DeltaStore, "step", True),
+        "rows": (LocalTable, "write_rows", False),
+        "records": (RecordFiles, "write", False),
+        "commit": (LocalTable, "commit", True),
+        "committed": (LocalTable, "commit", False),
+        "after": (DeltaStore, "step", False),
+    }[moment]
+    _wrap(owner, name, crash, before)
+
+
+def plant_redis(crash: Crash, moment: str) -> None:
+    """Within a step: its request has been carried out, and the answer lies in the socket, unread."""
+    from redis.connection import AbstractConnection
+
+    from clonos.sinks.redis_store import RedisStore
+
+    if moment != "within":
+        _wrap(RedisStore, "step", crash, moment == "before")
+        return
+    send = AbstractConnection.send_packed_command
+
+    def sent(connection: Any, command: Any, *arguments: Any, **named: Any) -> None:
+        send(connection, command, *arguments, **named)
+        if b"EVALSHA" in b"".join([command] if isinstance(command, bytes) else command) and crash.due():
+            select.select([connection._sock], [], [])
+            crash.act()
+
+    AbstractConnection.send_packed_command = sent
+
+
+class DyingDatabase(sqlite3.Connection):
+    """Acts within a transaction: rows are written, and what is to be changed with them is not yet."""
+
+    crash: Crash
+
+    @classmethod
+    def connect(cls, *arguments: Any, **named: Any) -> sqlite3.Connection:
+        return cls(*arguments, **named)
+
+    def executemany(self, statement: str, values: Any) -> sqlite3.Cursor:
+        if statement.startswith("DELETE FROM record") and self.crash.due():
+            self.crash.act()
+        return super().executemany(statement, values)
 
 
 def _wrap(owner: Any, name: str, crash: Crash, before: bool) -> None:

