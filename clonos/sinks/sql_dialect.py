@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sqlite3
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -183,19 +184,25 @@ def column_type(kind: pa.DataType, backend: str) -> sa.types.TypeEngine[Any]:
     return sa.Date() if pt.is_date(kind) else sa.Text()
 
 
-def value_encoder(kind: pa.DataType, backend: str) -> Encode | None:
-    """A function to a value that the driver takes, or None where it takes the value as it is."""
+def value_encoder(kind: pa.DataType, backend: str, is_key: bool = False) -> Encode | None:
+    """A function to a value that the driver takes, or None where it takes the value as it is. Of a key's column equal
+    values have one form."""
     if is_nested(kind):
         return json_text_encoder(kind)
     if backend == POSTGRESQL:
         return None
     if pt.is_decimal(kind):
-        return plain
+        return _digits if is_key else plain
     if pt.is_timestamp(kind):
         return _timestamp
     if pt.is_date(kind):
         return dt.date.isoformat
     return microseconds if pt.is_duration(kind) else None
+
+
+def _digits(value: Decimal) -> str:
+    """Of a number without a fraction: one of scale 0 may be `Decimal("7.0")`, too."""
+    return str(int(value))
 
 
 def _timestamp(value: dt.datetime) -> str:

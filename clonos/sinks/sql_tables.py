@@ -11,7 +11,8 @@
 | `clonos_commit` | per query the commit record, as `clonos.protocol.line.kept_commit` packs it |
 
 The user's table has one more column than the rows: their id, unique. It is the last line of defence: should anything
-try to make an output number visible a second time, the database itself refuses.
+try to make an output number visible a second time, the database itself refuses. A table with one row per key has that
+key as its primary key (`clonos.sinks.sql_upsert`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import sqlalchemy as sa
 
 from clonos.protocol.ids import Origin
 from clonos.sinks.sql_dialect import SQLITE, column_type
+from clonos.sinks.sql_upsert import Upsert
 
 FLOOR = Origin.of(0, -1)
 _Id = sa.String(255)
@@ -142,12 +144,42 @@ def _big(name: str) -> sa.Column[int]:
     return sa.Column(name, sa.BigInteger, nullable=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class UserTable:
+    """The user's table as this sink would create it. `names`: the columns that rows are written to, besides the id;
+    `key`: those of them that make the key, none where rows are only inserted."""
+
+    table: sa.Table
+    id_column: str
+    names: tuple[str, ...]
+    key: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> sa.Column[Any]:
+        return self.table.c[self.id_column]
+
+
 def user_table(
-    name: str, schema: str | None, id_column: str, rows: pa.Schema, names: Mapping[str, str], backend: str
-) -> sa.Table:
-    """The user's table as this sink would create it."""
-    columns = [sa.Column(names.get(each.name, each.name), column_type(each.type, backend)) for each in rows]
-    id_type = sa.Text() if backend == SQLITE else _Id
-    return sa.Table(
-        name, sa.MetaData(schema=schema), sa.Column(id_column, id_type, primary_key=True), *columns
+    name: str,
+    schema: str | None,
+    id_column: str,
+    rows: pa.Schema,
+    names: Mapping[str, str],
+    backend: str,
+    upsert: Upsert | None,
+) -> UserTable:
+    """`names`: row column to table column, where they differ."""
+    key = tuple(names.get(each, each) for each in upsert.key) if upsert else ()
+    kept = [field for field in rows if upsert is None or field.name != upsert.delete]
+    columns = [sa.Column(names.get(each.name, each.name), column_type(each.type, backend)) for each in kept]
+    written = tuple(column.name for column in columns)
+    for column in columns:
+        column.nullable = column.name not in key
+    own: sa.Column[Any] = sa.Column(
+        id_column, sa.Text() if backend == SQLITE else _Id, nullable=False, unique=bool(key)
     )
+    primary = sa.PrimaryKeyConstraint(*(key or [id_column]))
+    table = sa.Table(name, sa.MetaData(schema=schema), own, *columns, primary)
+    for column in primary.columns:
+        column.autoincrement = False
+    return UserTable(table=table, id_column=id_column, names=written, key=key)

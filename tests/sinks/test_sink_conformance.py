@@ -35,7 +35,9 @@ KINDS = [
     "call",
     "checkable call",
     "sqlite",
+    "sqlite upsert",
     pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("postgres upsert", marks=pytest.mark.postgres),
     pytest.param("kafka", marks=pytest.mark.kafka),
 ]
 
@@ -74,11 +76,14 @@ def call_place(folder: Path, mode: Any) -> SinkPlace:
     return SinkPlace(lambda: sinks.call(write, mode=mode, last_written=asked, path=folder), lambda: arrived)
 
 
-def sql_place(url: str) -> SinkPlace:
+def sql_place(url: str, kind: str) -> SinkPlace:
+    # Each row has a key of its own, so that all of them stay to be counted.
+    arguments: dict[str, Any] = {"mode": "upsert", "key": ["n", "card"]} if "upsert" in kind else {}
+
     def visible() -> list[Any]:
         return [tuple(row) for row in execute(url, "SELECT clonos_id, card, n FROM out")]
 
-    return SinkPlace(lambda: sinks.sql(url, "out"), visible)
+    return SinkPlace(lambda: sinks.sql(url, "out", **arguments), visible)
 
 
 def kafka_place(broker: KafkaBroker) -> SinkPlace:
@@ -103,11 +108,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
         return log_place(tmp_path / "rows")
     if "call" in request.param:
         return call_place(tmp_path / "log", "checkable" if request.param != "call" else "idempotent")
-    if request.param == "sqlite":
-        return sql_place(f"sqlite:///{tmp_path}/sink.db")
+    if request.param.startswith("sqlite"):
+        return sql_place(f"sqlite:///{tmp_path}/sink.db", request.param)
     if request.param == "kafka":
         return kafka_place(request.getfixturevalue("broker"))
-    return sql_place(request.getfixturevalue("server").fresh_database())
+    return sql_place(request.getfixturevalue("server").fresh_database(), request.param)
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=check_name)
