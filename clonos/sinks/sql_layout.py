@@ -22,7 +22,8 @@ from clonos.errors import SinkError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NodeId
 from clonos.protocol.roles.sink_fence import NO_WRITER
-from clonos.sinks.sql_dialect import lock_schema
+from clonos.sinks import sql_mysql
+from clonos.sinks.sql_dialect import MYSQL, schema_lock
 from clonos.sinks.sql_tables import FLOOR, Books, UserTable
 from clonos.sinks.sql_target import Written, check_columns, check_table, read_written
 
@@ -43,16 +44,17 @@ def prepare(
     """Create what is missing (if we may) and check that what is there fits, also to what the query has written before;
     gives that. Needs a write transaction."""
     table = user.table
-    prepare_books(connection, books, create=create)
-    written = read_written(connection, books, query, node)
-    _check_spelling(connection, table)
-    if written is not None:
-        there = sa.inspect(connection).has_table(table.name, schema=table.schema)
-        check_table(written, books, table, there=there)
-    if not _create_missing(connection, [table], create=create):
+    with schema_lock(connection, books.schema):
+        prepare_books(connection, books, create=create)
+        written = read_written(connection, books, query, node)
+        _check_spelling(connection, table)
         if written is not None:
-            _add_columns(connection, table, written, create=create)
-        _check_fit(sa.inspect(connection), user)
+            there = sa.inspect(connection).has_table(table.name, schema=table.schema)
+            check_table(written, books, table, there=there)
+        if not _create_missing(connection, [table], create=create):
+            if written is not None:
+                _add_columns(connection, table, written, create=create)
+            _check_fit(connection, user)
     return written
 
 
@@ -85,18 +87,18 @@ def _add_columns(connection: Connection, table: sa.Table, written: Written, *, c
 
 def prepare_books(connection: Connection, books: Books, *, create: bool) -> None:
     """The same for our own tables alone."""
-    lock_schema(connection)
-    found = _layout(connection, books)
-    if found == _NARROW_FENCES and create:
-        _create_missing(connection, books.all, create=True)
-        _widen_fences(connection, books)
-    elif found is None:
-        _create_missing(connection, books.all, create=create)
-        connection.execute(books.format.insert(), {"version": FORMAT_VERSION})
-    elif found == FORMAT_VERSION:
-        _create_missing(connection, books.all, create=create)
-    else:
-        raise _unknown(books, found)
+    with schema_lock(connection, books.schema):
+        found = _layout(connection, books)
+        if found == _NARROW_FENCES and create and connection.dialect.name != MYSQL:
+            _create_missing(connection, books.all, create=True)
+            _widen_fences(connection, books)
+        elif found is None:
+            _create_missing(connection, books.all, create=create)
+            connection.execute(books.format.insert(), {"version": FORMAT_VERSION})
+        elif found == FORMAT_VERSION:
+            _create_missing(connection, books.all, create=create)
+        else:
+            raise _unknown(books, found)
 
 
 def _layout(connection: Connection, books: Books) -> int | None:
@@ -104,6 +106,8 @@ def _layout(connection: Connection, books: Books) -> int | None:
     if not sa.inspect(connection).has_table(books.format.name, schema=books.schema):
         return None
     versions = [version for (version,) in connection.execute(sa.select(books.format.c.version))]
+    if not versions and connection.dialect.name == MYSQL:
+        return None  # each table is there at once, and the first start was interrupted before this row was
     if len(versions) != 1:
         raise SinkError(f"{books.format.fullname} says layout {versions}", hint="Restore it from a backup")
     return int(versions[0])
@@ -150,8 +154,8 @@ def _create_missing(connection: Connection, tables: list[sa.Table], *, create: b
     return missing
 
 
-def _check_fit(inspector: sa.Inspector, user: UserTable) -> None:
-    table = user.table
+def _check_fit(connection: Connection, user: UserTable) -> None:
+    table, inspector = user.table, sa.inspect(connection)
     there = {each["name"] for each in inspector.get_columns(table.name, schema=table.schema)}
     lacking = [each.name for each in table.columns if each.name not in there]
     if lacking:
@@ -159,7 +163,8 @@ def _check_fit(inspector: sa.Inspector, user: UserTable) -> None:
             f"table {table.fullname} lacks the columns {', '.join(lacking)}",
             hint="Add them, without NOT NULL; with create=True a query adds them to a table that it has written to",
         )
-    uniques = _uniques(inspector, table)
+    is_mysql = connection.dialect.name == MYSQL
+    uniques = sql_mysql.uniques(connection, table) if is_mysql else _uniques(inspector, table)
     if {user.id_column} not in uniques:
         raise SinkError(
             f"column {user.id_column!r} of table {table.fullname} is not unique",
@@ -172,6 +177,8 @@ def _check_fit(inspector: sa.Inspector, user: UserTable) -> None:
             hint="Without one the database cannot tell which row is to be replaced. Create one: CREATE UNIQUE INDEX "
             f"ON the columns ({key}), all of them in one index without WHERE, after removing all but one row per key",
         )
+    if is_mysql:
+        sql_mysql.check_columns(connection, table, user.kinds, user.id_column, user.key)
 
 
 def _uniques(inspector: sa.Inspector, table: sa.Table) -> list[set[str]]:

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from clonos.errors import SinkError
-from clonos.sinks.sql_dialect import is_unavailable, reason
+from clonos.sinks.sql_dialect import execute_rows, is_unavailable, reason
+from clonos.sinks.sql_mysql import is_guard
 from clonos.sinks.sql_statements import Statements, is_later_output
 from clonos.sinks.sql_tables import Books, UserTable
 from clonos.sinks.sql_upsert import Change, Newest
@@ -27,6 +28,7 @@ class Place:
     user: UserTable
     query: str
     newest: Newest | None = None
+    packet: int | None = None
 
 
 class Skipped(Exception):
@@ -41,7 +43,7 @@ def first_refused(
         statement = statements.delete if change.deletes else statements.write
         for row_id, each in zip(change.ids, change.values, strict=True):
             try:
-                written = connection.exec_driver_sql(statement, each).rowcount
+                written = execute_rows(connection, statement, [each], place.packet)
                 if place.newest and not change.deletes and not written:
                     return change, row_id, Skipped()
             except sa.exc.DBAPIError as error:
@@ -55,10 +57,11 @@ def first_refused(
 
 def verdict(connection: Connection, place: Place, change: Change, row_id: str, error: Exception) -> SinkError:
     """The error for a row that was refused. Needs a transaction."""
+    guarded = isinstance(error, sa.exc.IntegrityError) and _is_guard(error, place)
     if isinstance(error, (sa.exc.IntegrityError, Skipped)) and _held(connection, place, [row_id]):
         return _twice(connection, place, row_id)
-    if isinstance(error, Skipped):
-        return _why_skipped(connection, place, change, row_id)
+    if guarded or isinstance(error, Skipped):
+        return _why_skipped(connection, place, change, row_id, guarded=guarded)
     return SinkError(
         f"table {place.user.table.fullname} refuses row {row_id}: {reason(error)}", hint=NOTHING_WRITTEN
     )
@@ -140,7 +143,14 @@ def _lost(place: Place, what: str) -> SinkError:
     )
 
 
-def _why_skipped(connection: Connection, place: Place, change: Change, row_id: str) -> SinkError:
+def _is_guard(error: sa.exc.IntegrityError, place: Place) -> bool:
+    cause = error.orig
+    return place.packet is not None and cause is not None and is_guard(cause, place.user.id_column)
+
+
+def _why_skipped(
+    connection: Connection, place: Place, change: Change, row_id: str, *, guarded: bool
+) -> SinkError:
     """Of a row that neither came in addition nor took the place of another."""
     assert place.newest is not None
     user = place.user
@@ -151,6 +161,12 @@ def _why_skipped(connection: Connection, place: Place, change: Change, row_id: s
         table = user.table.fullname
         said = f"output {row_id} would take the place of a later one: table {table} holds {standing} under its key"
         return _again(connection, place, said)
+    if guarded:
+        return SinkError(
+            f"table {user.table.fullname} refuses row {row_id}: a row with another key has the same value in another "
+            "unique index",
+            hint=NOTHING_WRITTEN,
+        )
     return _lost(place, f"row {row_id} without an error")
 
 

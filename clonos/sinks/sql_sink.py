@@ -12,8 +12,9 @@ from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch
 from clonos.protocol.line.kept_commit import KeptCommit
+from clonos.sinks import sql_mysql
 from clonos.sinks.patience import Patience, check_patience
-from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
+from clonos.sinks.sql_dialect import LONGEST_NAME, MYSQL, SQLITE, make_engine, parse_url, value_encoder
 from clonos.sinks.sql_layout import ddl, prepare_books
 from clonos.sinks.sql_log import (
     SqlLogReader,
@@ -34,15 +35,16 @@ if TYPE_CHECKING:
 
 
 class SqlSink:
-    """A table in SQLite or PostgreSQL.
+    """A table in SQLite, PostgreSQL, MySQL or MariaDB.
 
-    `url`: `sqlite:///file` or `postgresql://user@host/db`. `table`: a name, or `schema.name`. `mode`: "insert" adds
-    each row; "upsert" keeps the newest row per `key`, one column or several, and deletes the key's row where the
-    boolean column `delete` is true, which is not in the table. `columns`: row column to table column, where the names
-    differ. `id_column`: where each row's id goes; it is unique. `id_prefix`: put before every id, so that several
-    queries can share a table. `create`: create what is missing. `patience`: for how many seconds an unreachable or
-    locked database is tried again before the query hears of it. `durable`: whether a commit survives a power failure of
-    the database's machine (it survives a crash of any process in any case).
+    `url`: `sqlite:///file`, `postgresql://user@host/db`, `mysql://user@host/db` or `mariadb://user@host/db`. `table`: a
+    name, or `schema.name`. `mode`: "insert" adds each row; "upsert" keeps the newest row per `key`, one column or
+    several, and deletes the key's row where the boolean column `delete` is true, which is not in the table. `columns`:
+    row column to table column, where the names differ. `id_column`: where each row's id goes; it is unique.
+    `id_prefix`: put before every id, so that several queries can share a table. `create`: create what is missing.
+    `patience`: for how many seconds an unreachable or locked database is tried again before the query hears of it.
+    `durable`: whether a commit survives a power failure of the database's machine (it survives a crash of any process
+    in any case; of MySQL the server's settings say).
     """
 
     instants = True
@@ -64,6 +66,7 @@ class SqlSink:
     ) -> None:
         self._url = parse_url(url)
         self._backend = self._url.get_backend_name()
+        self._is_mariadb = url.startswith("mariadb")
         schema, _, name = table.rpartition(".")
         self._schema, self._table = schema or None, name
         self._upsert = upsert_of(mode, key, delete)
@@ -106,6 +109,8 @@ class SqlSink:
         for field, name in zip(schema, names, strict=True):
             self._check_name(name)
             check_type(field.type, field.name)
+            if self._backend == MYSQL:
+                sql_mysql.check_type(field.type, field.name)
         self._rows = schema
 
     def writer(self) -> SqlWriter:
@@ -164,7 +169,10 @@ class SqlSink:
     def ddl(self) -> str:
         """The statements that create everything this sink needs, for databases where it may not do so itself."""
         _, user = self._validated()
-        return ddl(Books(self._schema), user.table, self._engine(immediate=False).dialect)
+        dialect = self._engine(immediate=False).dialect
+        if self._is_mariadb:  # as a connection would find out
+            dialect.is_mariadb = True  # type: ignore[attr-defined]
+        return ddl(Books(self._schema), user.table, dialect)
 
     def _engine(self, *, immediate: bool) -> Engine:
         return make_engine(self._url, patience=self._patience, durable=self._durable, immediate=immediate)

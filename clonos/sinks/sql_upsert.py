@@ -14,7 +14,7 @@ for one key although Python does not (a column that ignores case) thus ends as t
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -106,8 +106,6 @@ class Newest:
 
     def changes(self, ids: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Change]:
         """`columns`: the rows' columns, encoded. Raises SinkError where a key has no value."""
-        if not ids:
-            return []
         keys = [columns[at] for at in self._key]
         for name, values in zip(self._names, keys, strict=True):
             if None in values:
@@ -123,6 +121,31 @@ class Newest:
             self._change([*run], ids, columns, deletes=deletes)
             for deletes, run in groupby(chosen, lambda at: self._goes(columns, at))
         ]
+
+    def check_merging(
+        self, ids: Sequence[str], columns: Sequence[Sequence[Any]], merging: Mapping[int, str]
+    ) -> None:
+        """Raises SinkError where the database may take a key for another one. `merging`: by the column of the key, the
+        character that does it, a space at the end or U+0000 anywhere."""
+        for at, character in merging.items():
+            for row_id, value in zip(ids, columns[self._key[at]], strict=True):
+                if not isinstance(value, str) or character not in value:
+                    continue
+                if character != " ":
+                    what, way = "holds U+0000", "Remove that"
+                elif value.endswith(" "):
+                    what = "ends with a space"
+                    way = (
+                        "Give the column a collation in which spaces count (utf8mb4_0900_bin of MySQL, "
+                        "utf8mb4_nopad_bin of MariaDB), or cut them"
+                    )
+                else:
+                    continue
+                raise SinkError(
+                    f"row {row_id}: column {self._names[at]!r} of the key {what}, by which the database may take it "
+                    "for another one",
+                    hint=f"Nothing of its bundle was written. {way} before the sink",
+                )
 
     def _goes(self, columns: Sequence[Sequence[Any]], at: int) -> bool:
         return self._delete is not None and columns[self._delete][at] is True
@@ -150,4 +173,4 @@ def _comparable(value: Any) -> Any:
 
 def inserts(ids: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Change]:
     """Every row as it is."""
-    return [Change(list(ids), list(zip(ids, *columns, strict=True)))] if ids else []
+    return [Change(list(ids), list(zip(ids, *columns, strict=True)))]

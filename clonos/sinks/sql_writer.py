@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,9 +27,10 @@ from clonos.protocol.roles.sink_fence import Holder
 from clonos.sinks.bundle import check_bundle
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
-from clonos.sinks.sql_dialect import is_unavailable, reason
+from clonos.sinks.sql_dialect import MYSQL, execute_rows, is_unavailable, reason
 from clonos.sinks.sql_layout import prepare
 from clonos.sinks.sql_log import check_fence, next_number_of, read_cursors, take_fence, told
+from clonos.sinks.sql_mysql import check_sizes, largest_packet, merging
 from clonos.sinks.sql_refusal import (
     NOTHING_WRITTEN,
     Place,
@@ -39,7 +40,7 @@ from clonos.sinks.sql_refusal import (
     first_refused,
     verdict,
 )
-from clonos.sinks.sql_statements import Statements, insert_of, upsert_of
+from clonos.sinks.sql_statements import Statements, statements_of
 from clonos.sinks.sql_tables import Books, UserTable, at
 from clonos.sinks.sql_target import keep_target
 from clonos.sinks.sql_upsert import Change, Newest, inserts
@@ -60,15 +61,14 @@ class Target:
     newest: Newest | None
     create: bool
 
-    def changes(self, ids: Sequence[str], columns: Sequence[Any]) -> list[Change]:
-        """What these rows do to the table. Raises SinkError."""
-        return inserts(ids, columns) if self.newest is None else self.newest.changes(ids, columns)
-
-    def statements(self, dialect: sa.Dialect) -> Statements:
-        table, user = self.user.table, self.user
-        if not user.key:
-            return insert_of(table, user.id_column, user.names, dialect)
-        return upsert_of(table, user.id_column, user.names, user.key, dialect)
+    def changes(self, ids: Sequence[str], columns: Sequence[Any], merging: Mapping[int, str]) -> list[Change]:
+        """What these rows do to the table; for `merging` see `Newest.check_merging`. Raises SinkError."""
+        if not ids:  # there are no columns either
+            return []
+        if self.newest is None:
+            return inserts(ids, columns)
+        self.newest.check_merging(ids, columns, merging)
+        return self.newest.changes(ids, columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,10 @@ class SqlWriter:
         self._cursors: Cursors = {}
         self._seq = 0
         self._in_doubt = False
-        self._statements = Statements("")
+        self._statements: Statements | None = None
+        # Of MySQL: the longest statement, and what makes it take two keys for one.
+        self._packet: int | None = None
+        self._merging: dict[int, str] = {}
         # Whether the database knows that this query's rows are in this table.
         self._target_kept = False
 
@@ -112,7 +115,9 @@ class SqlWriter:
         prefix = self._target.id_prefix
         stored = [prefix + each for each in ids] if prefix else ids
         moved = {c: p for c, p in cursors.items() if p != self._cursors.get(c)}
-        bundle = _Bundle(changes=self._target.changes(stored, columns), cursors=moved, deltas=deltas)
+        bundle = _Bundle(
+            changes=self._target.changes(stored, columns, self._merging), cursors=moved, deltas=deltas
+        )
         if not (stored or moved or deltas):
             return
         self._patience.run(lambda _: self._attempt(bundle))
@@ -142,7 +147,11 @@ class SqlWriter:
         take_fence(connection, target.books, self._query, origin, self._mine)
         self._cursors = read_cursors(connection, target.books, self._query, origin)
         self._seq = next_number_of(connection, target.books, self._query, origin)
-        self._statements = target.statements(connection.dialect)
+        user = target.user
+        self._statements = statements_of(user.table, user.id_column, user.names, user.key, connection.dialect)
+        if connection.dialect.name == MYSQL:
+            self._packet = largest_packet(connection)
+            self._merging = merging(connection, user.table, user.key)
 
     def _attempt(self, bundle: _Bundle) -> None:
         """Raises SinkUnavailable with the outcome in doubt, which the next attempt resolves."""
@@ -166,6 +175,8 @@ class SqlWriter:
             self._change_rows(connection, bundle.changes)
         place = {"query": self._query, "node": node, "instance": instance}
         if bundle.deltas:
+            if self._packet is not None:
+                check_sizes(bundle.deltas, self._packet)
             log = [
                 {**place, "seq": number, "checksum": zlib.crc32(delta), "bytes": delta}
                 for number, delta in zip(numbers(self._seq, len(bundle.deltas)), bundle.deltas, strict=True)
@@ -174,13 +185,12 @@ class SqlWriter:
         self._move_cursors(connection, bundle, place)
 
     def _change_rows(self, connection: Connection, changes: list[Change]) -> None:
-        target = self._target
+        target, statements = self._target, self._statements
+        assert statements is not None
         for change in changes:
-            statement = self._statements.delete if change.deletes else self._statements.write
+            statement = statements.delete if change.deletes else statements.write
             try:
-                counted = connection.exec_driver_sql(
-                    statement, change.values, execution_options={"preserve_rowcount": True}
-                ).rowcount
+                counted = execute_rows(connection, statement, change.values, self._packet)
             except sa.exc.DBAPIError as error:
                 if is_unavailable(error):
                     raise
@@ -189,14 +199,14 @@ class SqlWriter:
                 raise _Refused(error) from None
             if target.newest is None:
                 check_arrived(connection, self._place, change.ids, counted)
-            elif not change.deletes and counted != len(change.ids):  # what is to be deleted need not be there
+            elif not change.deletes and counted < len(change.ids):  # what is to be deleted need not be there
                 raise _Refused(Skipped())
         if not self._target_kept:
             keep_target(connection, target.books, self._query, self._origin.node, target.user.table)
 
     @property
     def _place(self) -> Place:
-        return Place(self._target.books, self._target.user, self._query, self._target.newest)
+        return Place(self._target.books, self._target.user, self._query, self._target.newest, self._packet)
 
     def _took_effect(self, connection: Connection, bundle: _Bundle) -> bool:
         standing = read_cursors(connection, self._target.books, self._query, self._origin)
@@ -253,6 +263,7 @@ class SqlWriter:
 
     def _blame(self, bundle: _Bundle, error: Exception) -> SinkError:
         """Find the row that the table refuses by offering one after another, and take everything back."""
+        assert self._statements is not None
         try:
             connection = self._connect()
             with connection.begin() as attempt:

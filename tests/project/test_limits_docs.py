@@ -101,6 +101,7 @@ LIMITS: dict[str, str] = {
         sinks/test_sink_upsert.py::test_of_several_instances_the_last_transaction_counts
         sinks/test_sink_upsert.py::test_the_statement_itself_does_not_take_an_older_output
         sinks/test_sink_upsert.py::test_after_a_deletion_an_older_row_may_come_again""",
+    "A SQL sink in MySQL or MariaDB": OUTSIDE,
     "In Real-Time Mode all tasks of a query run at once": """
         spark/test_spark_layers.py::test_a_layer_has_the_instances_of_its_nodes_and_forwarders_for_later_ones""",
     "Keys are strings": """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kafka_broker import KafkaBroker
-from sink_support import execute
+from sink_support import execute, fresh_database
 
 from clonos import sinks
 from clonos.protocol.fence import Fence
@@ -38,6 +38,8 @@ KINDS = [
     "sqlite upsert",
     pytest.param("postgres", marks=pytest.mark.postgres),
     pytest.param("postgres upsert", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+    pytest.param("mysql upsert", marks=pytest.mark.mysql),
     pytest.param("kafka", marks=pytest.mark.kafka),
 ]
 
@@ -108,11 +110,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
         return log_place(tmp_path / "rows")
     if "call" in request.param:
         return call_place(tmp_path / "log", "checkable" if request.param != "call" else "idempotent")
-    if request.param.startswith("sqlite"):
-        return sql_place(f"sqlite:///{tmp_path}/sink.db", request.param)
     if request.param == "kafka":
         return kafka_place(request.getfixturevalue("broker"))
-    return sql_place(request.getfixturevalue("server").fresh_database(), request.param)
+    kind: str = request.param
+    return sql_place(fresh_database(kind.partition(" ")[0], request, tmp_path), kind)
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=check_name)
