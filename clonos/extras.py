@@ -16,6 +16,7 @@ EXTRAS: Final = {
     "pandas": "pandas",
     "sqlalchemy": "sql",
     "psycopg": "postgres",
+    "pymysql": "mysql",
     "confluent_kafka": "kafka",
     "redis": "redis",
     "deltalake": "delta",

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import java_class_archive
 import kafka_broker
+import mysql_server
 import one_session
 import pytest
 import redis_server
 from hypothesis import settings
 from kafka_broker import KafkaBroker
+from mysql_server import MysqlServer
 from redis_server import RedisServer
 
 # How long an example takes says something about the machine.
@@ -90,6 +92,16 @@ def redis_of() -> Iterator[Callable[..., RedisServer]]:
             return running[version]
 
         yield server_of
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MysqlServer]:
+    """A real server of MySQL or MariaDB; a test that kills it starts it again."""
+    reason = mysql_server.why_not()
+    if reason:
+        pytest.skip(reason)
+    with mysql_server.mysql_server() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

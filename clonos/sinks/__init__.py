@@ -62,6 +62,9 @@ def sql(
     url: str,
     table: str,
     *,
+    mode: Literal["insert", "upsert"] = "insert",
+    key: str | Sequence[str] | None = None,
+    delete: str | None = None,
     create: bool = True,
     columns: Mapping[str, str] | None = None,
     id_column: str = "clonos_id",
@@ -69,13 +72,16 @@ def sql(
     patience: float = 30.0,
     durable: bool = True,
 ) -> SqlSink:
-    """Rows into a table of SQLite or PostgreSQL; see `SqlSink`. Raises ConfigurationError without SQLAlchemy."""
+    """Rows into a table of SQLite, PostgreSQL or MySQL; see `SqlSink`. Raises ConfigurationError without SQLAlchemy."""
     needs("sqlalchemy", "a SQL sink")
     from clonos.sinks.sql_sink import SqlSink
 
     return SqlSink(
         url,
         table,
+        mode=mode,
+        key=key,
+        delete=delete,
         create=create,
         columns=columns,
         id_column=id_column,

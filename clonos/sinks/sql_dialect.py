@@ -1,12 +1,13 @@
 """What differs between the databases: how to reach one, begin a write on it, write values, and read its errors.
 
-Two are supported, because the guarantees rest on behaviour that has to be tested: SQLite (one file, one writer at a
-time, any number of readers) and PostgreSQL through psycopg 3. An error is *unavailable* when waiting can mend it (no
-connection, a lock, a full disk, a server that starts or stops) and a refusal otherwise.
+Three are supported, because the guarantees rest on behaviour that has to be tested: SQLite (one file, one writer at a
+time, any number of readers), PostgreSQL through psycopg 3, and MySQL or MariaDB (`clonos.sinks.sql_mysql`). An error
+is *unavailable* when waiting can mend it (no connection, a lock, a full disk, a server that starts or stops) and a
+refusal otherwise.
 
 A process that is stopped in the middle of a transaction holds locks. PostgreSQL is told to end such a transaction by
-itself (`idle_in_transaction_session_timeout`), so that a hung writer cannot keep its successor out. SQLite has no
-server that could: there the hung process must be killed.
+itself (`idle_in_transaction_session_timeout`), and so is MySQL, so that a hung writer cannot keep its successor out.
+SQLite has no server that could: there the hung process must be killed.
 """
 
 from __future__ import annotations
@@ -14,20 +15,25 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 from pyarrow import types as pt
-from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from clonos.errors import QueryDefinitionError
 from clonos.extras import needs
+from clonos.sinks import sql_mysql
+from clonos.sinks.sql_statements import Statement
 from clonos.sinks.values import Encode, is_nested, json_text_encoder, microseconds, plain
 
-SQLITE, POSTGRESQL = "sqlite", "postgresql"
-LONGEST_NAME = {SQLITE: 1_000, POSTGRESQL: 63}
+SQLITE, POSTGRESQL, MYSQL = "sqlite", "postgresql", "mysql"
+LONGEST_NAME = {SQLITE: 1_000, POSTGRESQL: 63, MYSQL: 64}
 _LOCK_WAIT_MS = 2_000
 _DDL_LOCK = 0x636C6F6E6F73  # "clonos": one schema change at a time
 _SQLITE_WAITS = {
@@ -51,7 +57,7 @@ def parse_url(text: str) -> URL:
         url = make_url(text.replace("postgres://", "postgresql://", 1))
     except sa.exc.ArgumentError:
         raise QueryDefinitionError(
-            "not a database URL", hint="Write sqlite:///file or postgresql://host/db"
+            "not a database URL", hint="Write sqlite:///file, postgresql://host/db or mysql://host/db"
         ) from None
     backend, driver = url.get_backend_name(), url.drivername.partition("+")[2]
     if backend == SQLITE and driver in ("", "pysqlite"):
@@ -65,15 +71,20 @@ def parse_url(text: str) -> URL:
     if backend == POSTGRESQL and driver in ("", "psycopg"):
         needs("psycopg", "a PostgreSQL sink")
         return url.set(drivername="postgresql+psycopg")
+    if backend in (MYSQL, "mariadb") and driver in ("", "pymysql"):
+        needs("pymysql", "a MySQL sink")
+        if not url.database:
+            raise QueryDefinitionError("the URL names no database", hint="Write mysql://host/db")
+        return url.set(drivername="mysql+pymysql")
     raise QueryDefinitionError(
         f"no SQL sink for {url.drivername!r}",
-        hint="Supported: sqlite (built in) and postgresql+psycopg (psycopg 3)",
+        hint="Supported: sqlite (built in), postgresql+psycopg (psycopg 3), mysql+pymysql and mariadb+pymysql",
     )
 
 
 def make_engine(url: URL, *, patience: float, durable: bool, immediate: bool) -> Engine:
     """An engine without a pool. With `immediate`, a SQLite transaction takes the write lock when it begins."""
-    sqlite = url.get_backend_name() == SQLITE
+    backend = url.get_backend_name()
     engine = sa.create_engine(
         url,
         poolclass=sa.pool.NullPool,
@@ -82,13 +93,15 @@ def make_engine(url: URL, *, patience: float, durable: bool, immediate: bool) ->
     )
 
     def on_connect(raw: Any, _record: object) -> None:
-        if sqlite:
+        if backend == SQLITE:
             _prepare_sqlite(raw, durable)
+        elif backend == MYSQL:
+            sql_mysql.prepare_session(raw, patience)
         else:
             _prepare_postgresql(raw, patience, durable)
 
     sa.event.listen(engine, "connect", on_connect)
-    if sqlite:
+    if backend == SQLITE:
         begin = "BEGIN IMMEDIATE" if immediate else "BEGIN"
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine
@@ -97,6 +110,8 @@ def make_engine(url: URL, *, patience: float, durable: bool, immediate: bool) ->
 def _connect_args(url: URL, patience: float) -> dict[str, Any]:
     if url.get_backend_name() == SQLITE:
         return {"timeout": _LOCK_WAIT_MS / 1000, "check_same_thread": False}
+    if url.get_backend_name() == MYSQL:
+        return sql_mysql.connect_args(patience)
     timeout = max(1, round(patience))
     wanted = {
         "connect_timeout": min(timeout, 10),
@@ -125,10 +140,47 @@ def _prepare_postgresql(raw: Any, patience: float, durable: bool) -> None:
     raw.commit()
 
 
-def lock_schema(connection: Connection) -> None:
+@contextmanager
+def schema_lock(connection: Connection, schema: str | None) -> Iterator[None]:
     """Wait for other instances that create tables. SQLite's write lock does it already."""
+    if connection.dialect.name == MYSQL:
+        with sql_mysql.schema_lock(connection, schema):
+            yield
+        return
     if connection.dialect.name == POSTGRESQL:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_DDL_LOCK)))
+    yield
+
+
+def put(connection: Connection, table: sa.Table, values: Mapping[str, Any], changed: Sequence[str]) -> None:
+    """Insert a row, or change these columns of the one with its primary key, or nothing."""
+    if connection.dialect.name == MYSQL:
+        row = mysql.insert(table).values(values)
+        (own, *_) = table.primary_key.columns
+        changes = {name: row.inserted[name] for name in changed} or {own.name: own}
+        connection.execute(row.on_duplicate_key_update(changes))
+        return
+    insert = sqlite.insert if connection.dialect.name == SQLITE else postgresql.insert
+    made: Any = insert(table).values(values)
+    if not changed:
+        connection.execute(made.on_conflict_do_nothing())
+        return
+    changes = {name: made.excluded[name] for name in changed}
+    connection.execute(
+        made.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=changes)
+    )
+
+
+def execute_rows(
+    connection: Connection, statement: Statement, values: list[tuple[Any, ...]], packet: int | None
+) -> int:
+    """How many rows the database counted. `packet`: the longest statement that MySQL takes."""
+    if packet is not None:
+        return sql_mysql.execute_rows(connection, statement, values, packet)
+    options = {"preserve_rowcount": True}
+    return connection.exec_driver_sql(
+        statement.of(1), statement.parameters(values), execution_options=options
+    ).rowcount
 
 
 def is_unavailable(error: sa.exc.DBAPIError) -> bool:
@@ -139,22 +191,32 @@ def is_unavailable(error: sa.exc.DBAPIError) -> bool:
     if isinstance(cause, sqlite3.Error):
         code = getattr(cause, "sqlite_errorcode", None)
         return code is not None and (code & 0xFF) in _SQLITE_WAITS
+    if _is_of_mysql(cause):
+        return sql_mysql.is_unavailable(cause)
     state = getattr(cause, "sqlstate", None)
     if state is None:
         return isinstance(error, (sa.exc.OperationalError, sa.exc.InterfaceError))
     return state[:2] in _POSTGRESQL_WAIT_CLASSES or state in _POSTGRESQL_WAITS
 
 
+def _is_of_mysql(cause: Any) -> bool:
+    return type(cause).__module__.partition(".")[0] == "pymysql"
+
+
 def reason(error: BaseException) -> str:
     """The driver's words on one line, without the statement and its values, and without PostgreSQL's DETAIL, which
     shows the whole row."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
+    if _is_of_mysql(cause):
+        return " ".join(sql_mysql.reason(cause).split())
     words = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
     return " ".join(words.split()) or type(cause).__name__
 
 
-def column_type(kind: pa.DataType, backend: str) -> sa.types.TypeEngine[Any]:
-    """The SQL type of a column that this sink creates."""
+def column_type(kind: pa.DataType, backend: str, keys: int = 0) -> sa.types.TypeEngine[Any]:
+    """The SQL type of a column that this sink creates. `keys`: of a column of the key, of how many columns that is."""
+    if backend == MYSQL:
+        return sql_mysql.column_type(kind, keys)
     postgres = backend == POSTGRESQL
     if is_nested(kind):
         return postgresql.JSON() if postgres else sa.Text()
@@ -183,19 +245,27 @@ def column_type(kind: pa.DataType, backend: str) -> sa.types.TypeEngine[Any]:
     return sa.Date() if pt.is_date(kind) else sa.Text()
 
 
-def value_encoder(kind: pa.DataType, backend: str) -> Encode | None:
-    """A function to a value that the driver takes, or None where it takes the value as it is."""
+def value_encoder(kind: pa.DataType, backend: str, is_key: bool = False) -> Encode | None:
+    """A function to a value that the driver takes, or None where it takes the value as it is. Of a key's column equal
+    values have one form."""
+    if backend == MYSQL:
+        return sql_mysql.value_encoder(kind)
     if is_nested(kind):
         return json_text_encoder(kind)
     if backend == POSTGRESQL:
         return None
     if pt.is_decimal(kind):
-        return plain
+        return _digits if is_key else plain
     if pt.is_timestamp(kind):
         return _timestamp
     if pt.is_date(kind):
         return dt.date.isoformat
     return microseconds if pt.is_duration(kind) else None
+
+
+def _digits(value: Decimal) -> str:
+    """Of a number without a fraction: one of scale 0 may be `Decimal("7.0")`, too."""
+    return str(int(value))
 
 
 def _timestamp(value: dt.datetime) -> str:

@@ -22,8 +22,9 @@ from clonos.errors import SinkError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import NodeId
 from clonos.protocol.roles.sink_fence import NO_WRITER
-from clonos.sinks.sql_dialect import lock_schema
-from clonos.sinks.sql_tables import FLOOR, Books
+from clonos.sinks import sql_mysql
+from clonos.sinks.sql_dialect import MYSQL, schema_lock
+from clonos.sinks.sql_tables import FLOOR, Books, UserTable
 from clonos.sinks.sql_target import Written, check_columns, check_table, read_written
 
 FORMAT_VERSION = 2
@@ -34,8 +35,7 @@ _BEYOND_LAYOUT_1 = 1 << 40
 def prepare(
     connection: Connection,
     books: Books,
-    table: sa.Table,
-    id_column: str,
+    user: UserTable,
     *,
     create: bool,
     query: str,
@@ -43,16 +43,18 @@ def prepare(
 ) -> Written | None:
     """Create what is missing (if we may) and check that what is there fits, also to what the query has written before;
     gives that. Needs a write transaction."""
-    prepare_books(connection, books, create=create)
-    written = read_written(connection, books, query, node)
-    _check_spelling(connection, table)
-    if written is not None:
-        there = sa.inspect(connection).has_table(table.name, schema=table.schema)
-        check_table(written, books, table, there=there)
-    if not _create_missing(connection, [table], create=create):
+    table = user.table
+    with schema_lock(connection, books.schema):
+        prepare_books(connection, books, create=create)
+        written = read_written(connection, books, query, node)
+        _check_spelling(connection, table)
         if written is not None:
-            _add_columns(connection, table, written, create=create)
-        _check_fit(sa.inspect(connection), table, id_column)
+            there = sa.inspect(connection).has_table(table.name, schema=table.schema)
+            check_table(written, books, table, there=there)
+        if not _create_missing(connection, [table], create=create):
+            if written is not None:
+                _add_columns(connection, table, written, create=create)
+            _check_fit(connection, user)
     return written
 
 
@@ -77,7 +79,7 @@ def _add_columns(connection: Connection, table: sa.Table, written: Written, *, c
     check_columns(written, table, [column.name for column in lacking])
     dialect = connection.dialect
     for column in lacking if create else []:
-        if not column.primary_key:
+        if column.nullable:  # neither the id nor the key: no value would be right in the rows that are there
             added = sa.schema.CreateColumn(column).compile(dialect=dialect)
             name = dialect.identifier_preparer.format_table(table)
             connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {added}")
@@ -85,18 +87,18 @@ def _add_columns(connection: Connection, table: sa.Table, written: Written, *, c
 
 def prepare_books(connection: Connection, books: Books, *, create: bool) -> None:
     """The same for our own tables alone."""
-    lock_schema(connection)
-    found = _layout(connection, books)
-    if found == _NARROW_FENCES and create:
-        _create_missing(connection, books.all, create=True)
-        _widen_fences(connection, books)
-    elif found is None:
-        _create_missing(connection, books.all, create=create)
-        connection.execute(books.format.insert(), {"version": FORMAT_VERSION})
-    elif found == FORMAT_VERSION:
-        _create_missing(connection, books.all, create=create)
-    else:
-        raise _unknown(books, found)
+    with schema_lock(connection, books.schema):
+        found = _layout(connection, books)
+        if found == _NARROW_FENCES and create and connection.dialect.name != MYSQL:
+            _create_missing(connection, books.all, create=True)
+            _widen_fences(connection, books)
+        elif found is None:
+            _create_missing(connection, books.all, create=create)
+            connection.execute(books.format.insert(), {"version": FORMAT_VERSION})
+        elif found == FORMAT_VERSION:
+            _create_missing(connection, books.all, create=create)
+        else:
+            raise _unknown(books, found)
 
 
 def _layout(connection: Connection, books: Books) -> int | None:
@@ -104,6 +106,8 @@ def _layout(connection: Connection, books: Books) -> int | None:
     if not sa.inspect(connection).has_table(books.format.name, schema=books.schema):
         return None
     versions = [version for (version,) in connection.execute(sa.select(books.format.c.version))]
+    if not versions and connection.dialect.name == MYSQL:
+        return None  # each table is there at once, and the first start was interrupted before this row was
     if len(versions) != 1:
         raise SinkError(f"{books.format.fullname} says layout {versions}", hint="Restore it from a backup")
     return int(versions[0])
@@ -150,7 +154,8 @@ def _create_missing(connection: Connection, tables: list[sa.Table], *, create: b
     return missing
 
 
-def _check_fit(inspector: sa.Inspector, table: sa.Table, id_column: str) -> None:
+def _check_fit(connection: Connection, user: UserTable) -> None:
+    table, inspector = user.table, sa.inspect(connection)
     there = {each["name"] for each in inspector.get_columns(table.name, schema=table.schema)}
     lacking = [each.name for each in table.columns if each.name not in there]
     if lacking:
@@ -158,19 +163,34 @@ def _check_fit(inspector: sa.Inspector, table: sa.Table, id_column: str) -> None
             f"table {table.fullname} lacks the columns {', '.join(lacking)}",
             hint="Add them, without NOT NULL; with create=True a query adds them to a table that it has written to",
         )
-    uniques = [
-        list(each["column_names"]) for each in inspector.get_unique_constraints(table.name, table.schema)
-    ]
-    uniques.append(list(inspector.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"]))
-    for index in inspector.get_indexes(table.name, schema=table.schema):
-        partial = any(key.endswith("_where") for key in index.get("dialect_options", {}))
-        if index["unique"] and not partial:
-            uniques.append([str(each) for each in index["column_names"]])
-    if [id_column] not in uniques:
+    is_mysql = connection.dialect.name == MYSQL
+    uniques = sql_mysql.uniques(connection, table) if is_mysql else _uniques(inspector, table)
+    if {user.id_column} not in uniques:
         raise SinkError(
-            f"column {id_column!r} of table {table.fullname} is not unique",
+            f"column {user.id_column!r} of table {table.fullname} is not unique",
             hint="Without a unique index on it a repeated output could not be refused; create one",
         )
+    if user.key and set(user.key) not in uniques:
+        key = ", ".join(user.key)
+        raise SinkError(
+            f"table {table.fullname} has no unique index on just the key ({key})",
+            hint="Without one the database cannot tell which row is to be replaced. Create one: CREATE UNIQUE INDEX "
+            f"ON the columns ({key}), all of them in one index without WHERE, after removing all but one row per key",
+        )
+    if is_mysql:
+        sql_mysql.check_columns(connection, table, user.kinds, user.id_column, user.key)
+
+
+def _uniques(inspector: sa.Inspector, table: sa.Table) -> list[set[str]]:
+    """The columns of which the table has no two rows with the same values."""
+    place = {"schema": table.schema}
+    found = [set(each["column_names"]) for each in inspector.get_unique_constraints(table.name, **place)]
+    found.append(set(inspector.get_pk_constraint(table.name, **place)["constrained_columns"]))
+    for index in inspector.get_indexes(table.name, include_auto_indexes=True, **place):
+        partial = any(key.endswith("_where") for key in index.get("dialect_options", {}))
+        if index["unique"] and not partial:
+            found.append({str(each) for each in index["column_names"]})
+    return found
 
 
 def ddl(books: Books, table: sa.Table, dialect: sa.Dialect) -> str:

@@ -23,7 +23,7 @@ from clonos.protocol.line.sink_trim import Entry, Page, next_number
 from clonos.protocol.roles.sink_fence import NO_WRITER, Holder, check_driver, check_holding, check_taking
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors
-from clonos.sinks.sql_dialect import is_unavailable, reason
+from clonos.sinks.sql_dialect import MYSQL, is_unavailable, put, reason
 from clonos.sinks.sql_tables import FLOOR, Books, at
 
 _T = TypeVar("_T")
@@ -51,14 +51,7 @@ def lock_fence(connection: Connection, books: Books, query: str, origin: Origin)
     values = {"query": query, "node": node, "instance": instance, "fence": Fence(0).text, "owner": NO_WRITER}
     found = connection.execute(books.lock_fence, at(query, origin)).one_or_none()
     if found is None:
-        quoted = connection.dialect.identifier_preparer.format_table(fence)
-        connection.execute(
-            sa.text(
-                f"INSERT INTO {quoted} (query, node, instance, fence, owner) "
-                "VALUES (:query, :node, :instance, :fence, :owner) ON CONFLICT DO NOTHING"
-            ),
-            values,
-        )
+        put(connection, fence, values, changed=())
         found = connection.execute(books.lock_fence, at(query, origin)).one()
     return _holder(found)
 
@@ -222,10 +215,18 @@ def _page(
     log = books.log
     if not sa.inspect(connection).has_table(log.name, schema=log.schema):
         return []
-    place = sa.tuple_(log.c.node, log.c.instance, log.c.seq)
-    after = sa.tuple_(*(sa.literal(each) for each in last))
-    chosen = sa.select(log).where(log.c.query == query, place > after).order_by(*place.clauses).limit(_PAGE)
+    place = (log.c.node, log.c.instance, log.c.seq)
+    after = _beyond(place, last) if connection.dialect.name == MYSQL else sa.tuple_(*place) > sa.tuple_(*last)
+    chosen = sa.select(log).where(log.c.query == query, after).order_by(*place).limit(_PAGE)
     return connection.execute(chosen).all()
+
+
+def _beyond(place: Sequence[sa.ColumnElement[int]], last: Sequence[int]) -> sa.ColumnElement[bool]:
+    """The same, spelt out. MySQL uses no index to compare tuples, and would read all pages again for each."""
+    (column, *columns), (value, *values) = place, last
+    if not columns:
+        return column > value
+    return sa.or_(column > value, sa.and_(column == value, _beyond(columns, values)))
 
 
 class Trimmer:

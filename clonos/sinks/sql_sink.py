@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from clonos.errors import ConfigurationError, QueryDefinitionError
 from clonos.protocol.fence import Fence
 from clonos.protocol.ids import Epoch
 from clonos.protocol.line.kept_commit import KeptCommit
+from clonos.sinks import sql_mysql
 from clonos.sinks.patience import Patience, check_patience
-from clonos.sinks.sql_dialect import LONGEST_NAME, SQLITE, make_engine, parse_url, value_encoder
+from clonos.sinks.sql_dialect import LONGEST_NAME, MYSQL, SQLITE, make_engine, parse_url, value_encoder
 from clonos.sinks.sql_layout import ddl, prepare_books
 from clonos.sinks.sql_log import (
     SqlLogReader,
@@ -25,7 +25,8 @@ from clonos.sinks.sql_log import (
     record_commit,
     transact,
 )
-from clonos.sinks.sql_tables import Books, user_table
+from clonos.sinks.sql_tables import Books, UserTable, user_table
+from clonos.sinks.sql_upsert import Newest, upsert_of
 from clonos.sinks.sql_writer import SqlWriter, Target
 from clonos.sinks.values import check_names, check_type
 
@@ -34,13 +35,16 @@ if TYPE_CHECKING:
 
 
 class SqlSink:
-    """A table in SQLite or PostgreSQL.
+    """A table in SQLite, PostgreSQL, MySQL or MariaDB.
 
-    `url`: `sqlite:///file` or `postgresql://user@host/db`. `table`: a name, or `schema.name`. `columns`: row column to
-    table column, where the names differ. `id_column`: where each row's id goes; it is unique. `id_prefix`: put before
-    every id, so that several queries can share a table. `create`: create what is missing. `patience`: for how many
-    seconds an unreachable or locked database is tried again before the query hears of it. `durable`: whether a commit
-    survives a power failure of the database's machine (it survives a crash of any process in any case).
+    `url`: `sqlite:///file`, `postgresql://user@host/db`, `mysql://user@host/db` or `mariadb://user@host/db`. `table`: a
+    name, or `schema.name`. `mode`: "insert" adds each row; "upsert" keeps the newest row per `key`, one column or
+    several, and deletes the key's row where the boolean column `delete` is true, which is not in the table. `columns`:
+    row column to table column, where the names differ. `id_column`: where each row's id goes; it is unique.
+    `id_prefix`: put before every id, so that several queries can share a table. `create`: create what is missing.
+    `patience`: for how many seconds an unreachable or locked database is tried again before the query hears of it.
+    `durable`: whether a commit survives a power failure of the database's machine (it survives a crash of any process
+    in any case; of MySQL the server's settings say).
     """
 
     instants = True
@@ -50,6 +54,9 @@ class SqlSink:
         url: str,
         table: str,
         *,
+        mode: Literal["insert", "upsert"] = "insert",
+        key: str | Sequence[str] | None = None,
+        delete: str | None = None,
         create: bool = True,
         columns: Mapping[str, str] | None = None,
         id_column: str = "clonos_id",
@@ -59,8 +66,10 @@ class SqlSink:
     ) -> None:
         self._url = parse_url(url)
         self._backend = self._url.get_backend_name()
+        self._is_mariadb = url.startswith("mariadb")
         schema, _, name = table.rpartition(".")
         self._schema, self._table = schema or None, name
+        self._upsert = upsert_of(mode, key, delete)
         self._create = create
         self._columns = dict(columns or {})
         self._id_column, self._id_prefix = id_column, id_prefix
@@ -93,22 +102,27 @@ class SqlSink:
         unknown = sorted(set(self._columns) - set(schema.names))
         if unknown:
             raise QueryDefinitionError(f"columns= names what the rows do not have: {', '.join(unknown)}")
+        if self._upsert is not None:
+            self._upsert.check(schema)
         names = [self._columns.get(name, name) for name in schema.names]
         check_names(names, self._id_column)
         for field, name in zip(schema, names, strict=True):
             self._check_name(name)
             check_type(field.type, field.name)
+            if self._backend == MYSQL:
+                sql_mysql.check_type(field.type, field.name)
         self._rows = schema
 
     def writer(self) -> SqlWriter:
-        rows, table = self._validated()
+        rows, user = self._validated()
+        keys = self._upsert.key if self._upsert is not None else ()
         target = Target(
             books=Books(self._schema),
-            table=table,
-            id_column=self._id_column,
+            user=user,
             id_prefix=self._id_prefix,
-            names=[self._columns.get(name, name) for name in rows.names],
-            encoders=[value_encoder(field.type, self._backend) for field in rows],
+            names=rows.names,
+            encoders=[value_encoder(field.type, self._backend, field.name in keys) for field in rows],
+            newest=Newest(self._upsert, rows.names) if self._upsert is not None else None,
             create=self._create,
         )
         return SqlWriter(target, lambda: self._engine(immediate=True), Patience(self._patience))
@@ -154,21 +168,22 @@ class SqlSink:
 
     def ddl(self) -> str:
         """The statements that create everything this sink needs, for databases where it may not do so itself."""
-        _, table = self._validated()
-        return ddl(Books(self._schema), table, self._engine(immediate=False).dialect)
+        _, user = self._validated()
+        dialect = self._engine(immediate=False).dialect
+        if self._is_mariadb:  # as a connection would find out
+            dialect.is_mariadb = True  # type: ignore[attr-defined]
+        return ddl(Books(self._schema), user.table, dialect)
 
     def _engine(self, *, immediate: bool) -> Engine:
         return make_engine(self._url, patience=self._patience, durable=self._durable, immediate=immediate)
 
-    def _validated(self) -> tuple[pa.Schema, sa.Table]:
+    def _validated(self) -> tuple[pa.Schema, UserTable]:
         if self._rows is None:
             raise ConfigurationError(
                 "this sink has not been given a schema yet", hint="Call validate(schema) first"
             )
-        table = user_table(
-            self._table, self._schema, self._id_column, self._rows, self._columns, self._backend
-        )
-        return self._rows, table
+        place = (self._table, self._schema, self._id_column)
+        return self._rows, user_table(*place, self._rows, self._columns, self._backend, self._upsert)
 
     def _check_name(self, name: str) -> None:
         longest = LONGEST_NAME[self._backend]

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 
 from clonos.errors import SinkError
 from clonos.protocol.ids import NodeId
+from clonos.sinks.sql_dialect import put
 from clonos.sinks.sql_tables import Books
 
 
@@ -49,15 +50,9 @@ def read_written(connection: Connection, books: Books, query: str, node: NodeId)
 
 def keep_target(connection: Connection, books: Books, query: str, node: NodeId, table: sa.Table) -> None:
     """In the transaction with rows."""
-    quoted = connection.dialect.identifier_preparer.format_table(books.target)
-    connection.execute(
-        sa.text(
-            f"INSERT INTO {quoted} (query, node, table_name, column_names) VALUES (:query, :node, :name, :columns) "
-            "ON CONFLICT (query, node) DO UPDATE "
-            "SET table_name = excluded.table_name, column_names = excluded.column_names"
-        ),
-        {"query": query, "node": node, "name": table.name, "columns": json.dumps(sorted(_columns(table)))},
-    )
+    names = json.dumps(sorted(_columns(table)))
+    values = {"query": query, "node": node, "table_name": table.name, "column_names": names}
+    put(connection, books.target, values, changed=("table_name", "column_names"))
 
 
 def check_table(written: Written, books: Books, table: sa.Table, *, there: bool) -> None:

@@ -1,6 +1,6 @@
 """One transaction per bundle: rows, determinants and cursors, under a locked fence.
 
-Steps of a write transaction: lock our fence row and compare; insert rows; append determinants; move the cursors, each
+Steps of a write transaction: lock our fence row and compare; write rows; append determinants; move the cursors, each
 from exactly where we believe it stands; commit. The fence row stays locked until the commit, so a newer writer's
 `open` waits for a transaction under way and its cursors include it, or comes first and the transaction is refused.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,12 +27,23 @@ from clonos.protocol.roles.sink_fence import Holder
 from clonos.sinks.bundle import check_bundle
 from clonos.sinks.patience import Patience
 from clonos.sinks.port import Cursors, Row, SinkPosition
-from clonos.sinks.sql_dialect import POSTGRESQL, is_unavailable, reason
+from clonos.sinks.sql_dialect import MYSQL, execute_rows, is_unavailable, reason
 from clonos.sinks.sql_layout import prepare
 from clonos.sinks.sql_log import check_fence, next_number_of, read_cursors, take_fence, told
-from clonos.sinks.sql_refusal import NOTHING_WRITTEN, check_arrived, first_refused, verdict
-from clonos.sinks.sql_tables import Books, at
+from clonos.sinks.sql_mysql import check_sizes, largest_packet, merging
+from clonos.sinks.sql_refusal import (
+    NOTHING_WRITTEN,
+    Place,
+    Skipped,
+    check_arrived,
+    check_unused,
+    first_refused,
+    verdict,
+)
+from clonos.sinks.sql_statements import Statements, statements_of
+from clonos.sinks.sql_tables import Books, UserTable, at
 from clonos.sinks.sql_target import keep_target
+from clonos.sinks.sql_upsert import Change, Newest, inserts
 from clonos.sinks.values import Encode, to_columns
 
 _T = TypeVar("_T")
@@ -43,18 +54,26 @@ class Target:
     """Where the rows go and how their values are written."""
 
     books: Books
-    table: sa.Table
-    id_column: str
+    user: UserTable
     id_prefix: str
     names: Sequence[str]
     encoders: Sequence[Encode | None]
+    newest: Newest | None
     create: bool
+
+    def changes(self, ids: Sequence[str], columns: Sequence[Any], merging: Mapping[int, str]) -> list[Change]:
+        """What these rows do to the table; for `merging` see `Newest.check_merging`. Raises SinkError."""
+        if not ids:  # there are no columns either
+            return []
+        if self.newest is None:
+            return inserts(ids, columns)
+        self.newest.check_merging(ids, columns, merging)
+        return self.newest.changes(ids, columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Bundle:
-    ids: list[str]
-    values: list[tuple[Any, ...]]
+    changes: list[Change]
     cursors: Cursors
     deltas: list[bytes]
 
@@ -74,7 +93,10 @@ class SqlWriter:
         self._cursors: Cursors = {}
         self._seq = 0
         self._in_doubt = False
-        self._insert = ""
+        self._statements: Statements | None = None
+        # Of MySQL: the longest statement, and what makes it take two keys for one.
+        self._packet: int | None = None
+        self._merging: dict[int, str] = {}
         # Whether the database knows that this query's rows are in this table.
         self._target_kept = False
 
@@ -94,7 +116,7 @@ class SqlWriter:
         stored = [prefix + each for each in ids] if prefix else ids
         moved = {c: p for c, p in cursors.items() if p != self._cursors.get(c)}
         bundle = _Bundle(
-            ids=stored, values=list(zip(stored, *columns, strict=True)), cursors=moved, deltas=deltas
+            changes=self._target.changes(stored, columns, self._merging), cursors=moved, deltas=deltas
         )
         if not (stored or moved or deltas):
             return
@@ -113,18 +135,23 @@ class SqlWriter:
         written = prepare(
             connection,
             target.books,
-            target.table,
-            target.id_column,
+            target.user,
             create=target.create,
             query=self._query,
-            node=origin[0],
+            node=origin.node,
         )
-        self._target_kept = written is not None and written.is_to(target.table)
+        self._target_kept = written is not None and written.is_to(target.user.table)
+        if target.newest is not None:
+            check_unused(connection, self._place, target.id_prefix)
         assert self._mine is not None
         take_fence(connection, target.books, self._query, origin, self._mine)
         self._cursors = read_cursors(connection, target.books, self._query, origin)
         self._seq = next_number_of(connection, target.books, self._query, origin)
-        self._insert = _insert_statement(target, connection)
+        user = target.user
+        self._statements = statements_of(user.table, user.id_column, user.names, user.key, connection.dialect)
+        if connection.dialect.name == MYSQL:
+            self._packet = largest_packet(connection)
+            self._merging = merging(connection, user.table, user.key)
 
     def _attempt(self, bundle: _Bundle) -> None:
         """Raises SinkUnavailable with the outcome in doubt, which the next attempt resolves."""
@@ -136,7 +163,7 @@ class SqlWriter:
         except _Refused as refusal:
             raise self._blame(bundle, refusal.cause) from None
         self._in_doubt = False
-        self._target_kept = self._target_kept or bool(bundle.values)
+        self._target_kept = self._target_kept or bool(bundle.changes)
 
     def _apply(self, connection: Connection, bundle: _Bundle) -> None:
         books, (node, instance) = self._target.books, self._origin
@@ -144,10 +171,12 @@ class SqlWriter:
         check_fence(connection, books, self._query, self._origin, self._mine)
         if self._in_doubt and self._took_effect(connection, bundle):
             return
-        if bundle.values:
-            self._insert_rows(connection, bundle)
+        if bundle.changes:
+            self._change_rows(connection, bundle.changes)
         place = {"query": self._query, "node": node, "instance": instance}
         if bundle.deltas:
+            if self._packet is not None:
+                check_sizes(bundle.deltas, self._packet)
             log = [
                 {**place, "seq": number, "checksum": zlib.crc32(delta), "bytes": delta}
                 for number, delta in zip(numbers(self._seq, len(bundle.deltas)), bundle.deltas, strict=True)
@@ -155,25 +184,29 @@ class SqlWriter:
             connection.execute(books.append_log, log)
         self._move_cursors(connection, bundle, place)
 
-    def _insert_rows(self, connection: Connection, bundle: _Bundle) -> None:
-        target = self._target
-        try:
-            counted = connection.exec_driver_sql(
-                self._insert, bundle.values, execution_options={"preserve_rowcount": True}
-            ).rowcount
-        except sa.exc.DBAPIError as error:
-            if is_unavailable(error):
-                raise
-            raise _Refused(error) from None
-        except (TypeError, ValueError, ArithmeticError) as error:
-            raise _Refused(error) from None
-        check_arrived(connection, self._ids, bundle.ids, counted)
+    def _change_rows(self, connection: Connection, changes: list[Change]) -> None:
+        target, statements = self._target, self._statements
+        assert statements is not None
+        for change in changes:
+            statement = statements.delete if change.deletes else statements.write
+            try:
+                counted = execute_rows(connection, statement, change.values, self._packet)
+            except sa.exc.DBAPIError as error:
+                if is_unavailable(error):
+                    raise
+                raise _Refused(error) from None
+            except (TypeError, ValueError, ArithmeticError) as error:
+                raise _Refused(error) from None
+            if target.newest is None:
+                check_arrived(connection, self._place, change.ids, counted)
+            elif not change.deletes and counted < len(change.ids):  # what is to be deleted need not be there
+                raise _Refused(Skipped())
         if not self._target_kept:
-            keep_target(connection, target.books, self._query, self._origin.node, target.table)
+            keep_target(connection, target.books, self._query, self._origin.node, target.user.table)
 
     @property
-    def _ids(self) -> sa.Column[Any]:
-        return self._target.table.c[self._target.id_column]
+    def _place(self) -> Place:
+        return Place(self._target.books, self._target.user, self._query, self._target.newest, self._packet)
 
     def _took_effect(self, connection: Connection, bundle: _Bundle) -> bool:
         standing = read_cursors(connection, self._target.books, self._query, self._origin)
@@ -230,18 +263,18 @@ class SqlWriter:
 
     def _blame(self, bundle: _Bundle, error: Exception) -> SinkError:
         """Find the row that the table refuses by offering one after another, and take everything back."""
-        books, query = self._target.books, self._query
+        assert self._statements is not None
         try:
             connection = self._connect()
             with connection.begin() as attempt:
-                found = first_refused(connection, self._insert, bundle.ids, bundle.values)
+                found = first_refused(connection, self._place, self._statements, bundle.changes)
                 attempt.rollback()
             if found is not None:
                 with connection.begin():
-                    return verdict(connection, books, self._ids, query, *found)
+                    return verdict(connection, self._place, *found)
         except sa.exc.DBAPIError:
             self._disconnect()
-        table = self._target.table.fullname
+        table = self._target.user.table.fullname
         return SinkError(f"table {table} refuses a row: {reason(error)}", hint=NOTHING_WRITTEN)
 
 
@@ -249,13 +282,3 @@ class _Refused(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-def _insert_statement(target: Target, connection: Connection) -> str:
-    quote = connection.dialect.identifier_preparer
-    columns = [target.table.c[target.id_column], *(target.table.c[name] for name in target.names)]
-    mark = "%s" if connection.dialect.name == POSTGRESQL else "?"
-    return (
-        f"INSERT INTO {quote.format_table(target.table)} ({', '.join(quote.format_column(c) for c in columns)}) "
-        f"VALUES ({', '.join([mark] * len(columns))})"
-    )

@@ -113,6 +113,7 @@ def test_a_replica_runs_without_any(without: Run, tmp_path: Path) -> None:
         ("deltalake", "import clonos; clonos.sinks.delta('/tmp/t')", "[delta]"),
         ("deltalake", "from clonos.sinks import DeltaSink", "[delta]"),
         ("psycopg", "import clonos; clonos.sinks.sql('postgresql://host/db', 't')", "[postgres]"),
+        ("pymysql", "import clonos; clonos.sinks.sql('mysql://host/db', 't')", "[mysql]"),
         ("pandas", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.cli import main; raise SystemExit(main(['demo']))", "[demo]"),
         ("matplotlib", "from clonos.sim.draw import draw; draw(None)", "[demo]"),

@@ -103,6 +103,11 @@ LIMITS: dict[str, str] = {
     "Redis loses rows": """
         sinks/test_redis_sink.py::test_a_replica_that_lagged_and_took_over_is_told
         sinks/test_redis_sink.py::test_a_server_that_syncs_now_and_then_is_told_of""",
+    'A SQL sink with `mode="upsert"`': """
+        sinks/test_sink_upsert.py::test_of_several_instances_the_last_transaction_counts
+        sinks/test_sink_upsert.py::test_the_statement_itself_does_not_take_an_older_output
+        sinks/test_sink_upsert.py::test_after_a_deletion_an_older_row_may_come_again""",
+    "A SQL sink in MySQL or MariaDB": OUTSIDE,
     "In Real-Time Mode all tasks of a query run at once": """
         spark/test_spark_layers.py::test_a_layer_has_the_instances_of_its_nodes_and_forwarders_for_later_ones""",
     "Keys are strings": """

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer, postgres_server, why_not
+from sink_support import SQL, fresh_database
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +19,7 @@ def server() -> Iterator[PostgresServer]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=SQL)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A fresh, empty database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/sink.db"
-    fresh: str = request.getfixturevalue("server").fresh_database()
-    return fresh
+    return fresh_database(request.param, request, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 import pyarrow as pa
+import pytest
 import sink_child
 import sqlalchemy as sa
 
@@ -22,6 +24,19 @@ from clonos.storage.embedded_log import MAGIC, read
 
 CHILD = Path(__file__).with_name("sink_child.py")
 QUERY = "query-1"
+SQL = [
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+]
+
+
+def fresh_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """The URL of a new, empty database of one of these kinds."""
+    if kind == "sqlite":
+        return f"sqlite:///{folder}/sink.db"
+    fresh: str = request.getfixturevalue({"postgres": "server"}.get(kind, kind)).fresh_database()
+    return fresh
 
 
 @contextmanager
@@ -94,12 +109,32 @@ def sql_sink(url: str, schema: pa.Schema = sink_child.SCHEMA, **options: Any) ->
 
 def opened(sink: Any, fence: int = 1, instance: int = 0, query: str = QUERY) -> Any:
     writer = sink.writer()
-    writer.open(query=query, node=sink_child.NODE, instance=instance, fence=Fence(fence))
+    try:
+        writer.open(query=query, node=sink_child.NODE, instance=instance, fence=Fence(fence))
+    except BaseException:
+        writer.close()
+        raise
     return writer
 
 
-def execute(url: str, statement: str) -> list[Any]:
+def engine_of(url: str) -> sa.Engine:
+    """For statements as tests write them: names are quoted as standard SQL does."""
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    if engine.dialect.name == "mysql":
+
+        def use_standard_quotes(raw: Any, _record: object) -> None:
+            with raw.cursor() as cursor:
+                cursor.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')")
+
+        sa.event.listen(engine, "connect", use_standard_quotes)
+    return engine
+
+
+def execute(url: str, statement: str) -> list[Any]:
+    """The table `out` may be named as it is, although that is a word of MySQL's own."""
+    engine = engine_of(url)
+    if engine.dialect.name == "mysql":
+        statement = re.sub(r"(?<!`)\bout\b(?!`)", "`out`", statement)
     with engine.begin() as connection:
         result = connection.execute(sa.text(statement))
         return list(result) if result.returns_rows else []
@@ -107,13 +142,10 @@ def execute(url: str, statement: str) -> list[Any]:
 
 def table_rows(url: str, table: str = "out") -> list[tuple[Any, ...]]:
     """The user's table by output number."""
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
-    with engine.connect() as connection:
+    with engine_of(url).connect() as connection:
         if not sa.inspect(connection).has_table(table):
             return []
-        found = [
-            tuple(each) for each in connection.execute(sa.text(f"SELECT clonos_id, card, n FROM {table}"))
-        ]
+    found = [tuple(each) for each in execute(url, f"SELECT clonos_id, card, n FROM {table}")]
     return sorted(found, key=lambda each: int(each[0].rpartition("-")[2]))
 
 

@@ -13,7 +13,7 @@ import redis_server
 from deltalake import DeltaTable
 from kafka_broker import KafkaBroker, shown_once
 from redis_server import RedisServer
-from sink_support import execute
+from sink_support import execute, fresh_database
 
 from clonos import sinks
 from clonos.protocol.fence import Fence
@@ -58,7 +58,11 @@ KINDS = [
     "call",
     "checkable call",
     "sqlite",
+    "sqlite upsert",
     pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("postgres upsert", marks=pytest.mark.postgres),
+    pytest.param("mysql", marks=pytest.mark.mysql),
+    pytest.param("mysql upsert", marks=pytest.mark.mysql),
     pytest.param("kafka", marks=pytest.mark.kafka),
     pytest.param("kafka at once", marks=pytest.mark.kafka),
     *REDIS,
@@ -100,11 +104,14 @@ def call_place(folder: Path, mode: Any) -> SinkPlace:
     return SinkPlace(lambda: sinks.call(write, mode=mode, last_written=asked, path=folder), lambda: arrived)
 
 
-def sql_place(url: str) -> SinkPlace:
+def sql_place(url: str, kind: str) -> SinkPlace:
+    # Each row has a key of its own, so that all of them stay to be counted.
+    arguments: dict[str, Any] = {"mode": "upsert", "key": ["n", "card"]} if "upsert" in kind else {}
+
     def visible() -> list[Any]:
         return [tuple(row) for row in execute(url, "SELECT clonos_id, card, n FROM out")]
 
-    return SinkPlace(lambda: sinks.sql(url, "out"), visible)
+    return SinkPlace(lambda: sinks.sql(url, "out", **arguments), visible)
 
 
 def kafka_place(broker: KafkaBroker, mode: Any) -> SinkPlace:
@@ -154,8 +161,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
         return log_place(tmp_path / "rows")
     if "call" in request.param:
         return call_place(tmp_path / "log", "checkable" if request.param != "call" else "idempotent")
-    if request.param == "sqlite":
-        return sql_place(f"sqlite:///{tmp_path}/sink.db")
     if "kafka" in request.param:
         mode = "transactions" if request.param == "kafka" else "at_once"
         return kafka_place(request.getfixturevalue("broker"), mode)
@@ -164,7 +169,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SinkPlace:
     if request.param.startswith("redis"):
         version, mode = request.param.removeprefix("redis ").split(", ")
         return redis_place(request.getfixturevalue("redis_of")(version), mode)
-    return sql_place(request.getfixturevalue("server").fresh_database())
+    kind: str = request.param
+    return sql_place(fresh_database(kind.partition(" ")[0], request, tmp_path), kind)
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=check_name)

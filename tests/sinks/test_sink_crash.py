@@ -10,21 +10,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import PostgresServer, postgres_server, why_not
 from sink_child import make_sink
 from sink_support import (
     QUERY,
+    SQL,
     assert_covered,
     child,
     events,
     expected,
     file_rows,
+    fresh_database,
     race,
     run_child,
     table_rows,
@@ -34,19 +34,8 @@ UPTO = 60
 KILLED = -signal.SIGKILL
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    with postgres_server() as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def sql_spec(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    sqlite = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path}/sink.db" if sqlite else request.getfixturevalue("server").fresh_database()
+@pytest.fixture
+def sql_spec(url: str) -> dict[str, Any]:
     return {"sink": "sql", "arguments": {"url": url, "table": "out", "patience": 20}, "upto": UPTO}
 
 
@@ -130,22 +119,23 @@ def test_writers_killed_at_any_moment(tmp_path: Path, kind: str) -> None:
     assert_covered(sink, rows)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "jsonl"])
+@pytest.mark.parametrize("kind", ["jsonl", *SQL])
 def test_two_processes_race(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
     spec = of_files(kind, tmp_path)
     if kind != "jsonl":
-        sqlite = kind == "sqlite"
-        url = f"sqlite:///{tmp_path}/s.db" if sqlite else request.getfixturevalue("server").fresh_database()
+        url = fresh_database(kind, request, tmp_path)
         spec = {"sink": "sql", "arguments": {"url": url, "table": "out"}}
     race(tmp_path, spec, 2000)
     rows = table_rows(spec["arguments"]["url"]) if kind != "jsonl" else file_rows(tmp_path / "rows")
     assert rows == expected(2000)
 
 
-@pytest.mark.postgres
-def test_a_stopped_writer_cannot_keep_its_successor_out(tmp_path: Path, server: PostgresServer) -> None:
+@pytest.mark.parametrize("kind", SQL[1:])
+def test_a_stopped_writer_cannot_keep_its_successor_out(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
     """A process hangs in the middle of its transaction, holding the fence's row; the server ends the transaction."""
-    url = server.fresh_database()
+    url = fresh_database(kind, request, tmp_path)
     arguments = {"url": url, "table": "out", "patience": 1}
     spec = {"sink": "sql", "arguments": arguments, "upto": 40}
     hang = {"crash": {"point": "transaction.within", "at": 2}, "stop": True}

@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 import sqlalchemy as sa
 from sink_child import CHANNEL, SCHEMA, bundle
-from sink_support import QUERY
+from sink_support import QUERY, SQL, fresh_database
 
 from clonos import sinks
 from clonos.errors import Fenced, SinkError
@@ -22,7 +22,6 @@ from clonos.sinks.patience import Patience
 from clonos.sinks.sql_log import Trimmer, pages, transact
 from clonos.sinks.sql_tables import Books
 
-SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 KINDS = ["jsonl", "call", *SQL]
 Make = Callable[[], Any]
 
@@ -33,16 +32,9 @@ def sink_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> Any:
     elif kind == "call":
         made = sinks.call(lambda rows, ids: None, path=folder / "log")
     else:
-        made = sinks.sql(url_of(kind, folder, request), "out")
+        made = sinks.sql(fresh_database(kind, request, folder), "out")
     made.validate(SCHEMA)
     return made
-
-
-def url_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    if kind == "sqlite":
-        return f"sqlite:///{folder}/sink.db"
-    url: str = request.getfixturevalue("server").fresh_database()
-    return url
 
 
 @pytest.fixture(params=KINDS)
@@ -52,9 +44,15 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return lambda: cloudpickle.loads(pickled)
 
 
-@pytest.fixture(params=SQL)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return url_of(request.param, tmp_path, request)
+@pytest.fixture
+def database(url: str) -> str:
+    return url
+
+
+@pytest.fixture(params=SQL[:2])
+def old_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a kind that there was when tables had layout 1."""
+    return fresh_database(request.param, request, tmp_path)
 
 
 def opened(sink: Any, fence: int) -> Any:
@@ -105,7 +103,7 @@ def entries(url: str) -> list[Entry]:
 
 def late_delete(url: str, page: list[Entry]) -> None:
     """The page of a truncation whose answer was lost, once more."""
-    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.pool.NullPool)
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     trimmer = Trimmer(engine, Books(None), QUERY, Fence.of(1), Patience(5))
     transact(engine, lambda connection: trimmer.remove(connection, (5, 0), Page.of(page)))
 
@@ -171,7 +169,7 @@ INSERT INTO clonos_log VALUES ('query-1', 5, 0, 1, 891568578, {abc})
 
 
 def old_tables(url: str) -> None:
-    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.pool.NullPool)
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     sqlite = engine.dialect.name == "sqlite"
     script = LAYOUT_1.format(
         blob="BLOB" if sqlite else "BYTEA", abc="x'616263'" if sqlite else "'\\x616263'::bytea"
@@ -181,9 +179,9 @@ def old_tables(url: str) -> None:
             connection.exec_driver_sql(statement)
 
 
-def test_tables_of_layout_1_are_taken_over(database: str) -> None:
-    old_tables(database)
-    sink = sql_sink(database)
+def test_tables_of_layout_1_are_taken_over(old_database: str) -> None:
+    old_tables(old_database)
+    sink = sql_sink(old_database)
     late = Fence.of(3, 2, 2)  # of the start that had written it
     with pytest.raises(Fenced, match=f"fence {Fence.of(3, 2, 3):x} stands, this writer holds {late:x}"):
         opened(sink, late)
@@ -192,7 +190,7 @@ def test_tables_of_layout_1_are_taken_over(database: str) -> None:
         place = {"query": QUERY, "node": 5, "instance": 0}
         assert writer.open(**place, fence=Fence.first(4, 0)).cursors == {CHANNEL: 2}
         writer.write(**bundle(3, 4))
-    old, new = entries(database)
+    old, new = entries(old_database)
     assert old.number == 1
     assert new.number > 1 << 40, "a delete of before may still come, and names entries by number alone"
     with pytest.raises(Fenced):
@@ -200,12 +198,12 @@ def test_tables_of_layout_1_are_taken_over(database: str) -> None:
     assert sink.truncate(QUERY, Fence.of(4), lambda _: False) == 2
 
 
-def test_where_tables_may_not_be_changed_layout_1_is_refused_with_what_to_do(database: str) -> None:
-    old_tables(database)
-    sink = sql_sink(database, create=False)
+def test_where_tables_may_not_be_changed_layout_1_is_refused_with_what_to_do(old_database: str) -> None:
+    old_tables(old_database)
+    sink = sql_sink(old_database, create=False)
     with pytest.raises(SinkError, match=r"layout 1.*Let a sink with create=True open it once"):
         sink.raise_fence(QUERY, Fence.of(4))
-    sql_sink(database).raise_fence(QUERY, Fence.of(4))
+    sql_sink(old_database).raise_fence(QUERY, Fence.of(4))
     sink.raise_fence(QUERY, Fence.of(4))
     opened(sink, Fence.first(4, 0)).close()
 

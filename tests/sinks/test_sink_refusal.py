@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import traceback
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from postgres_server import PostgresServer
 from sink_child import bundle
-from sink_support import execute, expected, opened, sql_sink, table_rows
+from sink_support import SQL, execute, expected, fresh_database, opened, sql_sink, table_rows
 
 from clonos.errors import SinkError
 
@@ -30,7 +31,12 @@ def skip_even(url: str) -> None:
     execute(url, "CREATE TRIGGER skip BEFORE INSERT ON out FOR EACH ROW EXECUTE FUNCTION f()")
 
 
-def test_rows_that_a_trigger_skips_are_not_lost(url: str) -> None:
+@pytest.mark.parametrize("kind", SQL[:2])
+def test_rows_that_a_trigger_skips_are_not_lost(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """MySQL has no triggers that do."""
+    url = fresh_database(kind, request, tmp_path)
     sink = sql_sink(url)
     with closing(opened(sink)) as writer:
         writer.write(**bundle(1, 3))
@@ -55,7 +61,10 @@ def test_a_trigger_that_writes_elsewhere_skips_nothing(url: str) -> None:
     sink = sql_sink(url)
     opened(sink).close()
     execute(url, "CREATE TABLE audit (n BIGINT)")
-    if url.startswith("sqlite"):
+    if url.startswith("mysql"):
+        body = "BEGIN INSERT INTO audit VALUES (new.n); INSERT INTO audit VALUES (0); END"
+        execute(url, f"CREATE TRIGGER t AFTER INSERT ON out FOR EACH ROW {body}")
+    elif url.startswith("sqlite"):
         execute(
             url,
             "CREATE TRIGGER t AFTER INSERT ON out BEGIN INSERT INTO audit VALUES (new.n); "
@@ -144,7 +153,7 @@ def test_no_value_of_a_row_is_shown(url: str, how: str) -> None:
         url,
         "CREATE TABLE out (clonos_id VARCHAR(99) PRIMARY KEY, card TEXT, n BIGINT CHECK (n <> 49))",
     )
-    if how == "skipped":
+    if how == "skipped" and not url.startswith("mysql"):
         skip_even(url)
     with closing(opened(sql_sink(url))) as writer:
         if how == "twice":
@@ -154,6 +163,8 @@ def test_no_value_of_a_row_is_shown(url: str, how: str) -> None:
             execute(url, "DROP TABLE out")
         what = bundle(6, 7) if how == "twice" else bundle(6, 8)
         what["rows"] = [("secret", n) for _, n in what["rows"]]
+        if how == "skipped" and url.startswith("mysql"):  # that is refused in another way
+            execute(url, "ALTER TABLE out MODIFY n DOUBLE, MODIFY card BIGINT")
         with pytest.raises(SinkError) as caught:
             writer.write(**what)
     shown = "".join(traceback.format_exception(caught.value))

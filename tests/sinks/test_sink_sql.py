@@ -14,13 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from postgres_server import PostgresServer, free_port
+from postgres_server import free_port
 from sink_child import CHANNEL, SCHEMA, bundle
 from sink_support import QUERY, assert_covered, execute, expected, opened, sql_sink, table_rows
 
 from clonos import sinks
 from clonos.errors import ConfigurationError, Fenced, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.sinks.patience import Patience
+
+POSTGRES = pytest.param("server", marks=pytest.mark.postgres)
+MYSQL = pytest.param("mysql", marks=pytest.mark.mysql)
 
 
 def test_sqlite_has_one_instance(url: str) -> None:
@@ -250,6 +253,12 @@ def test_every_type_arrives_as_it_was(url: str) -> None:
         )
         assert values["box"] == '{"a":"1.10","b":"/g=="}'
         assert values["tags"] == '{"x":1.5,"y":"NaN"}'
+    elif url.startswith("mysql"):
+        for name in ("money", "day", "local"):
+            assert values[name] == EVERY_VALUE[EVERY_TYPE.names.index(name)], name
+        assert (values["at"], values["took"]) == (dt.datetime(2024, 2, 29, 1, 2, 3, 4), -86_399_999_999)
+        assert (values["items"], values["box"]) == ("[1,null,3]", '{"a":"1.10","b":"/g=="}')
+        assert values["tags"] == '{"x":1.5,"y":"NaN"}'
     else:
         for name in ("money", "day", "at", "local", "took", "items"):
             assert values[name] == EVERY_VALUE[EVERY_TYPE.names.index(name)], name
@@ -278,7 +287,16 @@ def test_rows_that_do_not_fit_are_refused_when_the_query_is_built(schema: pa.Sch
 
 
 @pytest.mark.parametrize(
-    "wrong", ["sqlite://", "sqlite:///:memory:", "mysql://h/db", "no url", "postgresql+psycopg2://h/db"]
+    "wrong",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mssql://h/db",
+        "mysql://h",
+        "mysql+mysqldb://h/db",
+        "no url",
+        "postgresql+psycopg2://h/db",
+    ],
 )
 def test_a_database_that_cannot_serve_is_refused(wrong: str) -> None:
     with pytest.raises(QueryDefinitionError):
@@ -411,9 +429,12 @@ def test_an_unreachable_database_ends_patience_with_a_retryable_error(tmp_path: 
     assert caught.value.retryable
 
 
-@pytest.mark.postgres
+@pytest.mark.parametrize("kind", [POSTGRES, MYSQL])
 @pytest.mark.parametrize("how", ["stop", "crash"])
-def test_a_server_that_is_away_for_a_while_only_delays(server: PostgresServer, how: str) -> None:
+def test_a_server_that_is_away_for_a_while_only_delays(
+    kind: str, how: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue(kind)
     url = server.fresh_database()
     sink = sql_sink(url, patience=240)
     waiting = threading.Event()
@@ -439,8 +460,8 @@ def test_a_server_that_is_away_for_a_while_only_delays(server: PostgresServer, h
     assert_covered(sink, expected(12))
 
 
-@pytest.mark.postgres
-def test_a_server_that_stays_away_is_a_retryable_error() -> None:
-    sink = sql_sink(f"postgresql://clonos@127.0.0.1:{free_port()}/postgres", patience=0.05)
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
+def test_a_server_that_stays_away_is_a_retryable_error(scheme: str) -> None:
+    sink = sql_sink(f"{scheme}://clonos@127.0.0.1:{free_port()}/nothing", patience=0.05)
     with closing(sink.writer()) as writer, pytest.raises(SinkUnavailable):
         writer.open(query=QUERY, node=5, instance=0, fence=1)

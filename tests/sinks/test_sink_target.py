@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from postgres_server import PostgresServer
 from sink_child import SCHEMA, bundle
-from sink_support import QUERY, execute, expected, opened, sql_sink, table_rows
+from sink_support import QUERY, engine_of, execute, expected, opened, sql_sink, table_rows
 
 from clonos.errors import SinkError
 
@@ -34,12 +35,8 @@ def refused(sink: Any, fence: int, words: str) -> str:
 
 
 def tables(url: str) -> set[str]:
-    catalogue = (
-        "SELECT name FROM sqlite_master"
-        if url.startswith("sqlite")
-        else "SELECT tablename FROM pg_catalog.pg_tables"
-    )
-    return {name for (name,) in execute(url, catalogue)}
+    with engine_of(url).connect() as connection:
+        return set(sa.inspect(connection).get_table_names())
 
 
 @pytest.mark.parametrize("create", [True, False])
