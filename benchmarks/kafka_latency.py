@@ -5,9 +5,9 @@ and a random draw handles them; a consumer compares its clock: of committed mess
 transactions, of all where it writes at once. Beside them, in turn at each rate, stock Spark from topic to topic with
 the same consumer: a projection, no state, no function, output as its sink gives it, at least once. Samples around the
 ends of batches are left out of the first columns. The broker is a real one, fetched once, with one replica, on the same
-machine.
+machine. Before all that each side runs once, unmeasured, until JVMs have compiled what they run.
 
-    python benchmarks/kafka_latency.py [--rates 100,1000] [--seconds 24]
+    python benchmarks/kafka_latency.py [--rates 100,1000,10000] [--seconds 24]
     python benchmarks/kafka_latency.py --sink      how long the sink takes in both modes, without Spark
 """
 
@@ -37,6 +37,8 @@ from clonos.protocol.ids import InstanceId, NodeId, channel_id
 
 SLOT = 0.005
 BUNDLES = 150
+WARM_UP_RATE, WARM_UP_BUNDLES = 300, 2000
+BROKER = ("-Xms256m", "-Xmx1g")
 MODES = ("transactions", "at_once")
 
 
@@ -119,7 +121,7 @@ def follow(consumer: Consumer, seconds: float) -> list[tuple[float, float]]:
 
 def run_side(spark: Any, broker: KafkaBroker, side: str, rate: int, seconds: float, base: str) -> str:
     topics = broker.topic(), broker.topic()
-    checkpoint = Path(base, f"{side}-{rate}")
+    checkpoint = Path(base, uuid.uuid4().hex)
     feeder = Feeder(broker, topics[0], rate)
     running = query(spark, broker, side, topics, checkpoint)
     try:
@@ -190,6 +192,8 @@ class Bundles:
 def bundles(broker: KafkaBroker) -> Iterator[str]:
     """How long the sink takes for a bundle, the modes in turns."""
     both = [Bundles(broker, mode) for mode in MODES]
+    for each in both * WARM_UP_BUNDLES:
+        each.write(10)
     for size in (1, 10, 100, 1000):
         took: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
         for _ in range(BUNDLES):
@@ -211,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rates", default="100,1000")
+    parser.add_argument("--rates", default="100,1000,10000")
     parser.add_argument("--seconds", type=float, default=24)
     parser.add_argument("--sink", action="store_true")
     options = parser.parse_args()
@@ -219,7 +223,7 @@ def main() -> None:
         print(
             "    rows         mode  seen: p50       p95       p99 ms  done: p50   p95       p99 ms       rows/s"
         )
-        with kafka_broker() as broker:
+        with kafka_broker(jvm=BROKER) as broker:
             for line in bundles(broker):
                 print(line, flush=True)
         return
@@ -227,7 +231,9 @@ def main() -> None:
     spark = builder.config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     print("    rate         side   p50 ms    p95 ms    p99 ms   with batch ends, the same         rows")
-    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base, kafka_broker() as broker:
+    with tempfile.TemporaryDirectory(prefix="clonos-bench-") as base, kafka_broker(jvm=BROKER) as broker:
+        for side in (*MODES, "stock"):
+            run_side(spark, broker, side, WARM_UP_RATE, options.seconds, base)
         for rate in map(int, options.rates.split(",")):
             for side in (*MODES, "stock"):
                 print(run_side(spark, broker, side, rate, options.seconds, base), flush=True)

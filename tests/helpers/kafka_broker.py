@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from clonos.sinks.kafka_ids import ID_HEADER
 
 COORDINATES = "org.apache.kafka:kafka_2.13:4.1.0"
 _FOLDER = Path(__file__).resolve().parents[2] / ".build" / "kafka-broker"
-_JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_SMALL = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _PATIENCE_S = 240.0
 
 
@@ -63,7 +63,7 @@ def why_not() -> str | None:
 
 class KafkaBroker:
     """One broker that can be killed and started again over the same data and port. `protocol`: of its listener for
-    clients; `client`: with which settings the tests reach it then."""
+    clients; `client`: with which settings the tests reach it then; `jvm`: options of its JVM."""
 
     def __init__(
         self,
@@ -72,8 +72,9 @@ class KafkaBroker:
         *,
         protocol: str = "PLAINTEXT",
         client: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = _SMALL,
     ) -> None:
-        self._folder = folder
+        self._folder, self._jvm = folder, jvm
         self.client = {"log_level": 0, **(client or {})}
         self._port, self._controller = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -240,7 +241,7 @@ class KafkaBroker:
             raise RuntimeError(f"{arguments[0]} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def _command(self, *arguments: str) -> list[str]:
-        return [str(find_java("java")), *_JVM, "-cp", os.pathsep.join(broker_jars()), *arguments]
+        return [str(find_java("java")), *self._jvm, "-cp", os.pathsep.join(broker_jars()), *arguments]
 
 
 def shown_once(messages: list[Any]) -> list[Any]:
