@@ -5,56 +5,27 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from kafka_broker import KafkaBroker, shown_once
-from sink_child import SCHEMA, bundle, make_sink
-from sink_support import QUERY, assert_covered, child, events, expected, opened, race, run_child
+from kafka_place import UPTO, Place
+from sink_child import SCHEMA, bundle
+from sink_support import QUERY, assert_covered, child, events, expected, opened, run_child
 
 from clonos import sinks
 from clonos.errors import Fenced, QueryDefinitionError, SinkError
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Origin
-from clonos.sinks.kafka_ids import ID_HEADER
 from clonos.sinks.kafka_partitions import murmur2
 
 pytestmark = pytest.mark.kafka
 
-UPTO = 60
-
-
-class Place:
-    """A topic and a sink of its own."""
-
-    def __init__(self, broker: KafkaBroker, *, partitions: int = 1, **arguments: Any) -> None:
-        self.broker = broker
-        self.topic = broker.topic(partitions=partitions)
-        self.arguments = {"servers": broker.servers, "topic": self.topic, "prefix": f"{self.topic}-"}
-        self.arguments |= {"mode": "at_once", "patience": 60, **arguments}
-        self.spec: dict[str, Any] = {"sink": "kafka", "arguments": self.arguments, "upto": UPTO}
-
-    def sink(self, **arguments: Any) -> Any:
-        return make_sink({"sink": "kafka", "arguments": {**self.arguments, **arguments}})
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        """What a reader of ids sees, by number."""
-        found = []
-        for message in shown_once(self.broker.read(self.topic, committed=False)):
-            value = json.loads(message.value())
-            query, sink, row_id = dict(message.headers())[ID_HEADER].decode().split("/")
-            assert (query, sink) == (QUERY, "5-0")
-            found.append((row_id, value["card"], value["n"]))
-        return sorted(found, key=lambda row: int(row[0].rpartition("-")[2]))
-
 
 @pytest.fixture
 def place(broker: KafkaBroker) -> Place:
-    return Place(broker)
+    return Place(broker, "at_once")
 
 
 # Calls of `append` after opening: of the intent of the first bundle, of its cursors, of the next intent, and so on.
@@ -80,7 +51,7 @@ def test_a_writer_dies(tmp_path: Path, place: Place, point: str, at: int, known:
 
 
 def test_writers_killed_at_any_moment(tmp_path: Path, broker: KafkaBroker) -> None:
-    place = Place(broker, partitions=3)
+    place = Place(broker, "at_once", key=None, partitions=3)
     spec = {**place.spec, "upto": 10_000}
     for fence in range(1, 6):
         with child(tmp_path, {**spec, "fence": fence}) as process:
@@ -92,11 +63,6 @@ def test_writers_killed_at_any_moment(tmp_path: Path, broker: KafkaBroker) -> No
     rows = place.rows()
     assert rows == expected(len(rows))
     assert len(rows) >= at >= 10 * sum(1 + 3 * fence for fence in range(1, 6))
-
-
-def test_two_processes_race(tmp_path: Path, place: Place) -> None:
-    race(tmp_path, place.spec, 600)
-    assert place.rows() == expected(600)
 
 
 @pytest.mark.parametrize("point", ["append.after", "send.before"])
@@ -136,34 +102,10 @@ def test_a_writer_that_was_overtaken_sends_nothing_new(place: Place) -> None:
     assert place.rows() == expected(30)
 
 
-@pytest.fixture(scope="module")
-def mortal(brokers: Any) -> Iterator[KafkaBroker]:
-    """A broker that this file kills."""
-    with brokers() as running:
-        yield running
-
-
-def test_a_broker_is_killed_again_and_again(tmp_path: Path, mortal: KafkaBroker) -> None:
-    place = Place(mortal, patience=240)
-    spec = {**place.spec, "upto": 1500}
-    with child(tmp_path, {**spec, "fence": 1}) as process:
-        said = events(process)
-        for _ in range(3):
-            for event in said:
-                assert event["event"] in ("open", "written"), event
-                if event["at"] % 70 == 0:
-                    break
-            mortal.kill()
-            mortal.start()
-        assert list(said)[-1] == {"event": "written", "at": 1500}
-    assert place.rows() == expected(1500)
-    assert_covered(place.sink(), place.rows())
-
-
 def test_rows_in_doubt_stay_in_their_partition_when_the_topic_grows(
     tmp_path: Path, broker: KafkaBroker
 ) -> None:
-    place = Place(broker, partitions=2)
+    place = Place(broker, "at_once", key=None, partitions=2)
     status, _ = run_child(tmp_path, {**place.spec, "fence": 1, "crash": {"point": "send.after", "at": 2}})
     assert status == -signal.SIGKILL
     broker.grow(place.topic, 5)
@@ -177,7 +119,7 @@ def test_rows_in_doubt_stay_in_their_partition_when_the_topic_grows(
 
 def test_a_writer_that_begins_again_uses_partitions_that_were_added(broker: KafkaBroker) -> None:
     """Its client has not heard of them."""
-    place = Place(broker, partitions=2)
+    place = Place(broker, "at_once", key=None, partitions=2)
     with closing(opened(place.sink(), 1)) as writer:
         writer.write(**bundle(1, 10))
         broker.grow(place.topic, 5)
@@ -189,23 +131,6 @@ def test_a_writer_that_begins_again_uses_partitions_that_were_added(broker: Kafk
     assert last == [0]
     used = {message.partition() for message in broker.read(place.topic)}
     assert used == set(range(5))
-
-
-def test_the_sinks_own_topic_is_trimmed(place: Place) -> None:
-    with closing(opened(place.sink(), 1)) as writer:
-        for first in range(1, 2000, 10):
-            writer.write(**bundle(first, first + 9))
-    dropped = place.sink().truncate(QUERY, Fence(1), lambda delta: delta == b"delta up to 1500")
-    assert dropped >= 100
-    with closing(place.sink().log_reader(QUERY)) as reader:
-        deltas = list(reader.deltas())
-        assert reader.cursors() == {Origin.of(5, 0): {3: 2000}}
-    assert len(deltas) == 200 - dropped
-    assert deltas[-1] == b"delta up to 2000"
-    assert b"delta up to 1500" in deltas
-    with closing(opened(place.sink(), 2)) as writer:
-        writer.write(**bundle(2001, 2010))
-    assert place.rows() == expected(2010)
 
 
 @pytest.mark.parametrize(("before", "then"), [("at_once", "transactions"), ("transactions", "at_once")])
@@ -232,14 +157,6 @@ def test_a_row_that_is_too_large_is_named(place: Place) -> None:
             writer.write(**large)
         assert "may be visible" in str(refused.value)
         assert "max.message.bytes" in str(refused.value)
-
-
-def test_a_large_delta_takes_several_messages(place: Place) -> None:
-    delta = os.urandom(3_000_000)
-    with closing(opened(place.sink(), 1)) as writer:
-        writer.write(**{**bundle(1, 3), "deltas": [delta, b"small"]})
-    with closing(place.sink().log_reader(QUERY)) as reader:
-        assert list(reader.deltas()) == [delta, b"small"]
 
 
 def test_rows_of_a_key_go_where_kafkas_own_client_would_send_them(broker: KafkaBroker) -> None:
@@ -270,7 +187,7 @@ def test_a_key_is_hashed_as_by_kafkas_own_client() -> None:
 
 def test_rows_of_two_operators_and_sink_instances_are_kept_apart(broker: KafkaBroker) -> None:
     """The numbers of an operator's rows do not rise over several sink instances."""
-    place = Place(broker)
+    place = Place(broker, "at_once")
     schema = pa.schema([("n", pa.int64())])
     sink = sinks.kafka(broker.servers, topic=place.topic, prefix=f"{place.topic}-", mode="at_once")
     sink.validate(schema)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -13,50 +12,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka_broker import KafkaBroker
-from sink_child import NODE, SCHEMA, bundle, make_sink
+from kafka_place import UPTO, Place
+from sink_child import NODE, SCHEMA, bundle
 from sink_support import QUERY, assert_covered, child, events, expected, opened, race, run_child
 
 from clonos import sinks
 from clonos.errors import Fenced, QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
-from clonos.protocol.ids import Epoch
+from clonos.protocol.ids import Epoch, Origin
 from clonos.sinks import kafka_side_topic
 from clonos.sinks.kafka_ids import ID_HEADER
 
 pytestmark = pytest.mark.kafka
 
-UPTO = 60
+MODES = ("transactions", "at_once")
 KILLED = -signal.SIGKILL
 
 
-class Place:
-    """A topic with one partition, so that its rows have an order, and a sink of its own."""
-
-    def __init__(self, broker: KafkaBroker, **arguments: Any) -> None:
-        self.broker = broker
-        self.topic = broker.topic(partitions=1)
-        self.arguments = {
-            "servers": broker.servers,
-            "topic": self.topic,
-            "key": "card",
-            "prefix": f"{self.topic}-",
-        }
-        self.arguments |= {"patience": 60, **arguments}
-        self.spec: dict[str, Any] = {"sink": "kafka", "arguments": self.arguments, "upto": UPTO}
-
-    def sink(self, **arguments: Any) -> Any:
-        return make_sink({"sink": "kafka", "arguments": {**self.arguments, **arguments}})
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        found = []
-        for message in self.broker.read(self.topic):
-            value = json.loads(message.value())
-            assert message.key().decode() == value["card"]
-            [(name, content)] = message.headers()
-            query, row_id = content.decode().split("/")
-            assert (name, query) == (ID_HEADER, QUERY)
-            found.append((row_id, value["card"], value["n"]))
-        return found
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """For what both modes promise."""
+    chosen: str = request.param
+    return chosen
 
 
 @pytest.fixture
@@ -95,7 +72,8 @@ def test_writers_killed_at_any_moment(tmp_path: Path, place: Place) -> None:
     assert_covered(sink, place.rows())
 
 
-def test_two_processes_race(tmp_path: Path, place: Place) -> None:
+def test_two_processes_race(tmp_path: Path, broker: KafkaBroker, mode: str) -> None:
+    place = Place(broker, mode)
     race(tmp_path, place.spec, 600)
     assert place.rows() == expected(600)
 
@@ -139,8 +117,8 @@ def mortal(brokers: Any) -> Iterator[KafkaBroker]:
         yield running
 
 
-def test_a_broker_is_killed_again_and_again(tmp_path: Path, mortal: KafkaBroker) -> None:
-    place = Place(mortal, patience=240)
+def test_a_broker_is_killed_again_and_again(tmp_path: Path, mortal: KafkaBroker, mode: str) -> None:
+    place = Place(mortal, mode, patience=240)
     spec = {**place.spec, "upto": 1500}
     with child(tmp_path, {**spec, "fence": 1}) as process:
         said = events(process)
@@ -156,8 +134,8 @@ def test_a_broker_is_killed_again_and_again(tmp_path: Path, mortal: KafkaBroker)
     assert_covered(place.sink(), place.rows())
 
 
-def test_a_broker_that_stays_away_is_waited_for_as_long_as_was_said(mortal: KafkaBroker) -> None:
-    place = Place(mortal, patience=1.0)
+def test_a_broker_that_stays_away_is_waited_for_as_long_as_was_said(mortal: KafkaBroker, mode: str) -> None:
+    place = Place(mortal, mode, patience=1.0)
     writer = opened(place.sink(), 1)
     writer.write(**bundle(1, 10))
     mortal.kill()
@@ -176,7 +154,8 @@ def test_a_broker_that_stays_away_is_waited_for_as_long_as_was_said(mortal: Kafk
 # -------------------------------------------------------------- what is kept
 
 
-def test_the_sinks_own_topic_is_trimmed(place: Place) -> None:
+def test_the_sinks_own_topic_is_trimmed(broker: KafkaBroker, mode: str) -> None:
+    place = Place(broker, mode)
     with closing(opened(place.sink(), 1)) as writer:
         for first in range(1, 2000, 10):
             writer.write(**bundle(first, first + 9))
@@ -184,6 +163,7 @@ def test_the_sinks_own_topic_is_trimmed(place: Place) -> None:
     assert dropped >= 100
     with closing(place.sink().log_reader(QUERY)) as reader:
         deltas = list(reader.deltas())
+        assert reader.cursors() == {Origin.of(5, 0): {3: 2000}}
     assert len(deltas) == 200 - dropped
     assert deltas[-1] == b"delta up to 2000"
     assert b"delta up to 1500" in deltas
@@ -306,7 +286,8 @@ def test_large_rows_go_where_the_hint_says(broker: KafkaBroker) -> None:
     assert [len(message.value()) for message in broker.read(topic)] == [len(b'{"card":"","n":2}') + 2_000_000]
 
 
-def test_a_large_delta_takes_several_messages(place: Place) -> None:
+def test_a_large_delta_takes_several_messages(broker: KafkaBroker, mode: str) -> None:
+    place = Place(broker, mode)
     delta = os.urandom(3_000_000)
     with closing(opened(place.sink(), 1)) as writer:
         writer.write(**{**bundle(1, 3), "deltas": [delta, b"small"]})
