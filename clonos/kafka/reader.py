@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from clonos.errors import ConfigurationError, ReaderError
+from clonos.errors import ConfigurationError, LogCorrupt, ReaderError
 from clonos.kafka.repetitions import Repetitions
 from clonos.sinks.kafka_ids import ID_HEADER
 
@@ -18,6 +18,7 @@ _OWN: Final = {
     "enable.auto.offset.store": "call commit(): what came before is kept with the offsets",
 }
 _Place = tuple[str, int]
+_COMMITTED_S: Final = 30.0
 
 
 class Reader:
@@ -32,7 +33,7 @@ class Reader:
                 reader.commit()
 
     `commit` keeps with each offset which messages came before (in the offset's metadata, some 10 bytes for each
-    instance that writes to the partition), so that a reader of the same group that goes on there knows it. What was
+    pair of a sink instance and one before it), so that a reader of the same group that goes on there knows it. What was
     shown and not committed is shown again, as by any consumer. A message without the sink's id is shown as it is. To a
     group that begins in the middle of a topic, a repetition of a row from before that may be new, once.
 
@@ -48,7 +49,10 @@ class Reader:
         self.consumer = Consumer({**settings, "enable.auto.commit": False, "enable.auto.offset.store": False})
         self._came: dict[_Place, Repetitions] = {}
         self._next: dict[_Place, int] = {}
+        self._assigned_to_me: set[_Place] = set()
         self._given_up: set[_Place] = set()
+        self._sought: dict[_Place, int] = {}
+        self._held_back: Exception | None = None
         self._closed = False
         self.consumer.subscribe(
             list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
@@ -56,6 +60,7 @@ class Reader:
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next message, or None after `timeout` seconds (None: wait). Raises ReaderError, LogCorrupt."""
+        self._raise_held_back()
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             with _told():
@@ -64,10 +69,21 @@ class Reader:
                 return message
 
     def consume(self, count: int, timeout: float) -> list[Message]:
-        """Up to so many messages; fewer, perhaps none, after `timeout` seconds. Raises ReaderError, LogCorrupt."""
+        """Up to so many messages; fewer, perhaps none, after `timeout` seconds. Raises ReaderError, LogCorrupt;
+        what came beside an error is given first, and the error raised by the next call."""
+        self._raise_held_back()
         with _told():
             messages = self.consumer.consume(count, timeout)
-        return [message for message in messages if self._shows(message)]
+        shown = []
+        for message in messages:
+            try:
+                if self._shows(message):
+                    shown.append(message)
+            except (ReaderError, LogCorrupt, ConfigurationError) as error:
+                self._held_back = self._held_back or error
+        if not shown:
+            self._raise_held_back()
+        return shown
 
     def __iter__(self) -> Iterator[Message]:
         while not self._closed:
@@ -109,6 +125,11 @@ class Reader:
 
     # ------------------------------------------------------------------ parts
 
+    def _raise_held_back(self) -> None:
+        error, self._held_back = self._held_back, None
+        if error is not None:
+            raise error
+
     def _shows(self, message: Message) -> bool:
         error = message.error()
         if error is not None:
@@ -116,33 +137,53 @@ class Reader:
                 return False
             raise _failed(error)
         place = (str(message.topic()), int(message.partition() or 0))
-        came = self._came.get(place)
-        if came is None and place in self._given_up:
+        if place in self._given_up:
             return False  # fetched before it went to another member, which shows it
-        if came is None:
-            raise ConfigurationError(
-                f"partition {place[1]} of the topic {place[0]} was not assigned by the group",
-                hint="Give topics to Reader(settings, topics); do not assign partitions to its consumer",
-            )
-        shows = came.takes(_id_of(message))
-        self._next[place] = int(message.offset() or 0) + 1
+        offset = int(message.offset() or 0)
+        if place not in self._came:
+            if offset > self._sought.get(place, offset):
+                return False  # fetched before the position was set back: it comes again
+            try:
+                self._came[place] = self._came_before(place)
+            except BaseException:
+                self._sought[place] = offset
+                self.consumer.seek(TopicPartition(*place, offset))
+                raise
+            self._sought.pop(place, None)
+        shows = self._came[place].takes(_id_of(message))
+        self._next[place] = offset + 1
         return shows
 
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Go on where the group has committed, with what came before that."""
-        for each in consumer.committed(partitions, timeout=30):
-            place = (each.topic, each.partition)
-            self._next.pop(place, None)
-            self._given_up.discard(place)
-            self._came[place] = Repetitions.unpack(
-                each.metadata or "", f"partition {each.partition} of the topic {each.topic}"
+    def _came_before(self, place: _Place) -> Repetitions:
+        """What the group has committed for a partition that it has assigned to this member."""
+        where = f"partition {place[1]} of the topic {place[0]}"
+        if place not in self._assigned_to_me:
+            raise ConfigurationError(
+                f"{where} was not assigned by the group",
+                hint="Give topics to Reader(settings, topics); do not assign partitions to its consumer",
             )
+        with _told():
+            [found] = self.consumer.committed([TopicPartition(*place)], timeout=_COMMITTED_S)
+        if found.error is not None:
+            raise _failed(found.error)
+        return Repetitions.unpack(found.metadata or "", where)
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """What came before is looked up when a message comes: here an error would go lost."""
+        for each in partitions:
+            place = (each.topic, each.partition)
+            self._came.pop(place, None)
+            self._next.pop(place, None)
+            self._sought.pop(place, None)
+            self._given_up.discard(place)
+            self._assigned_to_me.add(place)
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
             place = (each.topic, each.partition)
             self._came.pop(place, None)
             self._next.pop(place, None)
+            self._assigned_to_me.discard(place)
             self._given_up.add(place)
 
 

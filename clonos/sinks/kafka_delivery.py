@@ -28,6 +28,8 @@ class Held:
     origin: Origin
     mine: Holder
     partition: int
+    layout: int
+    """A number for how rows become messages."""
 
     def standing(self) -> FenceLog:
         """What stands in the fence log. Raises Fenced where another writer is the holder."""

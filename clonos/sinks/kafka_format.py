@@ -20,7 +20,8 @@ A sink that writes at once has no transactions, so that messages of older writer
     message of an entry      "CLKE" | u8 2 | u32 CRC-32 of all but itself | fence | u64 number
                                     | u32 part | u32 parts | bytes
     the parts' bytes         MessagePack: [whether all cursors, {channel: position}, [delta, ...],
-                             nil or [{channel: position that is reached}, partitions of the user's topic]]
+                             nil or [{channel: position that is reached}, partitions of the user's topic,
+                             CRC-32 of how rows become messages]]
     message of a mark        the same, with number 0, of 0 parts
 
 Fences are 16 bytes, big-endian; the other integers of the heads are little-endian.
@@ -66,10 +67,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Rows that are about to be written, or have been: up to which cursors, and how many partitions their topic has."""
+    """Rows that are about to be written, or have been: up to which cursors, how many partitions their topic has, and a
+    number for how they become messages."""
 
     cursors: Cursors
     partitions: int
+    layout: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,9 @@ def pack_entry(entry: Entry) -> list[bytes]:
 
 def pack_appended(entry: Entry, number: int) -> list[bytes]:
     """The messages of an entry of a sink that writes at once, in order; they take the numbers from `number` on."""
-    intent = None if entry.intent is None else [entry.intent.cursors, entry.intent.partitions]
+    intent = (
+        None if entry.intent is None else [entry.intent.cursors, entry.intent.partitions, entry.intent.layout]
+    )
     whole = msgpack.packb([entry.full, entry.cursors, list(entry.deltas), intent])
     parts = range(0, len(whole), LARGEST_PART)
     return [
@@ -222,7 +227,7 @@ class EntryReader:
         if whole is None:
             return None
         full, cursors, deltas, intent = msgpack.unpackb(whole, strict_map_key=False)
-        intended = None if intent is None else Intent(dict(intent[0]), int(intent[1]))
+        intended = None if intent is None else Intent(dict(intent[0]), int(intent[1]), int(intent[2]))
         return self._first, Entry(fence, bool(full), dict(cursors), list(deltas), intended, appended=True)
 
     def _joined(self, offset: int, part: int, parts: int, content: bytes, place: str) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,14 @@ class KafkaRows:
             for at, kind in enumerate(self._types)
             if _is_binary(kind) and (encode := json_encoder(kind)) is not None
         }
+
+    @property
+    def layout(self) -> int:
+        """A number that another topic, key, value, header or column changes."""
+        layout = self._layout
+        said = [layout.topic, list(layout.key), layout.value, sorted((layout.headers or {}).items())]
+        columns = [[name, str(kind)] for name, kind in zip(self._names, self._types, strict=True)]
+        return zlib.crc32(encode_json([said, columns]).encode())
 
     def encode(self, id_prefix: str, rows: list[Row], ids: list[str]) -> list[Message]:
         """Raises SinkError, which names the row that cannot be written."""

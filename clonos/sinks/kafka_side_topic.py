@@ -46,14 +46,16 @@ class Read:
 
 @dataclass(slots=True)
 class Doubt:
-    """Rows that were to be written and may be there: up to which cursors, in a topic of how many partitions."""
+    """Rows that were to be written and may be there: up to which cursors, in a topic of how many partitions, as
+    messages of which layout."""
 
     cursors: Cursors = field(default_factory=dict)
     partitions: int = 0
+    layout: int = 0
 
     def add(self, intent: Intent) -> None:
         self.cursors.update(intent.cursors)
-        self.partitions = intent.partitions
+        self.partitions, self.layout = intent.partitions, intent.layout
 
     def resolve(self, cursors: Cursors) -> None:
         """They are there, up to these."""

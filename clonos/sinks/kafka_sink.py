@@ -19,7 +19,7 @@ from clonos.sinks.kafka_format import pack_mark
 from clonos.sinks.kafka_ids import at_once_prefix, committed_prefix
 from clonos.sinks.kafka_port import Cluster
 from clonos.sinks.kafka_rows import KafkaRows, Layout
-from clonos.sinks.kafka_side_topic import SideTopic
+from clonos.sinks.kafka_side_topic import InstanceLog, SideTopic
 from clonos.sinks.kafka_transactional import Transactional
 from clonos.sinks.kafka_writer import KafkaWriter
 from clonos.sinks.patience import Patience, check_patience
@@ -229,9 +229,15 @@ class KafkaLogReader:
                 yield from entry.deltas
 
     def cursors(self) -> dict[Origin, Cursors]:
+        return {origin: log.cursors for origin, log in self._logs().items() if log.cursors}
+
+    def reached(self) -> dict[Origin, Cursors]:
+        reached = {origin: {**log.cursors, **log.doubt.cursors} for origin, log in self._logs().items()}
+        return {origin: cursors for origin, cursors in reached.items() if cursors}
+
+    def _logs(self) -> dict[Origin, InstanceLog]:
         state = self._side.standing()
-        found = {origin: self._side.log(state, origin).cursors for origin in state.partitions}
-        return {origin: cursors for origin, cursors in found.items() if cursors}
+        return {origin: self._side.log(state, origin) for origin in state.partitions}
 
     def close(self) -> None:
         self._cluster.close()

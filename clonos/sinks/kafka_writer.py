@@ -83,7 +83,9 @@ class KafkaWriter:
             taking.origin
         ]  # again is the same, where the answer was lost
         side.ensure_partition(partition)
-        held = Held(self._cluster, side, self._topic, taking.origin, taking.holder, partition)
+        held = Held(
+            self._cluster, side, self._topic, taking.origin, taking.holder, partition, self._rows.layout
+        )
         self._delivery = self._make_delivery(held)
         return self._begin(self._delivery)
 

@@ -72,6 +72,11 @@ class SinkLogReader(Protocol):
         """By (node, instance) of the sink instance, then by channel."""
         ...
 
+    def reached(self) -> dict[Origin, Cursors]:
+        """The same, up to where rows may be visible: beyond the cursor where a writer has died in the middle of a
+        bundle, and rows are not visible in one step with it."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -154,6 +154,11 @@ class RedisStore:
         written: list[Any] = []
         if rows and self._upsert:
             for key, fields in self._rows().hashes(rows, ids, self._name):
+                if key in self._keys:
+                    raise SinkError(
+                        f"a row's key makes it the hash {key}, in which this sink keeps its own records",
+                        hint="Give the sink another name: what the hashes' keys begin with",
+                    )
                 keys.append(key)
                 written.append(fields)
         elif rows:

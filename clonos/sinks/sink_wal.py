@@ -248,12 +248,18 @@ class SinkWalReader:
                     self._corrupt.append(f"{segment_path(directory, number)}: byte {found.length}")
 
     def cursors(self) -> dict[Origin, Cursors]:
+        return self._standing(Kind.BASE, self._moved_by)
+
+    def reached(self) -> dict[Origin, Cursors]:
+        return self._standing(Kind.BASE, self._moved_by, Kind.INTENT)
+
+    def _standing(self, *moved_by: Kind) -> dict[Origin, Cursors]:
         result: dict[Origin, Cursors] = {}
         for origin, directory in instances(self._base, self._query):
             for _, found in self._scans(directory, segments(directory)[-1:]):
                 standing: Cursors = {}
                 for record in found.records:
-                    if record.kind in (Kind.BASE, self._moved_by):
+                    if record.kind in moved_by:
                         standing.update(record.cursors)
                 if standing:
                     result[origin] = standing

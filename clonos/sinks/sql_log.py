@@ -172,6 +172,9 @@ class SqlLogReader:
 
         return self._patience.run(lambda _: transact(self._engine, read))
 
+    def reached(self) -> dict[Origin, Cursors]:
+        return self.cursors()
+
     def close(self) -> None:
         self._engine.dispose()
 

@@ -120,6 +120,9 @@ class StoreLogReader:
             for key, value in page
         }
 
+    def reached(self) -> dict[Origin, Cursors]:
+        return self.cursors()
+
     def close(self) -> None:
         self._connection.close()
 

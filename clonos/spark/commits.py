@@ -165,9 +165,9 @@ class Commits:
         return newest_line(self._checkpoint.location)
 
     def highest_number(self, finals: FinalSnapshots) -> OutputNumber:
-        """The highest number of output that is visible, or that instances had given with their final snapshots."""
-        visible = [OutputNumber(last) for each in self._sinks.cursors().values() for last in each.values()]
-        return max([NO_OUTPUT, *visible, *(final.emitted for final in finals.values())])
+        """The highest number of output that may be visible, or that instances had given with their final snapshots."""
+        visible = OutputNumber(self._sinks.reached())
+        return max([NO_OUTPUT, visible, *(final.emitted for final in finals.values())])
 
 
 def _read(read: Callable[[], CommitRecord | None], damaged: list[LogCorrupt]) -> CommitRecord | None:

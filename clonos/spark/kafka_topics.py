@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -40,10 +39,10 @@ class KafkaSource:
     options: Mapping[str, str] = field(repr=False)  # there may be secrets among them
 
     def reads(self, topic: str) -> bool:
-        return any(topic in topics for topics in self._topics()) or (
-            "subscribepattern" in self.options
-            and re.fullmatch(self.options["subscribepattern"], topic) is not None
-        )
+        pattern = self.options.get("subscribepattern")
+        if pattern is not None:  # of Java's kind
+            return bool(self.spark._jvm.java.util.regex.Pattern.matches(pattern, topic))
+        return any(topic in topics for topics in self._topics())
 
     def _topics(self) -> Iterator[Collection[str]]:
         yield [each.strip() for each in self.options.get("subscribe", "").split(",")]

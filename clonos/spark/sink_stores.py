@@ -60,6 +60,14 @@ class SinkStores:
         with self.log_readers() as readers:
             return cursors_of(readers)
 
+    def reached(self) -> int:
+        """The highest number of a row that may be visible; 0 where there is none."""
+        with self.log_readers() as readers:
+            found = [reader.reached() for reader in readers.values()]
+        return max(
+            (last for each in found for cursors in each.values() for last in cursors.values()), default=0
+        )
+
     def truncate(self, fence: Fence, keep: Callable[[bytes], bool]) -> None:
         """Drop the deltas that `keep` does not want. Raises Fenced."""
         for store in self.by_node.values():

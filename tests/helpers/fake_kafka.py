@@ -71,6 +71,7 @@ class FakeKafka:
     topics: dict[str, list[dict[int, bytes]]] = field(default_factory=dict)
     rows: list[Message] = field(default_factory=list)  # of the user's topic, as readers see them
     row_partitions: int = 1
+    gaps: bool = False
     epochs: dict[str, int] = field(default_factory=dict)
     late: list[Callable[[], None]] = field(default_factory=list)
     on_commit: Callable[[bytes], None] = lambda _: None
@@ -115,15 +116,21 @@ class FakeCluster:
         return self._kafka.row_partitions
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Any of them may be there, or come to be there late, when a request or its answer is lost."""
+        """Any of them may be there, or come to be there late, when a request or its answer is lost; of a partition the
+        first ones, or with `gaps` just any."""
         kafka = self._kafka
+        lost: dict[int | None, list[Message]] = {}
         for message in messages:
             kafka.point()
-            if kafka.fails():
+            if kafka.fails() or (message.partition in lost and not kafka.gaps):
+                lost.setdefault(message.partition, []).append(message)
+            else:
+                kafka.rows.append(message)
+        if lost:
+            for some in lost.values():
                 if kafka.rng.random() < 0.5:
-                    kafka.late.append(partial(kafka.rows.append, message))
-                raise SinkUnavailable("a row is lost")
-            kafka.rows.append(message)
+                    kafka.late.append(partial(kafka.rows.extend, some))
+            raise SinkUnavailable("some rows are lost")
         self._answer()
 
     def append(self, topic: str, partition: int, message: bytes) -> int:

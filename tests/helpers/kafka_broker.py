@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 from postgres_server import free_port
 
 from clonos.connector_jars import FetchFailure, resolve
@@ -183,6 +191,16 @@ class KafkaBroker:
             return len(admin.list_topics(timeout=60).topics[topic].partitions) == partitions
 
         self._await(has_grown, f"{topic} does not grow")
+
+    def configure(self, topic: str, **settings: str) -> None:
+        """Settings of a topic, as of `topic`."""
+        admin = self.admin()
+        changes = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+        admin.incremental_alter_configs([resource])[resource].result(timeout=60)
 
     def producer(self, **settings: Any) -> Producer:
         return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, **self.client, **settings})

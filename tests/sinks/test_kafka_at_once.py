@@ -18,6 +18,7 @@ from sink_support import QUERY, assert_covered, child, events, expected, opened,
 from clonos import sinks
 from clonos.errors import Fenced, QueryDefinitionError, SinkError
 from clonos.protocol.fence import Fence
+from clonos.protocol.ids import Origin
 from clonos.sinks.kafka_partitions import murmur2
 
 pytestmark = pytest.mark.kafka
@@ -131,6 +132,7 @@ def test_a_writer_that_begins_again_uses_partitions_that_were_added(broker: Kafk
     assert last == [0]
     used = {message.partition() for message in broker.read(place.topic)}
     assert used == set(range(5))
+    assert_covered(place.sink(), place.rows())  # what was written after it began again counts
 
 
 @pytest.mark.parametrize(("before", "then"), [("at_once", "transactions"), ("transactions", "at_once")])
@@ -147,6 +149,40 @@ def test_the_mode_stays(place: Place, before: str, then: str) -> None:
 def test_another_mode_is_refused() -> None:
     with pytest.raises(QueryDefinitionError, match="'transactions' or 'at_once'"):
         sinks.kafka("localhost:1", topic="t", mode="soon")  # type: ignore[arg-type]
+
+
+def test_a_row_that_the_broker_refuses_is_not_passed_over_when_it_comes_again(broker: KafkaBroker) -> None:
+    """The client takes it, the topic does not; rows behind it are not sent before it. The hint is followed."""
+    place = Place(broker, "at_once", key=None, options={"message.max.bytes": 10_000_000})
+    large = bundle(1, 1000)
+    large["rows"][500] = ("x" * 2_000_000, 500)
+    with (
+        closing(opened(place.sink(), 1)) as writer,
+        pytest.raises(SinkError, match=r"row 3-0-501 .*too large"),
+    ):
+        writer.write(**large)
+    broker.configure(place.topic, max_message_bytes="10000000")
+    with closing(opened(place.sink(), 2)) as writer:
+        writer.write(**large)
+        writer.write(**bundle(1001, 1010))
+    assert [int(row[0].rpartition("-")[2]) for row in place.rows()] == list(range(1, 1011))
+
+
+def test_rows_in_doubt_are_not_written_again_as_others(tmp_path: Path, broker: KafkaBroker) -> None:
+    place = Place(broker, "at_once", partitions=2)
+    status, _ = run_child(tmp_path, {**place.spec, "fence": 1, "crash": {"point": "send.after", "at": 2}})
+    assert status == -signal.SIGKILL
+    with closing(place.sink().log_reader(QUERY)) as reader:
+        assert reader.cursors() == {Origin.of(5, 0): {3: 10}}
+        assert reader.reached() == {Origin.of(5, 0): {3: 20}}  # where output would be numbered anew
+    with pytest.raises(SinkError, match="another topic, key, value, headers or columns") as refused:
+        opened(place.sink(key=None), 2)
+    assert "once more as it was" in str(refused.value)
+    status, _ = run_child(tmp_path, {**place.spec, "fence": 3})
+    assert status == 0
+    with closing(opened(place.sink(key=None), 4)) as writer:
+        writer.write(**bundle(UPTO + 1, UPTO + 5))
+    assert [row[0] for row in place.rows()] == [f"3-0-{number}" for number in range(1, UPTO + 6)]
 
 
 def test_a_row_that_is_too_large_is_named(place: Place) -> None:

@@ -65,6 +65,7 @@ INTENTS = st.builds(
     Intent,
     st.dictionaries(st.integers(0, 2**60), st.integers(0, 2**62), max_size=4),
     st.integers(1, 2**31),
+    st.integers(0, 2**32 - 1),
 )
 APPENDED = st.builds(
     lambda entry, intent: replace(entry, intent=intent, appended=True), ENTRIES, st.none() | INTENTS
@@ -113,10 +114,10 @@ def test_golden_entry() -> None:
 
 def test_golden_entry_of_a_sink_that_writes_at_once() -> None:
     golden = (
-        "434c4b450206d17f1f000000000000000300000000000100000700000000000000000000000100000094c381"
-        "01cd012b91c40564656c7461928101cd012c0c"
+        "434c4b450278c1be87000000000000000300000000000100000700000000000000000000000100000094c381"
+        "01cd012b91c40564656c7461938101cd012c0c05"
     )
-    entry = Entry(Fence.of(3, 1), True, {1: 299}, [b"delta"], Intent({1: 300}, 12), appended=True)
+    entry = Entry(Fence.of(3, 1), True, {1: 299}, [b"delta"], Intent({1: 300}, 12, 5), appended=True)
     [packed] = pack_appended(entry, 7)
     assert packed.hex() == golden
     assert EntryReader("here").take(4, packed) == (4, entry)
@@ -141,7 +142,7 @@ def test_an_appended_entry_is_read_as_it_was_written(entry: Entry) -> None:
 def test_a_large_entry_of_which_parts_do_not_count_is_passed_over() -> None:
     """A writer was taken over in the middle; its successor writes the entry again, and late parts follow."""
     deltas = [b"x" * LARGEST_PART, b"y" * LARGEST_PART]
-    old = Entry(Fence.of(1), True, {}, deltas, Intent({1: 2}, 1), appended=True)
+    old = Entry(Fence.of(1), True, {}, deltas, Intent({1: 2}, 1, 5), appended=True)
     new = replace(old, fence=Fence.of(2))
     late, again = pack_appended(old, 1), pack_appended(new, 2)
     log = [*late[:2], pack_mark(Fence.of(2), 1), late[2], *again, late[2], *late]

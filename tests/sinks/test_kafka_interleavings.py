@@ -309,6 +309,15 @@ def rows_in_doubt_go_by_the_partitions_of_now(patch: pytest.MonkeyPatch) -> None
     patch.setattr(kafka_side_topic.Doubt, "add", lambda *_: None)
 
 
+def a_send_leaves_gaps(patch: pytest.MonkeyPatch) -> None:
+    def run_with_gaps(self: World) -> None:
+        self.kafka.gaps = True
+        before(self)
+
+    before = World.run
+    patch.setattr(World, "run", run_with_gaps)
+
+
 def what_stands_is_taken_for_what_stood_where_it_lies(patch: pytest.MonkeyPatch) -> None:
     """As if nothing could come between reading it and writing it."""
     before = kafka_side_topic.SideTopic._beginning
@@ -336,6 +345,7 @@ def what_stands_is_taken_for_what_stood_where_it_lies(patch: pytest.MonkeyPatch)
         (rows_are_sent_before_their_determinants, "at_once"),
         (cursors_are_written_before_the_rows, "at_once"),
         (rows_in_doubt_go_by_the_partitions_of_now, "at_once"),
+        (a_send_leaves_gaps, "at_once"),
     ],
 )
 def test_a_planted_bug_is_found(

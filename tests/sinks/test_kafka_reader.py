@@ -209,6 +209,49 @@ def test_what_came_before_has_to_fit_beside_the_offset(brokers: Any) -> None:
                 reader.commit()
 
 
+def test_what_comes_beside_an_error_is_given_first(topic: Topic) -> None:
+    """A topic that is not there, in one batch with rows of one that is."""
+    settings = {"bootstrap.servers": topic.broker.servers, "group.id": topic.group, "log_level": 0}
+    seen: list[str] = []
+    errors = 0
+    with clonos.kafka.Reader(
+        {**settings, "auto.offset.reset": "earliest"}, [topic.name, "not-there"]
+    ) as reader:
+        while len(seen) < len(topic.expected) or not errors:
+            try:
+                seen += [id_of(message) for message in reader.consume(1000, 3)]
+            except ReaderError as error:
+                assert "not-there" in str(error)
+                errors += 1
+    assert sorted(seen) == sorted(topic.expected)
+
+
+def test_what_came_before_is_looked_up_again_when_that_failed(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with topic.reader() as reader:
+        first = list(taken(reader, 20))
+        reader.commit()
+    with topic.reader() as reader:
+        before, failures = reader._came_before, []
+
+        def fails_at_first(place: tuple[str, int]) -> Repetitions:
+            if len(failures) < 3:
+                failures.append(place)
+                raise ReaderError("no answer")
+            return before(place)
+
+        monkeypatch.setattr(reader, "_came_before", fails_at_first)
+        again: list[str] = []
+        while len(again) < len(topic.expected) - 20:
+            try:
+                again += [id_of(message) for message in reader.consume(50, 1.0)]
+            except ReaderError:
+                assert failures
+    assert len(failures) == 3
+    assert sorted(first + again) == sorted(topic.expected)
+
+
 def test_offsets_of_another_consumer_are_told(topic: Topic) -> None:
     other = Consumer({"bootstrap.servers": topic.broker.servers, "group.id": topic.group})
     other.commit(offsets=[TopicPartition(topic.name, 0, 3, "mine")], asynchronous=False)
