@@ -355,3 +355,44 @@ def test_a_planted_bug_is_found(
     with pytest.raises((AssertionError, ClonosError)):
         for seed in range(2000):
             run(seed, mode)
+
+
+class Died(Exception):
+    """A writer's process has."""
+
+
+def test_rows_in_doubt_are_remembered_when_the_log_is_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one channel, while another one goes on; the topic has grown meanwhile."""
+    kafka = FakeKafka(random.Random(1), 0.0, Turns(random.Random(1)))
+    kafka.row_partitions = 2
+    other = channel_id(4, 0)
+
+    def opened(attempt: int) -> KafkaWriter:
+        writer = PatientSink(kafka, "at_once").writer()
+        writer.open(query=QUERY, node=NODE, instance=INSTANCE, fence=Fence.of(1, attempt))
+        return writer
+
+    def write(writer: KafkaWriter, node: int, channel: int, delta: bytes) -> None:
+        ids = [f"{node}-0-{number}" for number in range(1, 11)]
+        writer.write([("card", number) for number in range(1, 11)], ids, {channel: 10}, [delta])
+
+    def dies(self: AtOnce, entry: Entry) -> None:
+        if entry.intent is None:
+            raise Died
+        before(self, entry)
+
+    before = AtOnce._append
+    with monkeypatch.context() as patch:
+        patch.setattr(AtOnce, "_append", dies)
+        with pytest.raises(Died):
+            write(opened(1), 3, CHANNEL, b"first")
+    kafka.row_partitions = 5
+    write(opened(2), 4, other, b"second")
+    sink = PatientSink(kafka, "at_once")
+    assert sink.truncate(QUERY, Fence.of(1), lambda delta: delta == b"second") == 1
+    assert sink.log_reader(QUERY).reached() == {Origin(NODE, INSTANCE): {CHANNEL: 10, other: 10}}
+    write(opened(3), 3, CHANNEL, b"first")
+    came: dict[int | None, Repetitions] = {}
+    shown = [row.row for row in kafka.rows if came.setdefault(row.partition, Repetitions()).takes(id_of(row))]
+    assert len(kafka.rows) == 30
+    assert len(shown) == len(set(shown)) == 20
