@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
 
@@ -171,20 +172,22 @@ class Reader:
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """What came before is looked up when a message comes: here an error would go lost."""
         for each in partitions:
-            place = (each.topic, each.partition)
-            self._came.pop(place, None)
-            self._next.pop(place, None)
-            self._sought.pop(place, None)
+            place = self._forgotten(each)
             self._given_up.discard(place)
             self._assigned_to_me.add(place)
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
-            place = (each.topic, each.partition)
-            self._came.pop(place, None)
-            self._next.pop(place, None)
+            place = self._forgotten(each)
             self._assigned_to_me.discard(place)
             self._given_up.add(place)
+
+    def _forgotten(self, partition: TopicPartition) -> _Place:
+        """What is known of it begins anew."""
+        place = (partition.topic, partition.partition)
+        for known in (self._came, self._next, self._sought):
+            known.pop(place, None)
+        return place
 
 
 def _id_of(message: Message) -> str | None:
@@ -194,16 +197,13 @@ def _id_of(message: Message) -> str | None:
     return None
 
 
-class _told:
+@contextmanager
+def _told() -> Iterator[None]:
     """What Kafka raises, as ReaderError."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, KafkaException):
-            raise _failed(error.args[0]) from error
+    try:
+        yield
+    except KafkaException as error:
+        raise _failed(error.args[0]) from error
 
 
 def _failed(error: Any) -> ReaderError:

@@ -20,14 +20,12 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from clonos.errors import ClonosError, SinkUnavailable
-from clonos.sinks.kafka_port import Message, Page
+from clonos.sinks.kafka_port import WAIT_S, Message, Page
 from clonos.sinks.kafka_sender import Sender
 from clonos.sinks.kafka_transactions import TRANSACTION_TIMEOUT_MS, KafkaTransactions
 from clonos.sinks.kafka_verdict import NO_CONNECTION, NO_TOPIC, verdict
 
 LOG = logging.getLogger("clonos.kafka")
-WAIT_S: Final = 5.0
-"""How long one request is waited for; the sink's patience asks again."""
 PAGE_BYTES: Final = 16 << 20
 _KEPT_FOR_EVER: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+WAIT_S: Final = 5.0
+"""How long one request is waited for; the sink's patience asks again."""
 
 
 @dataclass(frozen=True, slots=True)

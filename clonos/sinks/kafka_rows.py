@@ -14,7 +14,7 @@ from clonos.sinks.json_rows import json_objects
 from clonos.sinks.kafka_ids import ID_HEADER
 from clonos.sinks.kafka_port import Message
 from clonos.sinks.port import Row
-from clonos.sinks.values import Encode, check_type, encode_json, json_encoder, to_columns
+from clonos.sinks.values import Encode, check_type, encode_json, is_binary, json_encoder, to_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ class KafkaRows:
         self._binary = {
             at: encode
             for at, kind in enumerate(self._types)
-            if _is_binary(kind) and (encode := json_encoder(kind)) is not None
+            if is_binary(kind) and (encode := json_encoder(kind)) is not None
         }
 
     @property
@@ -130,15 +130,11 @@ class KafkaRows:
     def _bytes(self, columns: list[Any], name: str) -> Sequence[bytes | None]:
         """A column as messages take it: text and binary as they are, else as JSON."""
         at = self._names.index(name)
-        if _is_binary(self._types[at]):
+        if is_binary(self._types[at]):
             return [None if each is None else bytes(each) for each in columns[at]]
         text = str if _is_text(self._types[at]) else encode_json
         return [None if each is None else text(each).encode() for each in columns[at]]
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
-
-
 def _is_text(kind: pa.DataType) -> bool:
-    return _is_binary(kind) or bool(pt.is_string(kind) or pt.is_large_string(kind))
+    return is_binary(kind) or bool(pt.is_string(kind) or pt.is_large_string(kind))

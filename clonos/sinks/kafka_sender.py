@@ -15,11 +15,10 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from clonos.errors import ClonosError, SinkUnavailable
-from clonos.sinks.kafka_port import Message
+from clonos.sinks.kafka_port import WAIT_S, Message
 from clonos.sinks.kafka_transactions import produce
 from clonos.sinks.kafka_verdict import TOO_LARGE, row_verdict, verdict
 
-_WAIT_S: Final = 5.0
 _ASKED_AFTER_FATAL: Final = 3
 _SEEN: Final = "Other rows of its bundle may be visible; they are the same when they come again."
 
@@ -52,7 +51,7 @@ class Sender:
             told = [row_verdict(row, error, self._place, visible=_SEEN) for row, error in failures]
             raise next((each for each in told if not isinstance(each, SinkUnavailable)), told[0])
         if left:
-            raise SinkUnavailable(f"{self._place}: {left} rows have had no answer for {2 * _WAIT_S:g} s")
+            raise SinkUnavailable(f"{self._place}: {left} rows have had no answer for {2 * WAIT_S:g} s")
 
     def _hear(self) -> None:
         """A fatal error is raised in the middle of what tells of rows: the rest of that."""
@@ -63,10 +62,10 @@ class Sender:
     def _await(self, failures: list[tuple[str, Any]]) -> int:
         """How many have had no answer when there was none at all for a while."""
         left = len(self._producer)
-        deadline = time.monotonic() + 2 * _WAIT_S
+        deadline = time.monotonic() + 2 * WAIT_S
         while (now := int(self._producer.flush(0.1))) and not failures and time.monotonic() < deadline:
             if now < left:
-                left, deadline = now, time.monotonic() + 2 * _WAIT_S
+                left, deadline = now, time.monotonic() + 2 * WAIT_S
         if now:
             self._producer.purge()  # what was not sent yet, so that it does not come late
         return now

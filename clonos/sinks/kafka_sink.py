@@ -24,6 +24,7 @@ from clonos.sinks.kafka_transactional import Transactional
 from clonos.sinks.kafka_writer import KafkaWriter
 from clonos.sinks.patience import Patience, check_patience
 from clonos.sinks.port import Cursors
+from clonos.sinks.values import column_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,8 +79,7 @@ class KafkaSink:
         for name in sorted(set(options or {}) & set(_OWN)):
             raise QueryDefinitionError(f"options= of a Kafka sink cannot set {name}: {_OWN[name]}")
         self._servers = ",".join(each.strip() for each in servers.split(",") if each.strip())
-        keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
-        self._layout = Layout(topic, keys, value, dict(headers or {}))
+        self._layout = Layout(topic, column_names(key), value, dict(headers or {}))
         self._options = dict(options or {})
         self._prefix = prefix
         self._patience = check_patience(patience)
@@ -130,7 +130,7 @@ class KafkaSink:
             side = self._side(cluster, query)
             side.create()
             state = side.offer(Raising(fence))
-            if state.partitions:
+            if state.partitions and self._mode == "at_once":  # where a mark is left there
                 side.ensure_partition(max(state.partitions.values()))
             # One that a later start has overtaken already, too: its successor may not have begun yet.
             with ThreadPoolExecutor(_FENCED_AT_ONCE) as pool:

@@ -9,13 +9,12 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from clonos.errors import ClonosError, SinkError, SinkUnavailable
-from clonos.sinks.kafka_port import Message
+from clonos.sinks.kafka_port import WAIT_S, Message
 from clonos.sinks.kafka_verdict import NO_CONNECTION, NOT_ALLOWED, TOO_LARGE, row_verdict, verdict
 
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After so long the cluster ends the transaction of a writer that has stopped. Until then, or until its successor has
 begun, readers of committed messages do not get past it."""
-_WAIT_S: Final = 5.0
 _UNSEEN: Final = "Nothing of its bundle is visible."
 
 
@@ -97,7 +96,7 @@ class KafkaTransactions:
     def _abort(self, producer: Producer) -> bool:
         """Whether it is known to have been aborted; if not, the producer is of no use any more."""
         try:
-            producer.abort_transaction(_WAIT_S)
+            producer.abort_transaction(WAIT_S)
         except KafkaException:
             self.close()
             return False
@@ -119,7 +118,7 @@ def commit(producer: Producer) -> None:
     deadline = time.monotonic() + 2 * TRANSACTION_TIMEOUT_MS / 1000
     while True:
         try:
-            producer.commit_transaction(_WAIT_S)
+            producer.commit_transaction(WAIT_S)
             return
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:

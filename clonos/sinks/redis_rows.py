@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyarrow import types as pt
-
 from clonos.errors import QueryDefinitionError, SinkError
 from clonos.sinks.port import Row
-from clonos.sinks.values import Encode, encode_json, json_encoder, to_columns
+from clonos.sinks.values import Encode, encode_json, is_binary, json_encoder, to_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,10 +35,7 @@ class RedisRows:
         self._names = list(schema.names)
         self._fields = [name.encode() for name in self._names]
         self._id_field = id_field.encode()
-        binary = [
-            pt.is_binary(each) or pt.is_large_binary(each) or pt.is_fixed_size_binary(each)
-            for each in schema.types
-        ]
+        binary = list(map(is_binary, schema.types))
         self._encoders = [
             bytes if raw else _text(kind) for raw, kind in zip(binary, schema.types, strict=True)
         ]

@@ -12,6 +12,7 @@ from clonos.sinks.redis_rows import RedisRows
 from clonos.sinks.redis_script import OwnKeys
 from clonos.sinks.redis_store import RedisStore, Server
 from clonos.sinks.store import StoreSink
+from clonos.sinks.values import column_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ class RedisSink(StoreSink):
         durable: bool = True,
     ) -> None:
         super().__init__(patience=patience)
-        self._key = [key] if isinstance(key, str) else list(key or ())
+        self._key = column_names(key)
         self._name, self._mode, self._id_field, self._maxlen = name, mode, id_field, maxlen
         _check_url(url, dict(options or {}))
         self._server = Server(

@@ -30,7 +30,7 @@ from clonos.errors import QueryDefinitionError
 from clonos.extras import needs
 from clonos.sinks import sql_mysql
 from clonos.sinks.sql_statements import Statement
-from clonos.sinks.values import Encode, is_nested, json_text_encoder, microseconds, plain
+from clonos.sinks.values import Encode, is_binary, is_nested, json_text_encoder, microseconds, plain
 
 SQLITE, POSTGRESQL, MYSQL = "sqlite", "postgresql", "mysql"
 LONGEST_NAME = {SQLITE: 1_000, POSTGRESQL: 63, MYSQL: 64}
@@ -234,7 +234,7 @@ def column_type(kind: pa.DataType, backend: str, keys: int = 0) -> sa.types.Type
         return postgresql.REAL() if postgres and kind.bit_width <= 32 else sa.Double()
     if pt.is_duration(kind):
         return postgresql.INTERVAL() if postgres else sa.BigInteger()
-    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
+    if is_binary(kind):
         return sa.LargeBinary()
     if not postgres:
         return sa.Text()  # exact and sortable; SQLite has neither decimals nor dates

@@ -31,7 +31,7 @@ from sqlalchemy.engine import Connection
 
 from clonos.errors import QueryDefinitionError, SinkError, SinkUnavailable
 from clonos.sinks.sql_statements import Statement
-from clonos.sinks.values import Encode, is_nested, json_text_encoder, microseconds
+from clonos.sinks.values import Encode, is_binary, is_nested, json_text_encoder, microseconds
 
 TABLE: dict[str, Any] = {
     "mysql_engine": "InnoDB",
@@ -176,7 +176,7 @@ def column_type(kind: pa.DataType, keys: int) -> sa.types.TypeEngine[Any]:
         return mysql.DATETIME(fsp=6)
     if pt.is_date(kind):
         return mysql.DATE()
-    binary = pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind)
+    binary = is_binary(kind)
     if keys:
         length = min(_KEY_LENGTH, _INDEX_CHARACTERS // keys)
         return mysql.VARBINARY(length) if binary else KeyText(length)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyarrow import types as pt
 
 from clonos.errors import QueryDefinitionError, SinkError
+from clonos.sinks.values import column_names, is_binary
 
 KEY_TYPES = "strings, integers, booleans, dates, timestamps, binary and decimals without a scale"
 
@@ -58,7 +59,7 @@ def upsert_of(mode: str, key: str | Sequence[str] | None, delete: str | None) ->
     """What these arguments of a sink say; None where rows are inserted. Raises QueryDefinitionError."""
     if mode not in ("insert", "upsert"):
         raise QueryDefinitionError(f'mode must be "insert" or "upsert", not {mode!r}')
-    columns = (key,) if isinstance(key, str) else tuple(key or ())
+    columns = column_names(key)
     if mode == "insert":
         if columns or delete is not None:
             raise QueryDefinitionError(
@@ -80,7 +81,7 @@ def _can_be_key(kind: pa.DataType) -> bool:
         return bool(kind.scale == 0)
     known = (
         pt.is_string, pt.is_large_string, pt.is_signed_integer, pt.is_boolean, pt.is_date, pt.is_timestamp,
-        pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary,
+        is_binary,
     )  # fmt: skip
     return any(is_one(kind) for is_one in known)
 

@@ -48,6 +48,15 @@ def check_names(names: Sequence[str], id_column: str) -> None:
         seen[folded] = name
 
 
+def column_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Of an argument that is a column, several, or none."""
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+
+
 def is_nested(kind: pa.DataType) -> bool:
     return bool(_is_list(kind) or pt.is_struct(kind) or pt.is_map(kind))
 
@@ -78,7 +87,7 @@ def json_encoder(kind: pa.DataType) -> Encode | None:
         return _float
     if pt.is_decimal(kind):
         return plain
-    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind):
+    if is_binary(kind):
         return _base64
     if pt.is_timestamp(kind):
         return _timestamp

@@ -7,10 +7,8 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +26,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 from postgres_server import free_port
+from private_server import running
 
 from clonos.connector_jars import FetchFailure, resolve
 from clonos.environment import find_java, jar_path, spark_jars
@@ -279,13 +278,5 @@ def shown_once(messages: list[Any]) -> list[Any]:
 @contextlib.contextmanager
 def kafka_broker(settings: Mapping[str, str] | None = None, **more: Any) -> Iterator[KafkaBroker]:
     """A running broker in a folder of its own."""
-    folder = Path(tempfile.mkdtemp(prefix="clonos-kafka-"))
-    try:
-        broker = KafkaBroker(folder, settings, **more)
-        try:
-            broker.start()
-            yield broker
-        finally:
-            broker.remove()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with running("clonos-kafka-", lambda folder: KafkaBroker(folder, settings, **more)) as server:
+        yield server

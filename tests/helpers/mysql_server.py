@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pymysql
 from postgres_server import free_port
+from private_server import running
 
 from clonos.connector_jars import FetchFailure, resolve
 from clonos.environment import find_java, jar_path
@@ -214,13 +215,5 @@ def _bootstrap(share: Path) -> bytes:
 @contextlib.contextmanager
 def mysql_server() -> Iterator[MysqlServer]:
     """A running server in a directory of its own."""
-    directory = Path(tempfile.mkdtemp(prefix="clonos-my-"))
-    try:
-        server = MysqlServer(directory)
-        try:
-            server.start()
-            yield server
-        finally:
-            server.remove()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with running("clonos-my-", MysqlServer) as server:
+        yield server

@@ -12,11 +12,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+from private_server import running
 
 UNPRIVILEGED = ("postgres", "nobody")
 
@@ -134,13 +134,5 @@ class PostgresServer:
 @contextlib.contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """A running server in a directory of its own."""
-    directory = Path(tempfile.mkdtemp(prefix="clonos-pg-"))
-    try:
-        server = PostgresServer(directory)
-        try:
-            server.start()
-            yield server
-        finally:
-            server.remove()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with running("clonos-pg-", PostgresServer) as server:
+        yield server

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 from postgres_server import free_port
+from private_server import running
 from redis import Redis
 from redis.exceptions import ConnectionError as Disconnected
 
@@ -165,13 +165,5 @@ def redis_server(version: str = NEW, **settings: str) -> Iterator[RedisServer]:
     reason = why_not(version)
     if reason:
         pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="clonos-redis-"))
-    try:
-        server = RedisServer(folder, version, **settings)
-        try:
-            server.start()
-            yield server
-        finally:
-            server.remove()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with running("clonos-redis-", lambda folder: RedisServer(folder, version, **settings)) as server:
+        yield server

@@ -92,6 +92,28 @@ def race(folder: Path, spec: dict[str, Any], upto: int) -> None:
     assert ends[0].get("error") == "Fenced" or ends[0]["at"] == upto
 
 
+@contextmanager
+def stopped_writer(
+    folder: Path, spec: dict[str, Any]
+) -> Iterator[tuple[subprocess.Popen[str], Iterator[dict[str, Any]]]]:
+    """A writer that hangs where its `crash` says, in its second bundle; with what it says afterwards."""
+    with child(folder, {**spec, "fence": 1, "stop": True}) as process:
+        said = events(process)
+        assert [next(said)["event"] for _ in range(3)] == ["open", "written", "stopping"]
+        os.waitpid(process.pid, os.WUNTRACED)
+        yield process, said
+
+
+def kill_at_any_moment(folder: Path, spec: dict[str, Any]) -> int:
+    """Writers under rising fences, each killed while it writes; how many rows were written by all of them at least."""
+    for fence in range(1, 6):
+        with child(folder, {**spec, "fence": fence}) as process:
+            for count, _ in enumerate(events(process)):
+                if count == 1 + 3 * fence:
+                    break
+    return 10 * sum(1 + 3 * fence for fence in range(1, 6))
+
+
 def run_child(folder: Path, spec: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
     """Run a writer to its end: exit status and what it said."""
     with child(folder, spec) as process:

@@ -17,7 +17,15 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.schema import PrimitiveType
 from sink_child import SCHEMA, bundle, make_sink
-from sink_support import QUERY, assert_covered, child, events, expected, opened, race, run_child
+from sink_support import (
+    QUERY,
+    assert_covered,
+    expected,
+    opened,
+    race,
+    run_child,
+    stopped_writer,
+)
 
 from clonos import sinks
 from clonos.errors import LogCorrupt, QueryDefinitionError, SinkError, SinkUnavailable
@@ -94,12 +102,9 @@ def test_a_stopped_writer_cannot_keep_its_successor_out(
     tmp_path: Path, place: Place, moment: str, done: int
 ) -> None:
     """It hangs with everything written but the commit. What it has written is removed meanwhile."""
-    hang = {"crash": {"point": f"delta.{moment}", "at": 2}, "stop": True}
+    hang = {"crash": {"point": f"delta.{moment}", "at": 2}}
     spec = {**place.spec, "upto": 40}
-    with child(tmp_path, {**spec, "fence": 1, **hang}) as zombie:
-        said = events(zombie)
-        assert [next(said)["event"] for _ in range(3)] == ["open", "written", "stopping"]
-        os.waitpid(zombie.pid, os.WUNTRACED)
+    with stopped_writer(tmp_path, {**spec, **hang}) as (zombie, said):
         status, after = run_child(tmp_path, {**spec, "fence": 2})
         assert (status, after[0]["at"], after[-1]["at"]) == (0, done, 40)
         place.sink().truncate(QUERY, Fence(2), lambda delta: delta != b"delta up to 40")

@@ -13,7 +13,15 @@ import pytest
 from kafka_broker import KafkaBroker, shown_once
 from kafka_place import UPTO, Place
 from sink_child import SCHEMA, bundle
-from sink_support import QUERY, assert_covered, child, events, expected, opened, run_child
+from sink_support import (
+    QUERY,
+    assert_covered,
+    expected,
+    kill_at_any_moment,
+    opened,
+    run_child,
+    stopped_writer,
+)
 
 from clonos import sinks
 from clonos.errors import Fenced, QueryDefinitionError, SinkError
@@ -54,16 +62,12 @@ def test_a_writer_dies(tmp_path: Path, place: Place, point: str, at: int, known:
 def test_writers_killed_at_any_moment(tmp_path: Path, broker: KafkaBroker) -> None:
     place = Place(broker, "at_once", key=None, partitions=3)
     spec = {**place.spec, "upto": 10_000}
-    for fence in range(1, 6):
-        with child(tmp_path, {**spec, "fence": fence}) as process:
-            for count, _ in enumerate(events(process)):
-                if count == 1 + 3 * fence:
-                    break
+    least = kill_at_any_moment(tmp_path, spec)
     with closing(place.sink().writer()) as writer:
         at = writer.open(query=QUERY, node=5, instance=0, fence=Fence(99)).cursors[3]
     rows = place.rows()
     assert rows == expected(len(rows))
-    assert len(rows) >= at >= 10 * sum(1 + 3 * fence for fence in range(1, 6))
+    assert len(rows) >= at >= least
 
 
 @pytest.mark.parametrize("point", ["append.after", "send.before"])
@@ -71,12 +75,9 @@ def test_a_writer_that_was_stopped_repeats_what_its_successor_has_written(
     tmp_path: Path, place: Place, point: str
 ) -> None:
     """Its determinants are known, its rows are not there yet. It sends them when it goes on, and is fenced."""
-    hang = {"crash": {"point": point, "at": 3 if point == "append.after" else 2}, "stop": True}
+    hang = {"crash": {"point": point, "at": 3 if point == "append.after" else 2}}
     spec = {**place.spec, "upto": 40}
-    with child(tmp_path, {**spec, "fence": 1, **hang}) as zombie:
-        said = events(zombie)
-        assert [next(said)["event"] for _ in range(3)] == ["open", "written", "stopping"]
-        os.waitpid(zombie.pid, os.WUNTRACED)
+    with stopped_writer(tmp_path, {**spec, **hang}) as (zombie, said):
         status, after = run_child(tmp_path, {**spec, "fence": 2})
         assert (status, after[0]["at"], after[-1]["at"]) == (0, 10, 40)
         os.kill(zombie.pid, signal.SIGCONT)

@@ -14,7 +14,18 @@ import pytest
 from kafka_broker import KafkaBroker
 from kafka_place import UPTO, Place
 from sink_child import NODE, SCHEMA, bundle
-from sink_support import QUERY, assert_covered, child, events, expected, opened, race, run_child
+from sink_support import (
+    QUERY,
+    assert_covered,
+    child,
+    events,
+    expected,
+    kill_at_any_moment,
+    opened,
+    race,
+    run_child,
+    stopped_writer,
+)
 
 from clonos import sinks
 from clonos.errors import Fenced, QueryDefinitionError, SinkError, SinkUnavailable
@@ -59,15 +70,11 @@ def test_a_writer_dies(tmp_path: Path, place: Place, moment: str, at: int) -> No
 
 def test_writers_killed_at_any_moment(tmp_path: Path, place: Place) -> None:
     spec = {**place.spec, "upto": 10_000}
-    for fence in range(1, 6):
-        with child(tmp_path, {**spec, "fence": fence}) as process:
-            for count, _ in enumerate(events(process)):
-                if count == 1 + 3 * fence:
-                    break
+    least = kill_at_any_moment(tmp_path, spec)
     sink = place.sink()
     with closing(sink.writer()) as writer:
         at = writer.open(query=QUERY, node=NODE, instance=0, fence=Fence(99)).cursors[3]
-    assert at >= 10 * sum(1 + 3 * fence for fence in range(1, 6))
+    assert at >= least
     assert place.rows() == expected(at)
     assert_covered(sink, place.rows())
 
@@ -80,12 +87,9 @@ def test_two_processes_race(tmp_path: Path, broker: KafkaBroker, mode: str) -> N
 
 def test_a_stopped_writer_cannot_keep_its_successor_out(tmp_path: Path, place: Place) -> None:
     """It hangs in its transaction. Its successor's first step ends that; readers of committed messages go on."""
-    hang = {"crash": {"point": "kafka.within", "at": 2}, "stop": True}
+    hang = {"crash": {"point": "kafka.within", "at": 2}}
     spec = {**place.spec, "upto": 40}
-    with child(tmp_path, {**spec, "fence": 1, **hang}) as zombie:
-        said = events(zombie)
-        assert [next(said)["event"] for _ in range(3)] == ["open", "written", "stopping"]
-        os.waitpid(zombie.pid, os.WUNTRACED)
+    with stopped_writer(tmp_path, {**spec, **hang}) as (zombie, said):
         status, after = run_child(tmp_path, {**spec, "fence": 2})
         assert (status, after[0]["at"], after[-1]["at"]) == (0, 10, 40)
         os.kill(zombie.pid, signal.SIGCONT)

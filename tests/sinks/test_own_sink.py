@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import sqlite3
@@ -17,7 +16,15 @@ from typing import Any, ClassVar
 import pytest
 from own_sink import OwnSink, OwnStore
 from sink_child import NODE, bundle, make_sink
-from sink_support import QUERY, assert_covered, child, events, expected, opened, race, run_child
+from sink_support import (
+    QUERY,
+    assert_covered,
+    expected,
+    opened,
+    race,
+    run_child,
+    stopped_writer,
+)
 
 from clonos.errors import LogCorrupt, SinkError, SinkUnavailable
 from clonos.protocol.fence import Fence
@@ -96,13 +103,10 @@ def test_two_processes_race(tmp_path: Path, spec: dict[str, Any]) -> None:
 
 
 def test_a_stopped_writer_is_waited_for_until_it_is_killed(tmp_path: Path, spec: dict[str, Any]) -> None:
-    hang = {"crash": {"point": "own.within", "at": 2}, "stop": True}
-    with child(tmp_path, {**spec, "fence": 1, **hang}) as zombie:
-        said = events(zombie)
-        assert [next(said)["event"] for _ in range(3)] == ["open", "written", "stopping"]
-        os.waitpid(zombie.pid, os.WUNTRACED)
-        with pytest.raises(SinkUnavailable, match="database is locked; tried"):
-            opened(make_sink({**spec, "arguments": {**spec["arguments"], "patience": 0}}), 2)
+    hang = {"crash": {"point": "own.within", "at": 2}}
+    refused = pytest.raises(SinkUnavailable, match="database is locked; tried")
+    with stopped_writer(tmp_path, {**spec, **hang}), refused:
+        opened(make_sink({**spec, "arguments": {**spec["arguments"], "patience": 0}}), 2)
     status, after = run_child(tmp_path, {**spec, "fence": 3})
     assert (status, after[0]["at"], after[-1]["at"]) == (0, 10, UPTO)
     assert shown(spec) == expected(UPTO)

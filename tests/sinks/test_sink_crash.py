@@ -20,13 +20,13 @@ from sink_support import (
     QUERY,
     SQL,
     assert_covered,
-    child,
-    events,
     expected,
     file_rows,
     fresh_database,
+    kill_at_any_moment,
     race,
     run_child,
+    stopped_writer,
     table_rows,
 )
 
@@ -105,15 +105,11 @@ def test_writers_killed_at_any_moment(tmp_path: Path, kind: str) -> None:
             "arguments": {"url": f"sqlite:///{tmp_path}/s.db", "table": "out"},
             "upto": 10_000,
         }
-    for fence in range(1, 6):
-        with child(tmp_path, {**spec, "fence": fence}) as process:
-            for count, _ in enumerate(events(process)):
-                if count == 1 + 3 * fence:
-                    break
+    least = kill_at_any_moment(tmp_path, spec)
     sink = make_sink(spec)
     with closing(sink.writer()) as writer:
         at = writer.open(query=QUERY, node=5, instance=0, fence=99).cursors[3]
-    assert at >= 10 * sum(1 + 3 * fence for fence in range(1, 6))
+    assert at >= least
     rows = table_rows(spec["arguments"]["url"]) if kind == "sql" else file_rows(tmp_path / "rows")
     assert rows == expected(at)
     assert_covered(sink, rows)
@@ -138,11 +134,8 @@ def test_a_stopped_writer_cannot_keep_its_successor_out(
     url = fresh_database(kind, request, tmp_path)
     arguments = {"url": url, "table": "out", "patience": 1}
     spec = {"sink": "sql", "arguments": arguments, "upto": 40}
-    hang = {"crash": {"point": "transaction.within", "at": 2}, "stop": True}
-    with child(tmp_path, {**spec, "fence": 1, **hang}) as zombie:
-        said = events(zombie)
-        assert [next(said)["event"] for _ in range(3)] == ["open", "written", "stopping"]
-        os.waitpid(zombie.pid, os.WUNTRACED)
+    hang = {"crash": {"point": "transaction.within", "at": 2}}
+    with stopped_writer(tmp_path, {**spec, **hang}) as (zombie, said):
         successor = {**spec, "arguments": {**arguments, "patience": 30}, "fence": 2}
         status, after = run_child(tmp_path, successor)
         assert (status, after[0]["at"], after[-1]["at"]) == (0, 10, 40)
