@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import clonos
 from clonos.sources.log_writer import LogWriter
@@ -35,6 +35,7 @@ SECOND = (
     "b_key string, b_n bigint, b_id string, b_draw bigint, b_at bigint, b_prev string, b_hash string, "
     + FIRST
 )
+Found = TypeVar("Found")
 BUCKETS = 5
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "1 second"}}
 # Asked for by faults: to fire at the first opportunity, as a rule in the first epoch, or once an epoch has committed. A
@@ -321,11 +322,11 @@ def await_told(query: Any, setup: Run) -> list[Any]:
     return progress
 
 
-def await_(query: Any, setup: Run, reached: Callable[[], bool], seconds: float | None = None) -> None:
-    """Wait for something while the query runs. Raises its error where it ends, and TimeoutError."""
+def await_(query: Any, setup: Run, reached: Callable[[], Found], seconds: float | None = None) -> Found:
+    """Wait for something while the query runs: what is true of it. Raises its error where it ends, and TimeoutError."""
     seconds = setup.deadline if seconds is None else seconds
     until = time.monotonic() + seconds
-    while not reached():
+    while not (found := reached()):
         if query.awaitTermination(0.05):
             raise AssertionError("the query has ended by itself")
         if time.monotonic() > until:
@@ -333,6 +334,20 @@ def await_(query: Any, setup: Run, reached: Callable[[], bool], seconds: float |
                 f"after {seconds} s: {setup.visible()} of {setup.count} rows, fired {setup.fired()}, "
                 f"{query.causal_status()}"
             )
+    return found
+
+
+def await_replica(query: Any, setup: Run, node: int, instance: int) -> Any:
+    """The primary of an instance as soon as it is there: for a moment after a death none is."""
+
+    def found() -> list[Any]:
+        return [
+            one
+            for one in query.replicas()
+            if (one["node"], one["instance"], one["standby"]) == (node, instance, False)
+        ]
+
+    return await_(query, setup, found)[0]
 
 
 def assert_exact(setup: Run) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_job import Run, assert_exact, await_, await_end, await_quarter, running
+from ledger_job import Run, assert_exact, await_, await_end, await_quarter, await_replica, running
 
 from clonos.storage.log_store import LogStore
 from clonos.storage.snapshots import SnapshotStore
@@ -25,9 +25,9 @@ STRUCK = (2, 0)  # node and instance
 PLACE = "2/0"
 
 
-def stop_a_replica(query: Any) -> tuple[int, int]:
+def stop_a_replica(query: Any, setup: Run) -> tuple[int, int]:
     """So that it writes no more while its store is looked at; its process and epoch."""
-    victim = next(r for r in query.replicas() if (r["node"], r["instance"]) == STRUCK)
+    victim = await_replica(query, setup, *STRUCK)
     os.kill(victim["pid"], signal.SIGSTOP)
     return victim["pid"], victim["epoch"]
 
@@ -41,7 +41,7 @@ def test_a_damaged_log_store_is_set_aside_and_the_others_are_asked(
     def hurt() -> bool:
         """What an operator has begun to write may still be nowhere on the disk."""
         nonlocal pid
-        pid, _ = stop_a_replica(query)
+        pid, _ = stop_a_replica(query, setup)
         if damage(setup.data / "logs" / PLACE):
             return True
         os.kill(pid, signal.SIGCONT)
@@ -77,7 +77,7 @@ def test_a_log_store_that_ends_too_early_is_noticed_and_the_others_are_asked(
 
     def caught() -> bool:
         nonlocal pid
-        pid, epoch = stop_a_replica(query)
+        pid, epoch = stop_a_replica(query, setup)
         if behind_the_snapshot(epoch) >= 3:
             return True
         os.kill(pid, signal.SIGCONT)

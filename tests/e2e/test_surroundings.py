@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from driver import failed_tasks
-from ledger_job import Run, assert_exact, await_, await_end, await_quarter, run, running
+from ledger_job import Run, assert_exact, await_, await_end, await_quarter, await_replica, run, running
 from modes import mostly
 
 from clonos.errors import ReplicaLost, SnapshotCorrupt, StorageUnavailable
@@ -146,7 +146,7 @@ def test_a_data_directory_that_is_removed_is_made_again(spark: Any, tmp_path: Pa
     with running(spark, setup) as query:
         await_quarter(query, setup)
         shutil.rmtree(setup.data, ignore_errors=True)
-        (replica,) = [one for one in query.replicas() if (one["node"], one["instance"]) == (2, 0)]
+        replica = await_replica(query, setup, 2, 0)
         os.kill(replica["pid"], signal.SIGKILL)
         await_end(query, setup)
     assert_exact(setup)

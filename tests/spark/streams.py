@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import clonos
 from clonos.api.streams import CausalStream
@@ -16,6 +16,7 @@ from clonos.sources.log_writer import LogWriter
 
 TRIGGERS = {"microbatch": {"processingTime": "0 seconds"}, "realtime": {"realTime": "2 seconds"}}
 DEADLINE = 180.0
+Found = TypeVar("Found")
 
 
 class Place:
@@ -72,12 +73,25 @@ class Place:
             self.query = None
 
     def kill(self, node: int = 2, instance: int = 0) -> None:
-        """SIGKILL one replica, not its standby. Sources are numbered first: node 2 is usually the first operator."""
+        """SIGKILL one replica, not its standby, as soon as it is there: for a moment after a death nothing is.
+
+        Sources are numbered first: node 2 is usually the first operator."""
         wanted = (node, instance, False)
-        (pid,) = [
-            r["pid"] for r in self.query.replicas() if (r["node"], r["instance"], r["standby"]) == wanted
-        ]
-        os.kill(pid, signal.SIGKILL)
+
+        def found() -> list[Any]:
+            return [r for r in self.query.replicas() if (r["node"], r["instance"], r["standby"]) == wanted]
+
+        (replica,) = self.until(found, f"a replica {node}/{instance}")
+        os.kill(replica["pid"], signal.SIGKILL)
+
+    def replicas(self, count: int) -> list[Any]:
+        """All of them in order of place, as soon as there are so many at one moment."""
+
+        def found() -> list[Any]:
+            there = sorted(self.query.replicas(), key=lambda each: (each["node"], each["instance"]))
+            return there if len(there) == count else []
+
+        return self.until(found, f"{count} replicas")
 
     # --------------------------------------------------------------- output
 
@@ -110,9 +124,11 @@ class Place:
 
         self.until(closed, "the last epoch is committed")
 
-    def until(self, done: Callable[[], bool], what: object, deadline: float = DEADLINE) -> None:
+    def until(self, done: Callable[[], Found], what: object, deadline: float = DEADLINE) -> Found:
+        """What it answers that is true. To ask again afterwards may be answered otherwise."""
         end = time.monotonic() + deadline
-        while not done():
+        while not (found := done()):
             if self.query is not None and self.query.awaitTermination(0.05):
                 raise AssertionError("the query has ended by itself")
             assert time.monotonic() < end, f"not after {deadline} s: {what}; {len(self.rows())} rows visible"
+        return found

@@ -69,7 +69,7 @@ def test_each_row_is_in_one_batch_although_replicas_die(place: Place, mode: str)
     for number in range(3):
         place.write([{"id": id_} for id_ in range(10 * number, 10 * number + 10)])
         given.wait(10 * (number + 1))
-        replica = sorted(place.query.replicas(), key=lambda each: (each["node"], each["instance"]))[number]
+        replica = place.replicas(5)[number]
         place.kill(replica["node"], replica["instance"])
     shown.wait(30)
     place.stop()

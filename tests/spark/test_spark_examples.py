@@ -40,7 +40,7 @@ def test_word_sessions(place: Place, mode: str) -> None:
     place.start(word_sessions.sessions(word_sessions.words(clonos.causal(text(place)))), mode)
     place.write(lines[:5])
     time.sleep(0.5)
-    place.until(lambda: len(place.query.replicas()) == 5, "replicas")
+    place.replicas(5)
     for instance in (0, 1):
         place.kill(node=3, instance=instance)
     place.write([*lines[5:], {"value": "two", "timestamp": 3}])

@@ -217,8 +217,7 @@ def test_what_can_be_reached_in_a_graph_whose_edges_come_and_go(
                 edges[edge] += 1
             changes.append({"vertex": edge[0], "what": what, "other": edge[1], "path": None})
         place.write(changes, partitions=1)
-        place.until(lambda: len(place.query.replicas()) == 5, "replicas")
-        replica = sorted(place.query.replicas(), key=lambda each: (each["node"], each["instance"]))[number]
+        replica = place.replicas(5)[number]
         place.kill(replica["node"], replica["instance"])
     expected = from_root(+edges)
     place.until(lambda: latest(place.rows()) == expected, f"{expected}")
