@@ -20,6 +20,7 @@ from hypothesis import settings
 from kafka_broker import KafkaBroker
 from mysql_server import MysqlServer
 from redis_server import RedisServer
+from s3_server import S3Server, s3_server
 
 # How long an example takes says something about the machine.
 settings.register_profile("clonos", deadline=None)
@@ -92,6 +93,13 @@ def redis_of() -> Iterator[Callable[..., RedisServer]]:
             return running[version]
 
         yield server_of
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A real S3 server for all tests; a test that stops it starts it again."""
+    with s3_server() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

