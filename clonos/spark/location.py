@@ -10,6 +10,8 @@ import re
 from typing import Any
 
 from clonos.errors import ConfigurationError
+from clonos.spark.store_settings import store_settings
+from clonos.storage import object_store
 
 _FILE = re.compile(r"^file:(//)?(?=/)")
 
@@ -25,6 +27,13 @@ def qualified(spark: Any, location: str) -> str:
             f"Spark cannot use the location {location!r}: {_reason(error)}",
             hint="Use a path, or a URI of a file system that this Spark session has, such as file:///folder",
         ) from error
+
+
+def checkpoint_location(spark: Any, location: str) -> str:
+    """`qualified`, and this process uses an object store there as the session does."""
+    location = qualified(spark, location)
+    object_store.use(store_settings(location, spark._jsparkSession.sessionState().newHadoopConf().get))
+    return location
 
 
 def source_path(spark: Any, path: str, *, embedded: bool) -> str:

@@ -1,7 +1,7 @@
 """Claims of generations and the leases of drivers, in the checkpoint (`clonos.protocol.roles.leadership` has the
 rules).
 
-    <checkpoint>/clonos/generations/<number>            a claim, where files can be created exclusively: this host's
+    <checkpoint>/clonos/generations/<number>            a claim, where files can be created exclusively
     <checkpoint>/clonos/generations/<number>-<owner>    a claim, where they cannot
     <checkpoint>/clonos/leases/<owner>                  a driver is alive: a counter that rises
     <checkpoint>/clonos/generation                      the last number of the format before
@@ -98,7 +98,7 @@ class Generations:
                 self._folder.delete(f"{_LEASES}/{owner}")
 
     def _name(self, claim: Claim) -> str:
-        own = "" if self._folder.local is not None else f"-{claim.owner}"
+        own = "" if self._folder.exclusive else f"-{claim.owner}"
         return f"{claim.number:020d}{own}"
 
     def leases(self, owners: Collection[str]) -> dict[str, Lease]:

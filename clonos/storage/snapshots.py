@@ -36,15 +36,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyarrow import fs
-
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.protocol.fence import FENCE_BYTES, LOWEST_FENCE, Fence
 from clonos.protocol.ids import Epoch, epoch_before
 from clonos.protocol.line import snapshot_name
 from clonos.protocol.line.snapshot_name import Since, SnapshotName, read_fence
 from clonos.storage.disk_errors import disk
-from clonos.storage.folder import TMP, Folder, hash_file, resolve
+from clonos.storage.folder import TMP, Folder, Storage, hash_file, resolve
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest, SnapshotFile, stored_fence, stored_name
 
@@ -76,9 +74,7 @@ class SnapshotStore:
     same device as the state; what it holds is removed. `fence` 0 is for looking only.
     """
 
-    def __init__(
-        self, root: str, *, fence: Fence, pending: str, filesystem: fs.FileSystem | None = None
-    ) -> None:
+    def __init__(self, root: str, *, fence: Fence, pending: str, filesystem: Storage | None = None) -> None:
         if not 0 <= fence <= _MAX_FENCE:
             raise StateError(f"a fence is a number of 128 bits, not {fence}")
         if filesystem is None:

@@ -22,7 +22,7 @@ from typing import Any
 from ledger_job import Run
 from modes import MODES
 
-FIELDS = ("mode", "count", "keys", "faults", "parallelism", "trigger", "settings", "patience")
+FIELDS = ("mode", "count", "keys", "faults", "parallelism", "trigger", "settings", "patience", "location")
 START_SECONDS = 180.0
 LOOK_SECONDS = 0.5
 

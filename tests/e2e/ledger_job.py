@@ -27,6 +27,7 @@ import clonos
 from clonos.sources.log_writer import LogWriter
 from clonos.storage import dead_letters
 from clonos.storage.dead_letters import DeadLetter
+from clonos.storage.folder import Folder, resolve
 from clonos.testing.faults import Fault, Point, Strike
 from clonos.testing.ledger import Verdict, extend, judge, micros
 
@@ -90,6 +91,7 @@ class Run:
     passed_over: tuple[str, ...] = ()  # ids of records that are to end in letters
     all_fire: bool = True  # whether the end is awaited until every fault has fired
     goes_on: bool = False  # whether there is more input, beyond `count`, until the end is awaited
+    location: str = ""  # of the checkpoint, where it is not in `base`
     appended: int = 0
     enough: threading.Event = field(default_factory=threading.Event)
     fed: threading.Event = field(default_factory=threading.Event)
@@ -109,6 +111,9 @@ class Run:
     @property
     def data(self) -> Path:
         """What this host keeps of the query."""
+        if self.location:
+            (folder,) = (each for each in (self.base / "data").iterdir() if each.is_dir())
+            return folder
         return self.checkpoint / "clonos" / "local"
 
     # ----------------------------------------------------------------- input
@@ -190,7 +195,7 @@ class Run:
             .groupBy("bucket")
             .process(self.second, SECOND, name="second", parallelism=self.parallelism)
             .writeStream.to(self.sink())
-            .option("checkpointLocation", str(self.checkpoint))
+            .option("checkpointLocation", self.location or str(self.checkpoint))
             .option("clonos.faults", self.faults)
             .trigger(**(self.trigger or TRIGGERS[self.mode]))
             .start()
@@ -219,8 +224,8 @@ class Run:
 
     def epochs(self, kind: str) -> list[int]:
         """Of Spark's logs `commits` or `offsets`."""
-        folder = self.checkpoint / kind
-        return sorted(int(path.name) for path in folder.glob("[0-9]*")) if folder.exists() else []
+        names = Folder(*resolve(self.location or str(self.checkpoint)), tag="looking").sizes(kind)
+        return sorted(int(name) for name in names if name.isdigit())
 
     def allow(self, asked: str) -> None:
         """Faults that ask for it may fire from now on."""

@@ -76,7 +76,7 @@ def without(root: Path, tmp_path: Path) -> Run:
     return run
 
 
-def test_every_module_but_those_of_some_sinks_and_the_flights_can_be_imported_without_any(
+def test_every_module_but_those_of_some_sinks_and_stores_and_the_flights_can_be_imported_without_any(
     without: Run,
 ) -> None:
     done = without(*EXTRAS, "py4j", program=IMPORT_ALL)
@@ -87,6 +87,7 @@ def test_every_module_but_those_of_some_sinks_and_the_flights_can_be_imported_wi
         "clonos.sinks.kafka_",
         "clonos.sinks.redis_",
         "clonos.sinks.delta_",
+        "clonos.storage.object_prefix",
         "clonos.kafka.reader",
         "clonos.tools.demo.",
         "clonos.tools.flights.",
@@ -106,6 +107,11 @@ def test_a_replica_runs_without_any(without: Run, tmp_path: Path) -> None:
         ("pyspark", "import clonos; clonos.configure(None)", "[spark]"),
         ("sqlalchemy", "import clonos; clonos.sinks.sql('sqlite:////tmp/a.db', 't')", "[sql]"),
         ("sqlalchemy", "from clonos.sinks import SqlSink", "[sql]"),
+        (
+            "obstore",
+            "from clonos.storage.folder import resolve; resolve('s3a://bucket/checkpoint')",
+            "[objects]",
+        ),
         ("confluent_kafka", "import clonos; clonos.sinks.kafka('localhost:1', topic='t')", "[kafka]"),
         ("confluent_kafka", "import clonos.kafka; clonos.kafka.Reader({}, ['t'])", "[kafka]"),
         ("redis", "import clonos; clonos.sinks.redis('redis://host', 's')", "[redis]"),

@@ -70,7 +70,7 @@ RULES = {
     "clonos.storage.location": rule("clonos.errors", banned=" ".join(HEAVY)),
     "clonos.storage.embedded_log": rule("clonos.errors clonos.storage.durable_files", banned=" ".join(HEAVY)),
     "clonos.storage": rule(
-        f"{LOWER} clonos.values clonos.storage.durable_files clonos.storage.location",
+        f"{LOWER} clonos.values clonos.extras clonos.storage.durable_files clonos.storage.location",
         banned="pyspark py4j grpc sqlalchemy pandas",
     ),
     "clonos.wire": rule(LOWER, banned="pyspark py4j rocksdict sqlalchemy pandas"),

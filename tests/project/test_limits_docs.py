@@ -28,7 +28,8 @@ LIMITS: dict[str, str] = {
         e2e/test_kafka_source.py::test_a_topic_that_was_made_anew_is_told""",
     "Checkpoint storage is durable": """
         e2e/test_lost_commits.py::test_a_commit_that_spark_has_lost_is_written_again
-        e2e/test_lost_commits.py::test_a_snapshot_that_a_commit_needs_is_missed""",
+        e2e/test_lost_commits.py::test_a_snapshot_that_a_commit_needs_is_missed
+        storage/test_storage_objects.py::test_of_claims_at_once_one_is_taken""",
     "What stands before `causal()`": """
         spark/test_spark_before_causal.py::test_what_is_not_the_same_at_each_reading_is_refused
         spark/test_spark_before_causal.py::test_every_refusal_is_tried""",

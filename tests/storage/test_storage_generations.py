@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from obstore.store import LocalStore
 from pyarrow import fs
 
 from clonos.errors import AlreadyRunning, CheckpointMismatch
@@ -19,6 +20,7 @@ from clonos.spark import leadership
 from clonos.spark.leadership import DriverLeadership, carry_out
 from clonos.storage.folder import Folder
 from clonos.storage.generations import Generations, Machine
+from clonos.storage.object_store import ObjectStore
 from clonos.storage.sealed import sealed
 
 HERE = Machine("this boot", (1, 2))
@@ -79,24 +81,29 @@ class Remote(fs.FileSystemHandler):  # type: ignore[misc]
         return self._fs.open_append_stream(path)
 
 
-def folder(root: Path, *, remote: bool, tag: str = "a") -> Folder:
-    if remote:
+def folder(root: Path, *, kind: str, tag: str = "a") -> Folder:
+    if kind == "objects":
+        (root / "objects").mkdir(exist_ok=True)
+        objects = LocalStore(root / "objects")
+        return Folder(ObjectStore("local://objects", objects, objects), "clonos", tag=tag)
+    if kind == "arrow":
         return Folder(fs.PyFileSystem(Remote(root)), "clonos", tag=tag)
     return Folder(fs.LocalFileSystem(), str(root / "clonos"), tag=tag)
 
 
-def shelf(root: Path, *, remote: bool, tag: str = "a", machine: Machine = HERE) -> Generations:
-    return Generations(folder(root, remote=remote, tag=tag), machine, {"host": "here", "pid": 1})
+def shelf(root: Path, *, kind: str, tag: str = "a", machine: Machine = HERE) -> Generations:
+    return Generations(folder(root, kind=kind, tag=tag), machine, {"host": "here", "pid": 1})
 
 
-@pytest.mark.parametrize("remote", [False, True])
-def test_claims_and_leases_come_back(tmp_path: Path, remote: bool) -> None:
-    one, two = shelf(tmp_path, remote=remote), shelf(tmp_path, remote=remote, tag="b")
+@pytest.mark.parametrize("kind", ["host", "arrow", "objects"])
+def test_claims_and_leases_come_back(tmp_path: Path, kind: str) -> None:
+    one, two = shelf(tmp_path, kind=kind), shelf(tmp_path, kind=kind, tag="b")
     mine, other = Claim(3, "a" * 32), Claim(3, "b" * 32)
     assert one.claim(mine) and two.claims() == [mine]
-    assert two.claim(other) is remote, "a local one is created exclusively"
-    assert set(one.claims()) == ({mine, other} if remote else {mine})
-    if remote:
+    exclusive = kind != "arrow"
+    assert two.claim(other) is not exclusive, "where it can be, a claim is exclusive"
+    assert set(one.claims()) == ({mine} if exclusive else {mine, other})
+    if not exclusive:
         two.withdraw(other)
     lease = Lease(mine.owner, 4, 10.0, holder="process 1 on host here")
     one.keep(lease)
@@ -108,26 +115,26 @@ def test_claims_and_leases_come_back(tmp_path: Path, remote: bool) -> None:
 def test_the_number_of_the_format_before_is_the_floor(tmp_path: Path) -> None:
     (tmp_path / "clonos").mkdir()
     (tmp_path / "clonos" / "generation").write_bytes(sealed({"generation": 41}))
-    rules = Leadership(shelf(tmp_path, remote=False), "a" * 32, "me")
+    rules = Leadership(shelf(tmp_path, kind="host"), "a" * 32, "me")
     assert [carry_out(rules.campaign()) for _ in range(2)] == [42, 43]
     (tmp_path / "clonos" / "generation").write_text("")
     with pytest.raises(CheckpointMismatch, match="generation is empty"):
-        carry_out(Leadership(shelf(tmp_path, remote=False), "b" * 32, "me").campaign())
+        carry_out(Leadership(shelf(tmp_path, kind="host"), "b" * 32, "me").campaign())
 
 
 def test_a_damaged_claim_is_refused(tmp_path: Path) -> None:
-    carry_out(Leadership(shelf(tmp_path, remote=False), "a" * 32, "me").campaign())
+    carry_out(Leadership(shelf(tmp_path, kind="host"), "a" * 32, "me").campaign())
     (path,) = (tmp_path / "clonos" / "generations").iterdir()
     said = json.loads(path.read_text())
     said["body"]["owner"] = "b" * 32
     path.write_text(json.dumps(said))
     with pytest.raises(CheckpointMismatch, match=f"{path.name} is damaged: it fails its checksum"):
-        shelf(tmp_path, remote=False).claims()
+        shelf(tmp_path, kind="host").claims()
 
 
 def test_an_empty_claim_is_mended_as_its_error_says(tmp_path: Path) -> None:
     """Nothing that it says is needed when its driver has ended, but its number must not be given again."""
-    first = Leadership(shelf(tmp_path, remote=False), "a" * 32, "me")
+    first = Leadership(shelf(tmp_path, kind="host"), "a" * 32, "me")
     assert [carry_out(first.campaign()) for _ in range(2)] == [1, 2]
     first.release()
     older, newest = sorted((tmp_path / "clonos" / "generations").iterdir())
@@ -135,37 +142,37 @@ def test_an_empty_claim_is_mended_as_its_error_says(tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointMismatch, match=f"{newest.name} is empty.*copy the file of another start"
     ) as raised:
-        shelf(tmp_path, remote=False).claims()
+        shelf(tmp_path, kind="host").claims()
     assert "begin anew" not in str(raised.value)
     newest.write_bytes(older.read_bytes())
-    assert carry_out(Leadership(shelf(tmp_path, remote=False), "b" * 32, "me").campaign()) == 3
+    assert carry_out(Leadership(shelf(tmp_path, kind="host"), "b" * 32, "me").campaign()) == 3
 
 
 def test_only_a_lock_on_the_same_file_proves_a_death(tmp_path: Path) -> None:
     lease = Lease("a" * 32)
-    shelf(tmp_path, remote=False).keep(lease)
+    shelf(tmp_path, kind="host").keep(lease)
     for machine, dead in (
         (HERE, True),
         (Machine("another boot", (1, 2)), False),
         (Machine("this boot", (1, 3)), False),
     ):
-        looking = shelf(tmp_path, remote=False, machine=machine)
+        looking = shelf(tmp_path, kind="host", machine=machine)
         looking.leases([lease.owner])
         assert looking.is_dead(lease) is dead
     unknown = Machine("", (1, 2))
-    shelf(tmp_path, remote=False, machine=unknown).keep(lease)
-    looking = shelf(tmp_path, remote=False, machine=unknown)
+    shelf(tmp_path, kind="host", machine=unknown).keep(lease)
+    looking = shelf(tmp_path, kind="host", machine=unknown)
     looking.leases([lease.owner])
     assert not looking.is_dead(lease)
 
 
-@pytest.mark.parametrize("remote", [False, True])
-def test_many_at_once_get_different_numbers(tmp_path: Path, remote: bool) -> None:
+@pytest.mark.parametrize("kind", ["host", "arrow", "objects"])
+def test_many_at_once_get_different_numbers(tmp_path: Path, kind: str) -> None:
     """All of them lead, as they would if leases were not looked at; only the claims keep them apart."""
 
     def start(at: int) -> list[int]:
         owner = f"{at:032x}"
-        kept = shelf(tmp_path, remote=remote, tag=owner)
+        kept = shelf(tmp_path, kind=kind, tag=owner)
         given = []
         for _ in range(3):
             kept.leases = lambda owners: {one: Lease(one, released=True) for one in owners}  # type: ignore[method-assign]

@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from obstore.store import MemoryStore
 from pyarrow import fs
 
 from clonos.errors import Fenced, SnapshotCorrupt, StateError, StorageUnavailable
 from clonos.protocol.line.snapshot_name import SnapshotName
 from clonos.storage.database import MIB
-from clonos.storage.folder import Folder
+from clonos.storage.folder import Folder, Storage
 from clonos.storage.keyed_state import KeyedState
 from clonos.storage.manifest import Manifest
+from clonos.storage.object_prefix import ObjectPrefix
+from clonos.storage.object_store import ObjectStore
 from clonos.storage.snapshots import SnapshotStore
 from clonos.storage.timers import TimerQueue
 
@@ -31,7 +34,7 @@ class Host:
 
     root: Path
     location: str
-    filesystem: fs.FileSystem | None = None
+    filesystem: Storage | None = None
     opened: list[KeyedState] = field(default_factory=list)
 
     def store(self, fence: int) -> SnapshotStore:
@@ -56,7 +59,7 @@ class Host:
         return {key.decode(): value for key, value in self.open(path).scan()}
 
 
-KINDS = ["path", "uri", "blank uri", "subtree", "memory", "memory subtree"]
+KINDS = ["path", "uri", "blank uri", "subtree", "memory", "memory subtree", "objects"]
 
 
 def make_host(root: Path, kind: str) -> Host:
@@ -70,6 +73,9 @@ def make_host(root: Path, kind: str) -> Host:
     if kind == "subtree":
         (root / "ck").mkdir()
         return Host(root, "state/1/0", fs.SubTreeFileSystem(str(root / "ck"), fs.LocalFileSystem()))
+    if kind == "objects":
+        objects = MemoryStore()
+        return Host(root, "state/1/0", ObjectStore("memory://bucket", objects, objects))
     memory: fs.FileSystem = fs._MockFileSystem()
     if kind == "memory subtree":
         memory.create_dir("bucket")
@@ -365,28 +371,31 @@ class Died(BaseException):
     """The process ends here: nothing catches it, nothing is tidied up."""
 
 
-class Deadly(Folder):
-    """Dies at the n-th change of checkpoint storage, before it, in it or after it."""
+class Deadly:
+    """Before the class of a medium: dies at the n-th change of checkpoint storage, before it, in it or after it."""
 
     remaining = 0
     moment = "before"
 
-    def _remove(self, name: str) -> None:
+    def delete(self: Any, name: str) -> None:
         # A dead process removes nothing.
         self._step()
-        super()._remove(name)
+        super().delete(name)  # type: ignore[misc]
 
-    def _move(self, temporary: str, name: str) -> None:
+    def _move(self: Any, temporary: str, name: str) -> None:
         if self.moment == "in it" and Deadly.remaining == 1:
             self._halve(temporary)
+        self._appear(lambda: super(Deadly, self)._move(temporary, name))  # type: ignore[misc]
+
+    def _appear(self: Any, change: Callable[[], None]) -> None:
         if self.moment == "after":
-            super()._move(temporary, name)
+            change()
             self._step()
         else:
             self._step()
-            super()._move(temporary, name)
+            change()
 
-    def _halve(self, temporary: str) -> None:
+    def _halve(self: Any, temporary: str) -> None:
         whole = self.read(temporary)
         if self.local is None:
             with self._fs.open_output_stream(self._full(temporary)) as stream:
@@ -404,8 +413,24 @@ class Deadly(Folder):
             raise Died
 
 
+class DeadlyObjects(Deadly):
+    """An object appears by one request: half of one never does."""
+
+    def write(self: Any, *args: Any) -> None:
+        self._appear(lambda: super(DeadlyObjects, self).write(*args))  # type: ignore[misc]
+
+    def put(self: Any, *args: Any) -> None:
+        self._appear(lambda: super(DeadlyObjects, self).put(*args))  # type: ignore[misc]
+
+
+def make_deadly(folder: Folder) -> None:
+    kind = type(folder._medium)
+    deadly = DeadlyObjects if kind is ObjectPrefix else Deadly
+    folder._medium.__class__ = type("Deadly", (deadly, kind), {})
+
+
 @pytest.mark.parametrize("moment", ["before", "in it", "after"])
-@pytest.mark.parametrize("kind", ["path", "memory"])
+@pytest.mark.parametrize("kind", ["path", "memory", "objects"])
 def test_a_death_at_any_step_leaves_the_old_or_the_new_snapshot_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, moment: str
 ) -> None:
@@ -416,7 +441,7 @@ def test_a_death_at_any_step_leaves_the_old_or_the_new_snapshot_whole(
         snapshot(store, state, 0)
         # Shares no table with the old one, so that forgetting the old one removes a file.
         pending = store.begin(host.state(a="new"), b"", epoch=1, sequence=2, final=True)
-        store._folder.__class__ = Deadly
+        make_deadly(store._folder)
         Deadly.remaining, Deadly.moment = steps, moment
         with suppress(Died):
             store.finish(pending)

@@ -21,6 +21,7 @@ from clonos.protocol.ids import NO_OUTPUT, OutputNumber
 from clonos.protocol.recovery.causal.delta_journal import FULL
 from clonos.protocol.side_output import MAIN, OutputName
 from clonos.protocol.versions.upgrade import Schedule
+from clonos.storage.object_store import Options
 from clonos.wire.tls import Tls
 from clonos_standby.cluster.spec_file import VERSION, read_document
 from clonos_standby.server.log import LogFormat
@@ -138,6 +139,7 @@ class QuerySpec:
     listen: str = "127.0.0.1"  # where the determinant service of this host is bound
     tls: Tls | None = None  # what this host shows to others, and whom it trusts
     log_format: LogFormat = LogFormat.TEXT
+    stores: Mapping[str, Options] = field(default_factory=dict)  # what the driver knows of object stores
 
     def __post_init__(self) -> None:
         if not self.home:
@@ -175,6 +177,7 @@ class QuerySpec:
             "listen": self.listen,
             "tls": self.tls.to_dict() if self.tls is not None else None,
             "log_format": self.log_format.value,
+            "stores": self.stores,
         }
 
 
@@ -204,6 +207,7 @@ def load(path: str) -> QuerySpec:
             listen=said.get("listen", "127.0.0.1"),
             tls=Tls.from_dict(said.get("tls")),
             log_format=LogFormat(said.get("log_format", "text")),
+            stores=said.get("stores", {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a query spec: {error}") from error

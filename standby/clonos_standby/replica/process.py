@@ -34,6 +34,7 @@ from clonos.protocol.roles.attach_request import AttachRequest
 from clonos.protocol.roles.death import REPORTED, Death
 from clonos.protocol.roles.replica_session import ReplicaSession, may_be_retried
 from clonos.protocol.roles.steps import Steps, carry_out
+from clonos.storage import object_store
 from clonos.storage.disk_errors import unavailable
 from clonos.testing.faults import FaultInjector, Point, read_script
 from clonos.wire.framing import FrameType
@@ -119,6 +120,7 @@ class Replica:
             raise ProtocolError("a connection came before the process was told which instance it is")
         number, instance = self._origin
         self._query = load(self._spec_path)
+        object_store.use(self._query.stores)
         self._host_due = time.monotonic() + self._query.settings.function_deadline
         self._preparing.join()
         node = self._node(number)

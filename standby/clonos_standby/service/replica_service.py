@@ -26,6 +26,7 @@ import msgpack
 
 from clonos.errors import ClonosError, ConfigurationError, ReplicaLost, StorageUnavailable
 from clonos.protocol.roles.lease import HostLease
+from clonos.storage import object_store
 from clonos.storage.folder import Folder, resolve
 from clonos.storage.log_directory import claim_log_directory
 from clonos.wire.replica_service import Granted, LeaseEnded, NoRoom, Wanted
@@ -187,6 +188,7 @@ class Service:
             raise ConfigurationError(f"that is not a query spec: {error!r}") from None
         if not fits or not isinstance(token, str) or not token:
             raise ConfigurationError(f"that is not the spec of query {wanted.query}")
+        object_store.use(document.get("stores", {}))
         _check_storage(checkpoint, wanted.query)
         return dict(document)
 
