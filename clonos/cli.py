@@ -43,6 +43,7 @@ COMMANDS = (
     Command("doctor", "clonos.tools.doctor", "check whether this machine has what a causal query needs"),
     Command("standby", "clonos_standby.service.command", "run a replica server on this host"),
     Command("status", "clonos.tools.status", "what a query's coordinator and replicas are doing"),
+    Command("serve", "clonos.tools.serve", "queries in a browser, live, with what to do next"),
     Command(
         "checkpoint",
         "clonos.tools.checkpoint",

@@ -29,6 +29,7 @@ from clonos.spark.parity import check_append, check_streams
 from clonos.spark.plan import SinkPlan, Upstream
 from clonos.spark.session import is_stopped, require_plugin, require_session, tell_of_slow_exchanges
 from clonos.spark.settings import PREFIX, Settings, read_settings
+from clonos.spark.tab import show_in_tab
 from clonos.spark.upgrade import UpgradeReport, explain
 
 # A checkpoint of the older format cannot go on in real time. The query takes it with it when it starts.
@@ -273,6 +274,7 @@ class CausalStreamWriter:
             same_source=self._same_source,
             numbering=jvm.org.clonos.spark.executor.Numbering,
         )
+        show_in_tab(self._spark, location)
         ending = Ending()
         parts = QueryParts(self._spark, compiled, coordinator, location, ending.tell)
         coordinator.start(ending.tell)

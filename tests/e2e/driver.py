@@ -151,22 +151,6 @@ class Driver:
             self.wait(120)
 
 
-def processes_of(text: str) -> list[str]:
-    """Processes, this one aside, whose command line names something."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if text in command and state != "Z":
-            found.append(f"{entry.name} {command}")
-    return found
-
-
 def until(reached: Any, seconds: float, what: str) -> None:
     """Wait for something that must come about."""
     deadline = time.monotonic() + seconds

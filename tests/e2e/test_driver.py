@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import Driver, processes_of, until
+from command_lines import processes_of
+from driver import Driver, until
 from ledger_job import LATER, SOON, Run, assert_exact
 from modes import MODES
 

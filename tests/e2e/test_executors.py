@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from cluster import ELSEWHERE, HERE, Cluster, children, command_line, several_hosts
-from driver import failed_tasks, processes_of, until
+from command_lines import processes_of
+from driver import failed_tasks, until
 from ledger_job import Run, assert_exact, await_, await_end, await_quarter, run, running
 from modes import MODES
 from services import Authority

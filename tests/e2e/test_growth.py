@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import processes_of
+from command_lines import processes_of
 from ledger_job import Run, assert_exact, await_, await_end, running
 from modes import MODES
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 from bad_functions import Raises
-from driver import processes_of, until
+from command_lines import processes_of
+from driver import until
 from ledger_job import Run, await_, await_end, running
 from modes import in_turns, mostly
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Driver, processes_of, until
+from command_lines import processes_of
+from driver import Driver, until
 from ledger_job import Run, assert_exact
 from modes import MODES
 

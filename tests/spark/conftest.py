@@ -31,7 +31,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def session(request: pytest.FixtureRequest, plugin_jar: Path, metrics: Path) -> Any:
-    """A module that needs more slots says so by its `MASTER`."""
+    """A module that needs more slots says so by its `MASTER`, other settings by its `SESSION`."""
     from pyspark.sql import SparkSession
 
     builder = (
@@ -39,7 +39,7 @@ def session(request: pytest.FixtureRequest, plugin_jar: Path, metrics: Path) -> 
         .master(getattr(request.module, "MASTER", "local[8,4]"))
         .appName("surface")
     )
-    for name, value in SETTINGS.items():
+    for name, value in {**SETTINGS, **getattr(request.module, "SESSION", {})}.items():
         builder = builder.config(name, value)
     sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "directory": metrics, "period": 1}
     for name, value in sink.items():

@@ -1,0 +1,101 @@
+"""The command `clonos serve`."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import signal
+import ssl
+import sys
+import threading
+from pathlib import Path
+
+from clonos.errors import ConfigurationError
+from clonos.tools.serve.observed_query import ObservedQuery
+from clonos.tools.serve.web_server import LOOPBACK, WebServer
+
+PORT = 4050
+_HINT = "As for a replica service: openssl rand -hex 32 > FILE"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `clonos serve`."""
+    parser.add_argument("checkpoint", nargs="+", help="a query's checkpointLocation")
+    parser.add_argument("--port", type=int, default=PORT, help=f"default {PORT}; 0 is any free one")
+    parser.add_argument("--host", default="127.0.0.1", help="where it is served; default 127.0.0.1")
+    parser.add_argument(
+        "--token-file", type=Path, help="what readers have to know; needed where others reach the host"
+    )
+    parser.add_argument("--until-eof", action="store_true", help="end at the end of standard input, too")
+    parser.add_argument("--tls-cert", type=Path, help="a certificate (PEM), for https")
+    parser.add_argument("--tls-key", type=Path, help="its key (PEM)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until interrupted, or told to end."""
+    token = _token(arguments.token_file)
+    if token is None and not _is_loopback(arguments.host):
+        raise ConfigurationError(
+            f"what is served at {arguments.host} others can read, and no token is asked of them",
+            hint=f"Give --token-file FILE. {_HINT}",
+        )
+    queries = [ObservedQuery(location) for location in arguments.checkpoint]
+    server = WebServer(
+        arguments.host,
+        arguments.port,
+        queries,
+        token=token,
+        tls=_tls(arguments.tls_cert, arguments.tls_key),
+    )
+    for query in queries:
+        query.start()
+    # `shutdown` waits for the loop, in which the signal's handler runs.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
+    if arguments.until_eof:
+        threading.Thread(target=_end_at_eof, args=(server,), daemon=True).start()
+    print(f"{server.url}{'?token=...' if token is not None else ''}", flush=True)
+    try:
+        server.serve_forever()
+    finally:
+        server.server_close()
+        for query in queries:
+            query.stop()
+    return 0
+
+
+def _end_at_eof(server: WebServer) -> None:
+    sys.stdin.read()
+    server.shutdown()
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        raise ConfigurationError(f"the token file cannot be read: {error}", hint=_HINT) from error
+    if not token:
+        raise ConfigurationError(f"the token file {path} is empty", hint=_HINT)
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host in LOOPBACK or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise ConfigurationError("TLS needs a certificate and its key", hint="Give --tls-cert and --tls-key")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"the certificate or its key cannot be used: {error}") from error
+    return context

@@ -1,0 +1,411 @@
+"""`clonos serve`: what the page says of a query, in a real browser over real server processes, and who may read it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import browser_page
+from operated import TOPOLOGY, make_checkpoint, serve
+from services import Authority
+from standby_conduit import PATIENCE, Conduit, until
+
+from clonos import cli
+from clonos.tools.serve.advice import Level, advice
+from clonos.tools.serve.graph import graph
+from clonos.tools.serve.observed_query import ObservedQuery
+from clonos.tools.serve.rates import KEPT_SECONDS, Look, Rates
+from clonos.tools.serve.web_server import WebServer
+from clonos_standby.cluster.launcher import ReplicaServer
+
+NOW = 10_000.0
+
+
+# ------------------------------------------------------------------------ what is said
+
+
+def said(**changes: Any) -> dict[str, Any]:
+    """A query with nothing to do about it, with changes: of `instance`, or of the whole."""
+    instance = {
+        "instance": 0,
+        "pid": 7,
+        "state": "busy",
+        "standby": None,
+        "dead_letters": 0,
+        "records": 10,
+        **changes.pop("instance", {}),
+    }
+    return {
+        "checkpoint": "/data/a b",
+        "data": "/data/a b/clonos/local",
+        "generation": 1,
+        "committed": 4,
+        "epoch": 5,
+        "server": {"pid": 3, "grpc_pid": 4},
+        "spares": [8],
+        "recent_deaths": [],
+        "failures": [],
+        "operators": [{"operator": "score", "node": 2, "kind": "operator", "instances": [instance]}],
+        **changes,
+    }
+
+
+def looked(*totals: int, every: float = 1.0, generations: tuple[int, ...] = (), committed: int = 4) -> Rates:
+    """Looks up to NOW at one instance."""
+    rates = Rates()
+    first = NOW - every * (len(totals) - 1)
+    for number, total in enumerate(totals):
+        generation = generations[number] if generations else 1
+        rates.add(Look(first + every * number, 3, generation, committed, {"2/0": total}))
+    return rates
+
+
+def death(kind: str, ago: float = 5.0) -> dict[str, Any]:
+    return {
+        "at": NOW - ago,
+        "kind": kind,
+        "node": 2,
+        "instance": 0,
+        "operator": "score",
+        "message": "it died",
+    }
+
+
+def failure(error: str) -> dict[str, Any]:
+    return {
+        "at": NOW - 5,
+        "node": 2,
+        "instance": 0,
+        "operator": "score",
+        "error": error,
+        "message": "why\nmore",
+    }
+
+
+WORKS = looked(10, 20)
+STILL = looked(*[10] * 80)
+
+
+@pytest.mark.parametrize(
+    ("state", "rates", "level", "seen", "command"),
+    [
+        (said(failures=[failure("GapError")]), WORKS, Level.ERROR, "GapError in score/0: why", ""),
+        (said(), looked(1, 2, generations=(1, 4)), Level.WARNING, "started again 3 times", ""),
+        (said(), STILL, Level.WARNING, "score/0 has been given no row for 79 s", "kill -USR1 7"),
+        (said(), looked(*range(80)), Level.NOTE, "epoch 5 has been under way for more than 79 s", ""),
+        (
+            said(spares=[]),
+            WORKS,
+            Level.WARNING,
+            "no spare",
+            "tail -n 1 '/data/a b/clonos/local/deaths.jsonl'",
+        ),
+        (
+            said(server={"pid": 3, "grpc_pid": None}),
+            WORKS,
+            Level.WARNING,
+            "no determinant service",
+            "tail '/data/a b/clonos/local/server.err'",
+        ),
+        (said(instance={"state": "stopped"}), WORKS, Level.WARNING, "stopped by a signal", "kill -CONT 7"),
+        (said(instance={"standby": {"follows": False}}), WORKS, Level.NOTE, "catching up", ""),
+        (said(recent_deaths=[death("oom")]), WORKS, Level.ERROR, "want of memory, once", ""),
+        (said(recent_deaths=[death("hang")] * 2), WORKS, Level.WARNING, "no sign of life .*, 2 times", ""),
+        (said(recent_deaths=[death("signal")] * 3), WORKS, Level.WARNING, "score/0 has died 3 times", ""),
+        (
+            said(recent_deaths=[{**death("signal"), "signal": "SIGKILL"}] * 3),
+            WORKS,
+            Level.WARNING,
+            "score/0 has been killed by SIGKILL 3 times",
+            "",
+        ),
+        (
+            said(instance={"dead_letters": 2}),
+            WORKS,
+            Level.WARNING,
+            "passed over 2 records",
+            "ls '/data/a b/clonos/dead_letters/2/0'",
+        ),
+    ],
+)
+def test_each_warning_says_what_to_do(
+    state: dict[str, Any], rates: Rates, level: Level, seen: str, command: str
+) -> None:
+    (one,) = advice(state, rates, NOW)
+    assert one.level is level and re.search(seen, one.seen) and one.do
+    assert one.command.startswith(command) and bool(one.command) == bool(command)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        said(),
+        said(recent_deaths=[death("signal")] * 2),
+        said(recent_deaths=[death("oom", ago=700)]),
+        said(failures=[failure("SinkUnavailable")]),
+        said(epoch=None, instance={"state": "idle"}),
+    ],
+)
+def test_where_there_is_nothing_to_do_nothing_is_said(state: dict[str, Any]) -> None:
+    assert advice(state, WORKS, NOW) == []
+    assert advice({**state, "epoch": None}, STILL, NOW) == []
+
+
+def test_the_most_urgent_comes_first() -> None:
+    state = said(recent_deaths=[death("oom")], spares=[], instance={"standby": {"follows": False}})
+    assert [one.level for one in advice(state, WORKS, NOW)] == list(Level)
+
+
+def test_rates_are_of_the_last_seconds_of_one_server() -> None:
+    rates = looked(0, 100, 200, 200, 200, 200, 200, 300)
+    assert rates.now() == {"2/0": pytest.approx(20.0)}
+    rates.add(Look(NOW + 1, 99, 1, 4, {"2/0": 50}))
+    assert rates.now() == {} and rates.course()[2][-1] == (NOW, 100.0)
+    rates.add(Look(NOW + 2, 99, 1, 4, {"2/0": 80, "2/1": 20}))
+    assert rates.now() == {"2/0": 30.0, "2/1": 20.0} and rates.course()[2][-1] == (NOW + 2, 50.0)
+    rates.add(Look(NOW + 2 + KEPT_SECONDS, 99, 1, 4, {}))
+    assert len(rates.looks) == 2
+
+
+def test_a_graph_has_a_column_per_step_away_from_the_sources() -> None:
+    nodes: list[dict[str, Any]] = TOPOLOGY.to_document()["nodes"]
+    assert {node["name"]: node["column"] for node in graph(nodes)["nodes"]} == {
+        "source": 0,
+        "review": 1,
+        "out": 2,
+    }
+    diamond = [
+        {"number": 1, "kind": "source", "name": "s", "parallelism": 0, "upstream": []},
+        {"number": 2, "kind": "operator", "name": "a", "parallelism": 1, "upstream": [1], "key": ["k"]},
+        {
+            "number": 3,
+            "kind": "sink",
+            "name": "z",
+            "parallelism": 1,
+            "upstream": [1, 2],
+            "reads": [[2, "late"]],
+        },
+    ]
+    drawn = graph(diamond)
+    assert [node["column"] for node in drawn["nodes"]] == [0, 1, 2]
+    assert drawn["edges"] == [
+        {"from": 1, "to": 2, "output": ""},
+        {"from": 1, "to": 3, "output": ""},
+        {"from": 2, "to": 3, "output": "late"},
+    ]
+
+
+# ------------------------------------------------------------------------ who may read
+
+
+@contextlib.contextmanager
+def web(*queries: Any, **options: Any) -> Iterator[WebServer]:
+    server = WebServer("127.0.0.1", 0, queries, **options)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def get(server: WebServer, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=PATIENCE)
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+
+def test_what_is_served_and_what_is_not(tmp_path: Path) -> None:
+    query = ObservedQuery(str(tmp_path))
+    query.look()
+    with web(query) as server:
+        assert get(server, "/")[0] == 200
+        status, headers, body = get(server, "/static/page.js")
+        assert status == 200 and headers["Content-Type"].startswith("text/javascript") and b"fetch(" in body
+        assert "script-src 'self'" in headers["Content-Security-Policy"]
+        (listed,) = json.loads(get(server, "/api/queries")[2])
+        assert listed == {"number": 0, "checkpoint": str(tmp_path), "state": "unknown"}
+        (one,) = json.loads(get(server, "/api/queries/0")[2])["advice"]
+        assert "is not the checkpoint of a causal query" in one["seen"] and one["do"]
+        for path in (
+            "/api/queries/1",
+            "/api/queries/x",
+            "/static/../command.py",
+            "/static/%2e%2e",
+            "/etc/passwd",
+        ):
+            assert get(server, path)[0] == 404, path
+
+
+def test_without_a_token_only_the_names_of_this_host_are_answered() -> None:
+    with web() as server:
+        for host in ("localhost", "127.0.0.1:4050", "[::1]:4050"):
+            assert get(server, "/", Host=host)[0] == 200, host
+        for host in ("evil.example", "127.0.0.1.evil.example", ""):
+            assert get(server, "/", Host=host)[0] == 403, host
+
+
+def test_a_token_is_asked_for_and_kept_by_the_browser() -> None:
+    with web(token="secret") as server:
+        for path in ("/", "/static/page.js", "/api/queries", "/?token=wrong"):
+            status, _, body = get(server, path)
+            assert status == 401 and b"/?token=" in body, path
+        assert get(server, "/api/queries", Authorization="Bearer secret")[0] == 200
+        assert get(server, "/api/queries", Authorization="Bearer sécret")[0] == 401
+        status, headers, _ = get(server, "/?token=secret", Host="elsewhere.example")
+        assert (status, headers["Location"]) == (303, "/") and "HttpOnly" in headers["Set-Cookie"]
+        cookie = headers["Set-Cookie"].partition(";")[0]
+        assert get(server, "/api/queries", Cookie=cookie)[0] == 200
+        assert get(server, "/api/queries", Cookie="clonos_token=wrong")[0] == 401
+
+
+def test_a_connection_that_says_nothing_keeps_none_waiting(tmp_path: Path) -> None:
+    tls = Authority(tmp_path).issue("host")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.cert, tls.key)
+    with web(tls=context) as server, socket.create_connection(server.server_address[:2]):  # type: ignore[arg-type]
+        assert server.url.startswith("https://")
+        trusting = ssl.create_default_context(cafile=tls.ca)
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", server.server_address[1], context=trusting, timeout=PATIENCE
+        )
+        with contextlib.closing(connection):
+            connection.request("GET", "/")
+            assert connection.getresponse().status == 200
+
+
+def test_an_address_that_others_reach_needs_a_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["serve", str(tmp_path), "--host", "0.0.0.0"]) == 1
+    assert "--token-file FILE" in capsys.readouterr().err
+    (tmp_path / "token").write_text("\n")
+    assert cli.main(["serve", str(tmp_path), "--token-file", str(tmp_path / "token")]) == 1
+    assert "is empty" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert cli.main(["serve", str(tmp_path), "--port", str(taken.getsockname()[1])]) == 1
+    assert "--port 0" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------ in a browser
+
+
+@contextlib.contextmanager
+def serving(*checkpoints: Path) -> Iterator[str]:
+    """The command, as a user starts it."""
+    command = [sys.executable, "-m", "clonos.cli", "serve", *map(str, checkpoints), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0
+
+
+def test_the_page_shows_a_query_as_it_dies_recovers_and_ends(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path)
+    with serve(tmp_path) as server, serving(tmp_path) as url, browser_page() as page:
+        page.goto(url)
+        page.get_by_text("running", exact=True).wait_for()
+        assert page.locator("#graph [data-node]").count() == 3
+        with Conduit(server, instance=1, epoch=5).welcome() as conduit:
+            pid = conduit.ask("pid")
+            page.locator(f"#instances td:text-is('{pid}')").wait_for()
+            assert page.locator("#graph .dot.busy").count() == 1
+            os.kill(pid, signal.SIGKILL)
+            assert conduit.lost()
+        page.locator("#timeline .cross.death").wait_for()
+        with Conduit(server, instance=1, epoch=5, fresh=False).welcome() as conduit:
+            conduit.ask("pid")
+            page.locator("#timeline .recovery").wait_for()
+            page.locator("#events .recovery", has_text="ms after the death").wait_for()
+        restarted(server)
+        page.locator("#events .start", has_text="another replica server runs").wait_for()
+        server.stop()
+        page.get_by_text("not running", exact=True).wait_for()
+        page.locator("#advice .error", has_text="Start the job again over the same checkpoint").wait_for()
+        assert page.locator("#graph [data-node='review']").count() == 1, "what it is, is still drawn"
+
+
+def test_the_command_ends_at_the_end_of_its_input_where_it_is_told_to(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "clonos.cli", "serve", str(tmp_path), "--port", "0", "--until-eof"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline().startswith("http://127.0.0.1:")
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0
+
+
+def restarted(server: ReplicaServer) -> None:
+    before = server.pid
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    until(lambda: server.alive and server.pid != before)
+
+
+class Crafted:
+    """A query whose texts try to be more than text."""
+
+    BAD = "<img src=x onerror=\"document.title='taken over'\">"
+
+    def view(self) -> dict[str, Any]:
+        at = time.time()
+        event = {
+            **failure("E"),
+            "at": at - 2,
+            "operator": self.BAD,
+            "message": self.BAD,
+            "kind_of_event": "failure",
+        }
+        return {
+            "checkpoint": self.BAD,
+            "state": "unknown",
+            "at": at,
+            "graph": {
+                "nodes": [
+                    {
+                        "number": 1,
+                        "name": self.BAD,
+                        "kind": "source",
+                        "parallelism": 0,
+                        "key": [],
+                        "column": 0,
+                    }
+                ],
+                "edges": [],
+            },
+            "said": None,
+            "advice": [{"level": "error", "seen": self.BAD, "do": self.BAD, "command": self.BAD}],
+            "rates": {},
+            "course": {},
+            "events": [event],
+        }
+
+
+def test_names_and_messages_are_shown_as_text() -> None:
+    with web(Crafted(), Crafted()) as server, browser_page() as page:
+        page.goto(server.url)
+        page.locator("#events li", has_text="<img").wait_for()
+        page.locator("#advice code", has_text="<img").wait_for()
+        page.locator("nav button").nth(1).click()
+        page.wait_for_url("**/?query=1")
+        assert page.locator("img").count() == 0 and page.title().startswith("unknown")
