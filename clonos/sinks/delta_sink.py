@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 
-from clonos.errors import SinkError, SinkUnavailable
-from clonos.sinks.delta_records import RecordFiles, Records
-from clonos.sinks.delta_rows import to_arrow
+from clonos.errors import SinkUnavailable
+from clonos.sinks.arrow_rows import to_arrow
 from clonos.sinks.delta_table import LocalTable, delta_schema
+from clonos.sinks.kept_records import RecordFiles, Records, RecordStore, query_of
+from clonos.sinks.local_folder import LocalFolder
 from clonos.sinks.port import Row
 from clonos.sinks.store import StoreSink
 from clonos.sinks.wal_files import file_name, local_path
 
-if TYPE_CHECKING:
-    from deltalake.transaction import AddAction
-
 _TRIES: Final = 100
-_T = TypeVar("_T")
 
 
 class DeltaSink(StoreSink):
@@ -66,26 +63,26 @@ class DeltaSink(StoreSink):
         return delta_schema(pa.schema([pa.field(self._id_column, pa.string()), *schema]))
 
 
-class DeltaStore:
-    """See `clonos.sinks.store.Store`. All records of a query are of one number, so each step is one commit."""
+class DeltaStore(RecordStore):
+    """See `clonos.sinks.store.Store`. All records of a query are of one number, which is the version of the application
+    transaction `clonos/<query>`; the commit that brings the rows writes it. So each step is one commit."""
 
     def __init__(self, path: str, columns: Callable[[], pa.Schema], *, durable: bool) -> None:
+        super().__init__(f"the table {path}")
         self._path, self._columns, self._durable = path, columns, durable
         self._table = LocalTable(path, durable=durable)
-        self._known: dict[str, Records] = {}
 
-    def get(self, key: str) -> bytes | None:
-        query = _query_of(key)
-        return self._read(query, lambda records: self._files(query).value(records, key))
+    def current(self, query: str) -> Records:
+        self._table.refresh()
+        number = self._table.number(f"clonos/{query}")
+        records = self._known.get(query, Records())
+        if records.number != number:
+            records = self._known[query] = self.files(query).read(number) if number else Records()
+        return records
 
-    def scan(self, after: str, before: str, limit: int) -> list[tuple[str, bytes]]:
-        query = _query_of(after)
-
-        def between(records: Records) -> list[tuple[str, bytes]]:
-            keys = sorted(key for key in (*records.inline, *records.logged) if after < key < before)
-            return list(self._files(query).entries(records, keys[:limit]))
-
-        return self._read(query, between)
+    def files(self, query: str) -> RecordFiles:
+        path = os.path.join(self._path, "_clonos", file_name(query))
+        return RecordFiles(LocalFolder(path, durable=self._durable))
 
     def step(
         self,
@@ -94,11 +91,11 @@ class DeltaStore:
         rows: list[Row],
         ids: list[str],
     ) -> bool:
-        (query,) = {_query_of(key) for key in (*expected, *changes)}
-        files, added, why = self._files(query), list[Any](), ""
+        (query,) = {query_of(key) for key in (*expected, *changes)}
+        files, added, why = self.files(query), list[Any](), ""
         for _ in range(_TRIES):
-            before = self._read(query, lambda records: records)
-            if any(files.value(before, key) != value for key, value in expected.items()):
+            before = self.read(query, lambda records: records)
+            if not self.as_expected(before, expected):
                 return False
             # From here on the table is not read on in: the commit is refused where one has come since `before`.
             if not self._table.is_there:
@@ -106,7 +103,7 @@ class DeltaStore:
                 continue
             self._table.check(self._columns() if rows else None)
             if rows:
-                added = added or [self._written(rows, ids)]
+                added = added or [self._table.write_rows(to_arrow(rows, ids, self._columns()))]
             after = files.write(before, changes)
             failure = self._table.commit(f"clonos/{query}", after.number, added)
             if failure is None:
@@ -126,33 +123,3 @@ class DeltaStore:
             files.forget(before)
         if trimmed:
             files.clean(after)
-
-    def _read(self, query: str, read: Callable[[Records], _T]) -> _T:
-        """What is read of the records that count now; a newer step may have removed files meanwhile."""
-        missing: tuple[int, str] | None = None
-        while True:
-            self._table.refresh()
-            number = self._table.number(f"clonos/{query}")
-            try:
-                records = self._known.get(query, Records())
-                if records.number != number:
-                    records = self._files(query).read(number) if number else Records()
-                    self._known[query] = records
-                return read(records)
-            except FileNotFoundError as error:
-                if missing == (number, str(error.filename)):
-                    raise SinkError(
-                        f"the file {error.filename} is gone, which the table {self._path} needs",
-                        hint="Restore the folder _clonos of the table, and leave it alone while its query matters",
-                    ) from None
-                missing = number, str(error.filename)
-
-    def _files(self, query: str) -> RecordFiles:
-        return RecordFiles(os.path.join(self._path, "_clonos", file_name(query)), durable=self._durable)
-
-    def _written(self, rows: list[Row], ids: list[str]) -> AddAction:
-        return self._table.write_rows(to_arrow(rows, ids, self._columns()))
-
-
-def _query_of(key: str) -> str:
-    return key.partition("/")[0]

@@ -73,17 +73,14 @@ class LocalTable:
     def refresh(self) -> None:
         """Read on in the table's log, and make durable what is read. There may be no table yet."""
         if self._table is None:
-            try:
-                self._table = DeltaTable(self.path)
-            except TableNotFoundError:
+            with suppress(TableNotFoundError):
+                self._table = self._opened_anew()
+            if self._table is None:
                 return
-            self._synced = self._last_checkpoint() - 1
-        elif not self._reads_on(self._table):
-            raise SinkError(
-                f"the table {self.path} does not have its version {self._table.version()} any more: it was removed or "
-                "made anew",
-                hint="Restore it, or start the query with a new checkpoint and a new table",
-            )
+        elif self._has(self._table.version()):
+            self._table.update_incremental()
+        else:
+            self._table = self._cleaned_up(self._table)
         version = self._table.version()
         if self._durable and version > self._synced:
             self._sync(version)
@@ -142,13 +139,26 @@ class LocalTable:
             return first_line(error)
         return None
 
-    def _reads_on(self, table: DeltaTable) -> bool:
-        """Whether the log goes on from where it was read to; the newest version has one of two files."""
-        kinds = ("json", "checkpoint.parquet")
-        if not any(os.path.exists(self._file(table.version(), kind)) for kind in kinds):
-            return False
-        table.update_incremental()
-        return True
+    def _has(self, version: int) -> bool:
+        """Whether the log goes on from there; a version has one of two files."""
+        return any(os.path.exists(self._file(version, kind)) for kind in ("json", "checkpoint.parquet"))
+
+    def _cleaned_up(self, table: DeltaTable) -> DeltaTable:
+        """The same table, of whose log the part that was read has been cleaned up, from a checkpoint on. Raises SinkError
+        where it is not the same."""
+        with suppress(TableNotFoundError):
+            found = self._opened_anew()
+            if found.metadata().id == table.metadata().id and found.version() > table.version():
+                return found
+        raise SinkError(
+            f"the table {self.path} does not have its version {table.version()} any more: it was removed or made anew",
+            hint="Restore it, or start the query with a new checkpoint and a new table",
+        )
+
+    def _opened_anew(self) -> DeltaTable:
+        table = DeltaTable(self.path)
+        self._synced = self._last_checkpoint() - 1
+        return table
 
     @property
     def _opened(self) -> DeltaTable:

@@ -176,9 +176,9 @@ def plant(crash: Crash) -> None:
 
 def plant_delta(crash: Crash, moment: str) -> None:
     """In the order in which a step passes them."""
-    from clonos.sinks.delta_records import RecordFiles
     from clonos.sinks.delta_sink import DeltaStore
     from clonos.sinks.delta_table import LocalTable
+    from clonos.sinks.kept_records import RecordFiles
 
     owner, name, before = {
         "step": (DeltaStore, "step", True),

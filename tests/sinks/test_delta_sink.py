@@ -256,6 +256,24 @@ def test_a_table_that_was_removed_or_made_anew_is_told(place: Place) -> None:
     assert place.rows() == expected(20)
 
 
+def test_a_log_that_is_cleaned_up_while_a_writer_is_idle_is_gone_on_with(place: Place) -> None:
+    """Delta removes what lies before a checkpoint, and is older than the table's retention."""
+    create(place.path, configuration={"delta.logRetentionDuration": "interval 1 days"})
+    with closing(opened(place.sink(), 1)) as idle:
+        idle.write(**bundle(1, 10))
+        read_to = place.path / "_delta_log" / f"{place.table().version():020d}.json"
+        for fence in range(1, 4):
+            place.sink().raise_fence("other", Fence(fence))
+        place.table().create_checkpoint()
+        for each in (place.path / "_delta_log").glob("*.json"):
+            os.utime(each, (0, 0))
+        place.table().cleanup_metadata()
+        assert not read_to.exists()
+        idle.write(**bundle(11, 20))
+    assert place.rows() == expected(20)
+    assert_covered(place.sink(), place.rows())
+
+
 def test_a_file_of_the_sink_that_was_removed_or_damaged_is_told(place: Place) -> None:
     with closing(opened(place.sink(), 1)) as writer:
         writer.write(**bundle(1, 10))

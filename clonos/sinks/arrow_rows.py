@@ -1,4 +1,4 @@
-"""Rows as Arrow columns, as a Delta table takes them."""
+"""Rows as Arrow columns, as Parquet files have them."""
 
 from __future__ import annotations
 
@@ -71,4 +71,4 @@ def _blame(rows: list[Row], ids: list[str], schema: pa.Schema) -> SinkError:
                 _array([value], field.type)
             except _REFUSED as error:
                 return SinkError(f"row {row_id}: column {field.name!r} cannot hold its value: {error}")
-    return SinkError("a row cannot be written to a Delta table")
+    return SinkError("a row cannot be written to a Parquet file")
